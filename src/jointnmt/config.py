@@ -1,0 +1,132 @@
+"""What all configurations share: typed, frozen, validated; YAML in and out; overrides; differences.
+
+Each part of the package defines its own configuration, a subclass of `Config`, beside itself; `jointnmt.experiment`
+puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from jointnmt.errors import ConfigurationError
+
+
+class Config(BaseModel):
+    """A part of the configuration: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], origin: str) -> Self:
+        """Validate plain `values`; `origin` (a file name, say) begins the error message.
+
+        Raises:
+            ConfigurationError: with one line for each wrong key, its value and what is expected.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise ConfigurationError(_describe(error, origin)) from error
+
+    def plain(self) -> dict[str, Any]:
+        """The configuration as JSON-compatible values, defaults included."""
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """The configuration as YAML, defaults included."""
+        return yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True, width=100)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping from `path`.
+
+    Raises:
+        ConfigurationError: if the file is missing, is not YAML, or is not a mapping.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read as a configuration: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path}: expected a mapping of keys to values at the top level.")
+    return values
+
+
+def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """A copy of `values` with each `key.path=value` of `settings` set; values are read as YAML.
+
+    A number in the path picks from a list. Whether the key exists at all is for validation to say.
+
+    Raises:
+        ConfigurationError: if a setting has no `=`, or its path runs through a value that has no keys.
+    """
+    result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(values)))
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise ConfigurationError(f"--set {setting}: expected key.path=value, such as training.dropout=0.1.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"--set {setting}: the value is not valid YAML.") from error
+        _assign(result, keys, value, setting)
+    return result
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Each key whose value differs between two plain configurations, as `key.path: old -> new`."""
+    old_flat, new_flat = dict(_flatten(old)), dict(_flatten(new))
+    absent = "(absent)"
+    return [
+        f"{key}: {old_flat.get(key, absent)} -> {new_flat.get(key, absent)}"
+        for key in sorted(old_flat.keys() | new_flat.keys())
+        if old_flat.get(key, absent) != new_flat.get(key, absent)
+    ]
+
+
+def _assign(node: Any, keys: list[str], value: Any, setting: str) -> None:
+    *parents, last = keys
+    for key in parents:
+        if isinstance(node, dict) and node.get(key) is None:
+            node[key] = {}
+        node = _child(node, key, setting)
+    if isinstance(node, dict):
+        node[last] = value
+    else:
+        _child(node, last, setting)
+        node[int(last)] = value
+
+
+def _child(node: Any, key: str, setting: str) -> Any:
+    if isinstance(node, dict):
+        return node[key]
+    if isinstance(node, list) and key.isdigit() and int(key) < len(node):
+        return node[int(key)]
+    raise ConfigurationError(f"--set {setting}: there is nothing to set at {key!r}.")
+
+
+def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else None
+    if children is None or not node:
+        yield prefix, node
+        return
+    for key, child in children:
+        yield from _flatten(child, f"{prefix}.{key}" if prefix else str(key))
+
+
+def _describe(error: ValidationError, origin: str) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        where = ".".join(str(part) for part in item["loc"]) or "(whole)"
+        given = "" if item["type"] in ("missing", "extra_forbidden") else f" (given: {item['input']!r})"
+        what = "is not a known key" if item["type"] == "extra_forbidden" else item["msg"]
+        lines.append(f"{where}: {what}{given}")
+    return f"{origin}: the configuration is not valid. " + "; ".join(lines)

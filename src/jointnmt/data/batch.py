@@ -1,0 +1,107 @@
+"""A batch of sentence pairs, as the models and the loss take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from jointnmt.text.special import bos_id, eos_id, pad_id
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs padded on the right with `pad_id`.
+
+    A source is its pieces and the end mark; a target input is the begin mark and the pieces; a target output is the
+    pieces and the end mark.
+    """
+
+    source: Int[Tensor, "B S"]
+    target_input: Int[Tensor, "B T"]
+    target_output: Int[Tensor, "B T"]
+    indices: tuple[int, ...]
+    """The sentence pairs' numbers in the store, so that a batch can be named in a message."""
+
+    @classmethod
+    def collate(
+        cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], indices: Sequence[int] | None = None
+    ) -> Batch:
+        """Pad sentence pairs of piece ids, given without begin and end marks."""
+        return cls(
+            source=pad_rows([[*ids, eos_id] for ids in sources]),
+            target_input=pad_rows([[bos_id, *ids] for ids in targets]),
+            target_output=pad_rows([[*ids, eos_id] for ids in targets]),
+            indices=tuple(range(len(sources)) if indices is None else indices),
+        )
+
+    @property
+    def source_mask(self) -> Bool[Tensor, "B S"]:
+        """True where a source token is real."""
+        return self.source != pad_id
+
+    @property
+    def target_mask(self) -> Bool[Tensor, "B T"]:
+        """True where a target token is real."""
+        return self.target_output != pad_id
+
+    @cached_property
+    def num_target_tokens(self) -> int:
+        """Real target tokens, end marks included: what the loss is normalised by."""
+        return int(self.target_mask.sum())
+
+    @cached_property
+    def num_source_tokens(self) -> int:
+        """Real source tokens, end marks included."""
+        return int(self.source_mask.sum())
+
+    @property
+    def num_cells(self) -> int:
+        """Cells of the padded grid, B * S * T."""
+        return self.source.numel() * self.target_input.shape[1]
+
+    @cached_property
+    def num_real_cells(self) -> int:
+        """Cells of the grid whose source and target token are both real."""
+        return int((self.source_mask.sum(1) * self.target_mask.sum(1)).sum())
+
+    def __len__(self) -> int:
+        return self.source.shape[0]
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        source, target_input, target_output = (
+            tensor.to(device, non_blocking=True) for tensor in (self.source, self.target_input, self.target_output)
+        )
+        return Batch(source, target_input, target_output, self.indices)
+
+    def split(self) -> tuple[Batch, Batch]:
+        """The first and the second half of the sentences, each padded no more than it needs.
+
+        Raises:
+            ValueError: if there is only one sentence.
+        """
+        if len(self) < 2:
+            raise ValueError("a batch of one sentence cannot be split")
+        middle = len(self) // 2
+        return self._rows(slice(None, middle)), self._rows(slice(middle, None))
+
+    def _rows(self, rows: slice) -> Batch:
+        source_length = int(self.source_mask[rows].sum(1).max())
+        target_length = int(self.target_mask[rows].sum(1).max())
+        return Batch(
+            self.source[rows, :source_length],
+            self.target_input[rows, :target_length],
+            self.target_output[rows, :target_length],
+            self.indices[rows],
+        )
+
+
+def pad_rows(rows: Sequence[Sequence[int]]) -> Int[Tensor, "B L"]:
+    """Rows of ids as one tensor, padded on the right with `pad_id`."""
+    width = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[pad_id] * (width - len(row))] for row in rows], dtype=torch.long)

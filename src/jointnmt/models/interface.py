@@ -1,0 +1,77 @@
+"""What search, training and analysis may rely on, whatever the family of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class DecoderState(Protocol):
+    """What a model keeps between positions for N live rows: caches of keys and values, and the source.
+
+    The caller owns the state; modules hold none. Caches grow in place: `step` and `select` use a state up, and only
+    the state that they return may be used after.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows N."""
+        ...
+
+    def select(self, rows: Int[Tensor, " M"]) -> Self:
+        """The state whose row i is this state's row `rows[i]`: repeats, reorders and drops rows.
+
+        It is fastest when the rows of one sentence stay side by side and every sentence has equally many; then keys
+        and values are shared by a sentence's rows and nothing is copied, but the sentences that fill the place of
+        dropped ones.
+        """
+        ...
+
+
+@dataclass
+class AttentionMaps:
+    """Attention weights that a model writes down on request, one entry a layer; each sums to 1 over its last axis.
+
+    Which lists are filled depends on the family: `encoder`, `decoder` and `cross` of a Transformer; `prenet`, `source`
+    and `target` of a Reformer. While decoding, T is 1 (the newest position), and J runs over the positions so far.
+    """
+
+    encoder: list[Float[Tensor, "B H S S"]] = field(default_factory=list)
+    decoder: list[Float[Tensor, "B H T J"]] = field(default_factory=list)
+    cross: list[Float[Tensor, "B H T S"]] = field(default_factory=list)
+    prenet: list[Float[Tensor, "B H S S"]] = field(default_factory=list)
+    source: list[Float[Tensor, "B H T S S"]] = field(default_factory=list)
+    """Source attention: under each target position t, the weights of every source position over the others."""
+    target: list[Float[Tensor, "B H S T J"]] = field(default_factory=list)
+    """Target attention: under each source position s, the weights of every target position over the earlier ones."""
+    alignment: Float[Tensor, "B T S"] | None = None
+    """How much each source position contributes to each target position: the reduction's weights, averaged over
+    features, or cross attention, averaged over layers and heads."""
+
+
+class TranslationModel(nn.Module, ABC):
+    """A model of p(target | source).
+
+    Tensors in, tensors out: sources end with the end mark, target inputs begin with the begin mark, padding is on the
+    right. `maps`, if given, is filled with attention weights.
+    """
+
+    @abstractmethod
+    def forward(
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of every next target token, teacher-forced."""
+
+    @abstractmethod
+    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> DecoderState:
+        """The state before the first target position: one row for each source."""
+
+    @abstractmethod
+    def step(
+        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
+    ) -> tuple[Float[Tensor, "N V"], DecoderState]:
+        """Logits of the next target token of every live row, whose newest token is `last_ids` (`bos_id` at first)."""
