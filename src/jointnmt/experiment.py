@@ -1,0 +1,47 @@
+"""An experiment's whole configuration, put together from the configuration of each part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from jointnmt.config import Config, override, read_yaml
+from jointnmt.data.batches import BatchConfig
+from jointnmt.data.corpus import DataConfig
+from jointnmt.models import ModelConfig
+from jointnmt.search import SearchConfig
+from jointnmt.text.segmentation import SegmentationConfig
+from jointnmt.training.trainer import TrainingConfig
+from jointnmt.training.validation import ValidationConfig
+
+
+class Experiment(Config):
+    """Everything that decides what a training run does: a recipe, resolved."""
+
+    name: str = Field(min_length=1, description="what reports and logs call the run")
+    seed: int = Field(1, ge=0, description="of initial weights, order and dropout")
+    data: DataConfig = Field(description="corpora and filters")
+    segmentation: SegmentationConfig = Field(SegmentationConfig(), description="text to pieces")
+    model: ModelConfig = Field(description="family and sizes")
+    batches: BatchConfig = Field(BatchConfig(), description="what is computed at once, and what an update sums up")
+    training: TrainingConfig = Field(description="optimiser, schedule, precision, when to end")
+    validation: ValidationConfig = Field(ValidationConfig(), description="measuring, stopping early, keeping checkpoints")
+    search: SearchConfig = Field(SearchConfig(), description="beam search, in validation and by default in translation")
+
+    @model_validator(mode="after")
+    def _tied_tables_need_a_joint_vocabulary(self) -> Self:
+        if self.model.embeddings == "all" and not self.segmentation.joint:
+            raise ValueError("model.embeddings 'all' needs segmentation.joint true: one table, one vocabulary")
+        return self
+
+    @classmethod
+    def load(cls, path: Path, settings: Sequence[str] = ()) -> Self:
+        """Read a recipe, apply `key.path=value` settings and validate the result.
+
+        Raises:
+            ConfigurationError: naming each wrong key.
+        """
+        return cls.parse(override(read_yaml(path), settings), origin=str(path))

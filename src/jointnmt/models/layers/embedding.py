@@ -1,0 +1,69 @@
+"""Token embeddings with sinusoid positions, and the tables that they share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jointnmt.text.special import pad_id
+
+
+def sinusoids(start: int, length: int, embed_dim: int) -> Float[Tensor, "L E"]:
+    """Position signals of positions `start` to `start + length - 1`: all sines, then all cosines.
+
+    The rates fall geometrically from 1 to 1/10,000 (the layout of tensor2tensor; Vaswani et al. 2017, section 3.5,
+    interleave instead). Position 0 is the first real token; the authors of the Reformer begin at 2, which moves all
+    positions by the same offset.
+    """
+    half = embed_dim // 2
+    rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10_000) / max(half - 1, 1)))
+    angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * rates
+    return functional.pad(torch.cat([angles.sin(), angles.cos()], dim=1), (0, embed_dim - 2 * half)).float()
+
+
+def token_table(vocabulary: int, embed_dim: int) -> nn.Parameter:
+    """A table of embeddings drawn from N(0, 1/E), the row of `pad_id` zero."""
+    table = torch.empty(vocabulary, embed_dim).normal_(0, embed_dim**-0.5)
+    table[pad_id] = 0
+    return nn.Parameter(table)
+
+
+class TokenEmbedding(nn.Module):
+    """`dropout(sqrt(E) * embedding + position)` of every token (one side of Li et al. 2020, Eq. 4).
+
+    The paper's text scales the positions too; this follows the authors' code, which does not. Padding is on the
+    right, so that real tokens are numbered from 0 without gaps.
+    """
+
+    positions: Tensor
+
+    def __init__(self, vocabulary: int, embed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.weight = token_table(vocabulary, embed_dim)
+        self.scale = math.sqrt(embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("positions", sinusoids(0, 256, embed_dim), persistent=False)
+
+    def forward(self, ids: Int[Tensor, "N L"], start: int = 0) -> Float[Tensor, "N L E"]:
+        """Embed `ids`, whose first column stands at position `start`."""
+        end = start + ids.shape[1]
+        if end > self.positions.shape[0]:
+            grown = sinusoids(0, max(end, 2 * self.positions.shape[0]), self.weight.shape[1])
+            self.positions = grown.to(self.positions.device, self.positions.dtype)
+        embedded = functional.embedding(ids, self.weight, padding_idx=pad_id)
+        return self.dropout(embedded * self.scale + self.positions[start:end])
+
+
+class VocabularyProjection(nn.Module):
+    """Hidden states to logits over the target vocabulary, without bias."""
+
+    def __init__(self, table: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = table
+
+    def forward(self, hidden: Float[Tensor, "*places E"]) -> Float[Tensor, "*places V"]:
+        return functional.linear(hidden, self.weight)
