@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jointnmt.models.layers.batched_attention import batched_attention
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 
@@ -50,9 +51,21 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Te
     """The library's fused kernels, which take four axes: leading ones are merged, as a view where strides allow it."""
     leading = query.shape[:-3]
     if bias is not None:
-        bias = bias.expand(*query.shape[:-1], key.shape[-2]).reshape(-1, query.shape[-3], query.shape[-2], key.shape[-2])
+        bias = bias.expand(*query.shape[:-1], key.shape[-2]).reshape(
+            -1, query.shape[-3], query.shape[-2], key.shape[-2]
+        )
     query, key, value = (tensor.reshape(-1, *tensor.shape[-3:]) for tensor in (query, key, value))
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, leading)
+
+
+def prefers_batched_products(qkv: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
+    """Whether `batched_attention` can take a self-attention, and is the fastest for it: training on a CPU."""
+    return (
+        qkv.device.type == "cpu"
+        and qkv.requires_grad
+        and maps is None
+        and not (dropout.training and dropout.rate > 0)
+    )
 
 
 def causal_bias(length: int, like: Tensor) -> Float[Tensor, "T T"]:
@@ -105,7 +118,10 @@ class SelfAttention(nn.Module):
         With a `cache`, the L columns of `x` are the newest position of the L rows of each of B sentences, and attend to
         the slots of the cache.
         """
-        heads = split_heads(self.qkv(x), 3 * self.num_heads).transpose(1, 2)  # [B, L, 3HD] -> [B, 3H, L, D]
+        qkv = self.qkv(x)
+        if cache is None and prefers_batched_products(qkv, self.dropout, maps):
+            return self.output(batched_attention(qkv, self.num_heads, bias, axis=1))
+        heads = split_heads(qkv, 3 * self.num_heads).transpose(1, 2)  # [B, L, 3HD] -> [B, 3H, L, D]
         query, key, value = heads.chunk(3, dim=1)
         if cache is not None:
             key, value = cache.append(key, value)
