@@ -1,0 +1,157 @@
+"""What holds for every family and variant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from families import VARIANTS, VOCABULARY, sources, target_inputs, tiny_model
+from safetensors.torch import load_model, save_model
+from torch.testing import assert_close
+
+from jointnmt.models import AttentionMaps, TranslationModel
+
+SOURCE_LENGTHS, TARGET_LENGTHS = (5, 3, 6), (4, 6, 2)
+
+
+@pytest.fixture(params=VARIANTS)
+def model(request: pytest.FixtureRequest) -> TranslationModel:
+    return tiny_model(request.param)
+
+
+def last_layer_maps(maps: AttentionMaps) -> dict[str, torch.Tensor]:
+    names = ("encoder", "decoder", "cross", "prenet", "source", "target")
+    return {name: getattr(maps, name)[-1] for name in names if getattr(maps, name)}
+
+
+@torch.no_grad()
+def test_steps_equal_forward(model: TranslationModel) -> None:
+    source, target = sources(SOURCE_LENGTHS), target_inputs((6, 6, 6))
+    expected_maps = AttentionMaps()
+    expected = model(source, target, expected_maps)
+    state = model.start(source)
+    for position, last_ids in enumerate(target.T):
+        maps = AttentionMaps()
+        logits, state = model.step(last_ids, state, maps)
+        assert_close(logits, expected[:, position])
+        found, wanted = last_layer_maps(maps), last_layer_maps(expected_maps)
+        for name in found:
+            row = wanted[name][:, :, position : position + 1]
+            if name in ("decoder", "target"):
+                row = wanted[name][..., position : position + 1, : position + 1]
+            assert_close(found[name], row)
+        assert_close(maps.alignment, expected_maps.alignment[:, position : position + 1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([0, 0, 1, 1, 2, 2], id="repeat"),
+        pytest.param([2, 0], id="drop and permute"),
+        pytest.param([0, 2], id="the last fills the hole"),
+        pytest.param([2, 2, 0], id="unequal repeats"),
+        pytest.param([1, 0, 1], id="torn apart"),
+    ],
+)
+def test_selected_rows_go_on_as_if_they_had_been_decoded_alone(model: TranslationModel, rows: list[int]) -> None:
+    source, target = sources(SOURCE_LENGTHS), target_inputs((6, 6, 6))
+    picked = torch.tensor(rows)
+    rest = torch.randint(4, VOCABULARY, (len(rows), 4), generator=torch.Generator().manual_seed(3))
+    again = torch.tensor([len(rows) - 1, *range(1, len(rows))])
+    state = model.start(source)
+    for last_ids in target[:, :3].T:
+        _, state = model.step(last_ids, state)
+    state = state.select(picked)
+    history, sides = torch.cat([target[picked, :3], rest[:, :1]], dim=1), source[picked]
+    for position in range(1, 5):
+        logits, state = model.step(history[:, -1], state)
+        assert_close(logits, model(sides, history)[:, -1])
+        if position == 2:
+            state, history, sides = state.select(again), history[again], sides[again]
+        if position < 4:
+            history = torch.cat([history, rest[:, position : position + 1]], dim=1)
+
+
+@torch.no_grad()
+def test_padding_and_batch_order_change_nothing(model: TranslationModel) -> None:
+    source, target = sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)
+    together = model(source, target)
+    assert_close(model(source.flip(0), target.flip(0)), together.flip(0))
+    for row, (source_length, target_length) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True)):
+        alone = model(source[row : row + 1, :source_length], target[row : row + 1, :target_length])
+        assert_close(together[row, :target_length], alone[0])
+
+
+@torch.no_grad()
+def test_no_future_target_leaks(model: TranslationModel) -> None:
+    source, target = sources((5, 4)), target_inputs((6, 6))
+    changed = target.clone()
+    changed[:, 3:] = (changed[:, 3:] - 4 + 1) % (VOCABULARY - 4) + 4
+    before, after = model(source, target), model(source, changed)
+    assert_close(before[:, :3], after[:, :3], rtol=0, atol=0)
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_every_parameter_gets_a_gradient(model: TranslationModel) -> None:
+    logits = model(sources((5, 6)), target_inputs((6, 5)))
+    logits.logsumexp(-1).square().sum().backward()
+    without = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
+    assert without == []
+
+
+def test_save_and_load_is_exact(model: TranslationModel, tmp_path) -> None:  # noqa: ANN001
+    source, target = sources((5, 6)), target_inputs((6, 5))
+    expected = model(source, target)
+    save_model(model, str(tmp_path / "weights.safetensors"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    load_model(model, str(tmp_path / "weights.safetensors"))
+    assert_close(model(source, target), expected, rtol=0, atol=0)
+
+
+def test_attention_weights_are_distributions(model: TranslationModel) -> None:
+    maps = AttentionMaps()
+    source, target = sources(SOURCE_LENGTHS), target_inputs((6, 6, 6))
+    model(source, target, maps)
+    padding = source == 0
+    for weights in last_layer_maps(maps).values():
+        assert_close(weights.sum(-1), torch.ones(weights.shape[:-1], dtype=weights.dtype))
+    assert_close(maps.alignment.sum(-1), torch.ones(3, 6, dtype=maps.alignment.dtype))
+    assert not maps.alignment.transpose(1, 2)[padding].any()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_fast_path_of_training_equals_the_plain_one(variant: str) -> None:
+    """Gradients on and no weights asked for takes the batched products; asking for weights takes the plain path."""
+    model = tiny_model(variant)
+    source, target = sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)
+    gradients = []
+    for maps in (None, AttentionMaps()):
+        model.zero_grad()
+        model(source, target, maps).tanh().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert_close(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_activation_checkpointing_changes_nothing_but_memory(variant: str) -> None:
+    source, target = sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)
+    results = []
+    for checkpointing in (False, True):
+        model = tiny_model(variant, activation_checkpointing=checkpointing, dropout=0.4).train()
+        torch.manual_seed(0)
+        model(source, target).tanh().sum().backward()
+        results.append([parameter.grad for parameter in model.parameters()])
+    assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bfloat16_follows_float32(variant: str) -> None:
+    model = tiny_model(variant).float()
+    source, target = sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)
+    expected = model(source, target)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(source, target)
+    assert logits.dtype == torch.bfloat16
+    assert (logits - expected).abs().max() < 0.05 * expected.abs().max()
