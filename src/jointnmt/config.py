@@ -59,6 +59,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping that may begin from another: `extends: FILE`, beside it, whose values it adds to or replaces.
+
+    Raises:
+        ConfigurationError: as `read_yaml`, and if recipes extend each other in a circle.
+    """
+    chain: list[tuple[Path, dict[str, Any]]] = []
+    following: Path | None = path
+    while following is not None:
+        if following.resolve() in (file.resolve() for file, _ in chain):
+            raise ConfigurationError(f"{path}: recipes extend each other in a circle, through {following}.")
+        values = read_yaml(following)
+        chain.append((following, values))
+        extended = values.pop("extends", None)
+        if extended is not None and not isinstance(extended, str):
+            raise ConfigurationError(f"{following}: extends should be the name of one file (given: {extended!r}).")
+        following = None if extended is None else following.parent / extended
+    recipe: dict[str, Any] = {}
+    for _, values in reversed(chain):
+        recipe = _merge(recipe, values)
+    return recipe
+
+
 def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """A copy of `values` with each `key.path=value` of `settings` set; values are read as YAML.
 
@@ -90,6 +113,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for key in sorted(old_flat.keys() | new_flat.keys())
         if old_flat.get(key, absent) != new_flat.get(key, absent)
     ]
+
+
+def _merge(old: Any, new: Any) -> Any:
+    """`new` over `old`: mappings key by key, anything else replaced."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 
 
 def _assign(node: Any, keys: list[str], value: Any, setting: str) -> None:

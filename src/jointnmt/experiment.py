@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from jointnmt.config import Config, override, read_yaml
+from jointnmt.config import Config, override, read_recipe
 from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
 from jointnmt.models import ModelConfig
@@ -28,7 +28,9 @@ class Experiment(Config):
     model: ModelConfig = Field(description="family and sizes")
     batches: BatchConfig = Field(BatchConfig(), description="what is computed at once, and what an update sums up")
     training: TrainingConfig = Field(description="optimiser, schedule, precision, when to end")
-    validation: ValidationConfig = Field(ValidationConfig(), description="measuring, stopping early, keeping checkpoints")
+    validation: ValidationConfig = Field(
+        ValidationConfig(), description="measuring, stopping early, keeping checkpoints"
+    )
     search: SearchConfig = Field(SearchConfig(), description="beam search, in validation and by default in translation")
 
     @model_validator(mode="after")
@@ -39,9 +41,9 @@ class Experiment(Config):
 
     @classmethod
     def load(cls, path: Path, settings: Sequence[str] = ()) -> Self:
-        """Read a recipe, apply `key.path=value` settings and validate the result.
+        """Read a recipe and what it extends, apply `key.path=value` settings and validate the result.
 
         Raises:
             ConfigurationError: naming each wrong key.
         """
-        return cls.parse(override(read_yaml(path), settings), origin=str(path))
+        return cls.parse(override(read_recipe(path), settings), origin=str(path))

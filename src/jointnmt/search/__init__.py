@@ -1,0 +1,21 @@
+"""Search: from a model and source sentences to target sentences with their scores."""
+
+from jointnmt.search.beam import SearchConfig, beam_search
+from jointnmt.search.hypothesis import Hypothesis
+from jointnmt.search.rules import RulesConfig, target_limit, target_limits
+from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
+from jointnmt.search.scoring import length_normalised, rescore
+
+__all__ = [
+    "Hypothesis",
+    "RulesConfig",
+    "SamplingConfig",
+    "SearchConfig",
+    "beam_search",
+    "length_normalised",
+    "rescore",
+    "sample",
+    "sentence_generator",
+    "target_limit",
+    "target_limits",
+]

@@ -1,0 +1,51 @@
+# make demo: train a small model, translate, measure and draw; make test, make check: what continuous integration runs.
+# Each target creates the environment first, in .venv, and again only when pyproject.toml or constraints.txt changes.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEMO := demo
+
+# On a small machine two test workers with one thread each are faster than two that fight for the cores.
+test: export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED)  ## create .venv and install the package with everything that development needs
+
+# torch first and by itself: its pin decides which build is taken, before anything else can ask for another.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jointnmt needs Python 3.11 or later: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)  ## train on the synthetic corpus (minutes, no GPU), translate unseen sentences, measure, draw
+	$(BIN)/jointnmt data synthetic --to $(DEMO)/data
+	$(BIN)/jointnmt train recipes/demo.yaml --out $(DEMO)/run
+	$(BIN)/jointnmt translate $(DEMO)/run < $(DEMO)/data/test.de > $(DEMO)/test.translation.en
+	$(BIN)/jointnmt evaluate --hypothesis $(DEMO)/test.translation.en --source $(DEMO)/data/test.de \
+		--reference $(DEMO)/data/test.en --language en --show 10
+	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(head -n 1 $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
+
+test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
+	$(BIN)/pytest -n $(WORKERS) --jaxtyping-packages=jointnmt,beartype.beartype
+
+check: $(INSTALLED)  ## lint, check the format and the types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## format, and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and the demo
+	rm -rf $(VENV) $(DEMO)

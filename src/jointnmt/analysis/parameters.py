@@ -1,0 +1,52 @@
+"""Counting a model's parameters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from jointnmt.models import ModelConfig, build_model
+from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How many numbers a model learns; a table that several parts share counts once, where it comes first."""
+
+    embeddings: dict[str, int]
+    """The tables of source and target pieces, and the projection to the vocabulary."""
+    rest: dict[str, int]
+    """The other parts, in the order of the model."""
+
+    @property
+    def total(self) -> int:
+        """All parameters."""
+        return sum(self.embeddings.values()) + sum(self.rest.values())
+
+    def plain(self) -> dict[str, Any]:
+        """The numbers as JSON-compatible values, with their sums."""
+        return {
+            "total": self.total,
+            "embeddings": sum(self.embeddings.values()),
+            "rest": sum(self.rest.values()),
+            "parts": asdict(self),
+        }
+
+
+def count_parameters(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> Parameters:
+    """Parameters of each part of a model, which is built without memory for its weights.
+
+    Raises:
+        ConfigurationError: if the embeddings cannot be tied as configured.
+    """
+    with torch.device("meta"):
+        model = build_model(config, source_vocabulary, target_vocabulary)
+    counts = {name: 0 for name, _ in model.named_children()}
+    for name, parameter in model.named_parameters():  # names a shared one once
+        counts[name.partition(".")[0]] += parameter.numel()
+    tables = {name for name, part in model.named_children() if isinstance(part, TokenEmbedding | VocabularyProjection)}
+    embeddings = {name: count for name, count in counts.items() if name in tables}
+    rest = {name: count for name, count in counts.items() if count and name not in tables}
+    return Parameters(embeddings, rest)

@@ -1,0 +1,27 @@
+"""`jointnmt average`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jointnmt.errors import ConfigurationError
+
+
+def average(
+    run: Annotated[Path, typer.Argument(help="The RUN directory.")],
+    out: Annotated[Path, typer.Option("--out", help="The weights' file to write, such as RUN/model.safetensors.")],
+    best: Annotated[int | None, typer.Option("--best", min=1, help="Average the best so many checkpoints.")] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Average the latest so many checkpoints.")] = None,
+    checkpoints: Annotated[
+        list[Path] | None, typer.Option("--checkpoints", help="Average these checkpoints. May be repeated.")
+    ] = None,
+) -> None:
+    """Average the weights of several checkpoints of a run: the best, the latest (of those kept), or the given ones."""
+    from jointnmt.training.averaging import average_into, choose_checkpoints
+
+    if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
+        raise ConfigurationError("Give one of --best, --last and --checkpoints.")
+    paths = checkpoints or choose_checkpoints(run, best=best, last=last)
+    average_into(out, paths)
+    typer.echo(f"{out}: the average of {', '.join(str(path) for path in paths)}", err=True)

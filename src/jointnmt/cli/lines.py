@@ -1,0 +1,74 @@
+"""Lines in and lines out, as the commands that translate and score share it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from jointnmt.data.corpus import read_lines
+from jointnmt.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+STANDARD_INPUT = "standard input"
+
+
+def text_lines(path: Path | None) -> Iterator[str]:
+    """The lines of a plain or compressed file, or of standard input, as they come.
+
+    Raises:
+        DataError: if the file cannot be read, or a line is no UTF-8 text.
+    """
+    for number, raw in enumerate(_standard_input() if path is None else read_lines(path), start=1):
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path or STANDARD_INPUT}:{number}: is not valid UTF-8 (byte {error.start + 1} of the line). Convert "
+                "the text to UTF-8, for example with iconv."
+            ) from error
+        if "\0" in text:
+            raise DataError(f"{path or STANDARD_INPUT}:{number}: holds a NUL byte, so it is no text. Remove it.")
+        yield text
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """A function that writes a line to a file, or to standard output, at once.
+
+    A file gets its name when it is finished: until then, or after an error, its lines are in `NAME.part`.
+    """
+    if path is None:
+        yield _writer(sys.stdout.buffer)
+        return
+    if path.exists() and not path.is_file():  # a pipe or a device is there to be written to, not to be replaced
+        with path.open("wb") as stream:
+            yield _writer(stream)
+        return
+    unfinished = path.with_name(f"{path.name}.part")
+    try:
+        with unfinished.open("wb") as stream:
+            yield _writer(stream)
+    except BaseException:
+        if unfinished.exists():
+            logger.warning("%s: is not finished; the lines so far are in %s", path, unfinished)
+        raise
+    unfinished.replace(path)
+
+
+def _writer(stream: IO[bytes]) -> Callable[[str], None]:
+    def write(line: str) -> None:
+        stream.write(line.encode("utf-8") + b"\n")
+        stream.flush()
+
+    return write
+
+
+def _standard_input() -> Iterator[bytes]:
+    for number, raw in enumerate(sys.stdin.buffer):
+        line = raw if number else raw.removeprefix(b"\xef\xbb\xbf")
+        yield line.removesuffix(b"\n").removesuffix(b"\r")

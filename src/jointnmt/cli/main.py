@@ -1,0 +1,185 @@
+"""The command line's frame: the list of commands, the options they share, errors and exit codes.
+
+A command is the function of the same name in the module `jointnmt.cli.<name>`, imported only when it is used, so that
+`jointnmt --help` and shell completion do not wait for torch.
+"""
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import jointnmt
+from jointnmt.errors import ConfigurationError, JointNMTError
+
+COMMANDS = {
+    "data": "Prepare a corpus of the catalogue, or generate the synthetic one.",
+    "train": "Train a model by a recipe, or go on where an earlier training stopped.",
+    "average": "Average the weights of several checkpoints of a run.",
+    "translate": "Translate raw text, line by line.",
+    "score": "Give the log-probabilities of translations that exist already.",
+    "evaluate": "Measure translations: BLEU, chrF, TER, perplexity, significance.",
+    "info": "Count the parameters of a recipe or a run, without data or training.",
+    "attention": "Draw the attention of one translation.",
+}
+
+INTERRUPTED, READER_GONE = 130, 141
+EXIT_CODES = {
+    0: "done",
+    1: "a fault of jointnmt itself",
+    2: "wrong usage or configuration",
+    3: "bad input data",
+    4: "missing, damaged or incompatible model",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    READER_GONE: "the reader of the output has gone (as in `| head`)",
+}
+
+EPILOG = "\n\n".join(
+    [
+        "Data goes to standard output; progress, logs and errors go to standard error.",
+        "Exit codes:\n\n" + "\n".join(f"- {code}: {meaning}" for code, meaning in EXIT_CODES.items()),
+    ]
+)
+
+HELP = """Neural machine translation with joint representations: turn a parallel corpus into a translation model, and
+translate raw text with it.
+
+A model is trained by a recipe (YAML) into a RUN directory, and RUN is what every other command takes:
+
+jointnmt train recipes/demo.yaml --out RUN
+
+jointnmt translate RUN < source.txt > translation.txt
+
+`--debug`, `--verbose` and `--quiet` may stand before or after the command. `jointnmt COMMAND --help` explains a
+command.
+"""
+
+SHARED_FLAGS = frozenset({"--debug", "--verbose", "-v", "--quiet", "-q"})
+ISSUES = "the project's issue tracker"
+
+# The base of the usage errors of whichever click typer brings along (its own, or the separate package).
+UsageError: Any = typer.BadParameter.__base__
+
+logger = logging.getLogger("jointnmt")
+
+
+class Commands(TyperGroup):
+    """The group of all commands: loads them on use, and turns what they raise into messages and exit codes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Accept the shared flags after the command as well as before it."""
+        end = args.index("--") if "--" in args else len(args)
+        flags = [argument for argument in args[:end] if argument in SHARED_FLAGS]
+        others = [argument for argument in args[:end] if argument not in SHARED_FLAGS]
+        return super().parse_args(ctx, [*flags, *others, *args[end:]])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Put the real command in the place of its entry in the list."""
+        name, entry, rest = super().resolve_command(ctx, args)
+        return name, entry if name is None else _load(name), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; what it raises becomes one paragraph on standard error and an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, not at the interpreter's end, where a broken pipe cannot be handled
+            return result
+        except (typer.Exit, typer.Abort, UsageError):
+            raise
+        except BrokenPipeError:
+            # What is left in the buffer goes nowhere, or the interpreter would complain about it at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(READER_GONE) from None
+        except (Exception, KeyboardInterrupt) as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc(file=sys.stderr)
+            message, code = _explain(error)
+            typer.echo(f"jointnmt: {message}", err=True)
+            raise typer.Exit(code) from None
+
+
+def _load(name: str) -> Any:
+    """The command `name`, with its options, from its module."""
+    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    single.command(name)(getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
+    return typer.main.get_command(single)
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """The message and the exit code of an error that ended a command."""
+    if isinstance(error, JointNMTError):
+        return f"{'' if error.exit_code == INTERRUPTED else 'error: '}{error}", error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted.", INTERRUPTED
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"error: {where}{error.strerror}. Check the path, the permissions and the free space.", (
+            ConfigurationError.exit_code
+        )
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    return (
+        f"error: this is a fault of jointnmt {jointnmt.__version__}, not of yours ({what}). Please run the command "
+        f"again with --debug and report what it prints, with the command itself, to {ISSUES}.",
+        1,
+    )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jointnmt {jointnmt.__version__}")
+        raise typer.Exit
+
+
+def _listed() -> None:
+    """Stand for a command in the list of commands; `Commands.resolve_command` puts the real one in its place."""
+
+
+app = typer.Typer(
+    name="jointnmt",
+    cls=Commands,
+    help=HELP,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, _summary in COMMANDS.items():
+    app.command(_name, help=_summary)(_listed)
+
+
+@app.callback()
+def shared(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="JOINTNMT_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details as well.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only warnings and errors, no progress.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if verbose and quiet:
+        raise ConfigurationError("--verbose and --quiet exclude each other: give one of them.")
+    level = logging.DEBUG if verbose or debug else logging.WARNING if quiet else logging.INFO
+    _log_to_stderr(level)
+
+
+def _log_to_stderr(level: int) -> None:
+    from rich.logging import RichHandler
+
+    from jointnmt.cli.console import stderr
+
+    handler = RichHandler(console=stderr(), show_path=False, log_time_format="[%X]")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    logger.setLevel(level)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    app()

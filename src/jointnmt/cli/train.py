@@ -1,0 +1,30 @@
+"""`jointnmt train`."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The experiment's configuration (YAML).")],
+    out: Annotated[Path, typer.Option("--out", help="The RUN directory: made, or gone on in if it is there.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the recipe. May be repeated."),
+    ] = None,
+) -> None:
+    """Train a model by a recipe, or go on where an earlier training stopped.
+
+    The same command again goes on from the last saved state and ends with the same weights as without the break. Ctrl-C
+    saves after the current update. Several processes: `torchrun --nproc-per-node 2 -m jointnmt train ...`.
+    """
+    from jointnmt.cli.console import stderr
+    from jointnmt.experiment import Experiment
+    from jointnmt.training.progress import LiveDisplay, LogDisplay, NoDisplay
+    from jointnmt.training.run import train as run_training
+
+    quiet = not logging.getLogger("jointnmt").isEnabledFor(logging.INFO)
+    display = NoDisplay() if quiet else LiveDisplay(stderr()) if stderr().is_terminal else LogDisplay()
+    run_training(Experiment.load(recipe, settings or ()), out, display)

@@ -1,0 +1,148 @@
+"""`jointnmt translate`: raw text in, raw text out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from jointnmt.cli.lines import STANDARD_INPUT, open_output, text_lines
+from jointnmt.errors import ConfigurationError
+from jointnmt.search import SamplingConfig, SearchConfig
+from jointnmt.translator import Translation, TranslationOptions, Translator
+
+logger = logging.getLogger(__name__)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
+Input = Annotated[
+    Path | None, typer.Option("--input", "-i", help="Lines to translate (also .gz, .xz). Default: standard input.")
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
+Prefix = Annotated[
+    Path | None, typer.Option(help="A file with the beginning of each line's translation, which may be empty.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
+Alignments = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
+NumBest = Annotated[
+    int, typer.Option(min=1, help="Write so many translations of each line, each as line number, score, text (tabs).")
+]
+SplitLong = Annotated[
+    bool, typer.Option("--split-long", help="Split lines that are too long for the model at the ends of sentences.")
+]
+
+
+def _option(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **settings)
+
+
+SEARCH, SAMPLING, COMPUTATION = "Search (default: as in the run)", "Sampling", "Computation"
+
+Beam = Annotated[int | None, _option(SEARCH, "Hypotheses followed at once.", min=1)]
+LengthPenalty = Annotated[float | None, _option(SEARCH, "Score = log-probability / length ** this.", min=0)]
+Factor = Annotated[float | None, _option(SEARCH, "Longest translation, in tokens: this * source + offset.", min=0)]
+Offset = Annotated[int | None, _option(SEARCH, "Longest translation, in tokens: factor * source + this.", min=0)]
+NoUnknown = Annotated[bool, _option(SEARCH, "Never write the piece <unk>.", "--no-unknown")]
+Sample = Annotated[bool, _option(SAMPLING, "Draw translations at random, in place of beam search.", "--sample")]
+Temperature = Annotated[float | None, _option(SAMPLING, "Below 1, likely tokens become likelier. Default: 1.")]
+TopK = Annotated[int | None, _option(SAMPLING, "Draw from so many likeliest tokens. Default: all.", min=1)]
+TopP = Annotated[float | None, _option(SAMPLING, "Draw from the fewest tokens of this probability. Default: 1.")]
+Seed = Annotated[int | None, _option(SAMPLING, "Another seed, other samples. Default: 0.", min=0)]
+Device = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
+Precision = Annotated[
+    Literal["float32", "bfloat16", "float16"], _option(COMPUTATION, "Of the model's computations. Default: float32.")
+]
+BatchCells = Annotated[int | None, _option(COMPUTATION, "Most cells at once: hypotheses * source * target.", min=1)]
+Window = Annotated[
+    int | None, _option(COMPUTATION, "Lines read ahead, to sort by length. Default: 1024; on a terminal 1.", min=1)
+]
+
+
+def translate(
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    prefix: Prefix = None,
+    as_json: Json = False,
+    alignments: Alignments = False,
+    num_best: NumBest = 1,
+    split_long: SplitLong = False,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    max_length_factor: Factor = None,
+    max_length_offset: Offset = None,
+    no_unknown: NoUnknown = False,
+    sample: Sample = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    batch_cells: BatchCells = None,
+    window: Window = None,
+) -> None:
+    """Translate raw text, line by line: from standard input to standard output, or from file to file.
+
+    Empty lines stay empty. Translations come in the order of the lines, each as soon as it is ready; the first do not
+    wait for the last.
+    """
+    if alignments and not as_json:
+        raise ConfigurationError("--alignments needs --json: plain text has no place for them.")
+    rules = {
+        "length_penalty": length_penalty,
+        "max_length_factor": max_length_factor,
+        "max_length_offset": max_length_offset,
+        "allow_unknown": False if no_unknown else None,
+    }
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    _check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
+    translator = Translator.load(run, device, precision, batch_cells)
+    options = TranslationOptions(
+        search=_search(translator.experiment.search, sample, {"beam_size": beam, **rules, **sampling}),
+        num_best=num_best,
+        alignments=alignments,
+        long="split" if split_long else "error",
+        seed=seed or 0,
+        window=window or (1 if input is None and sys.stdin.isatty() else TranslationOptions.window),
+    )
+    prefixes = None if prefix is None else text_lines(prefix)
+    began, count = time.perf_counter(), 0
+    with open_output(output) as write:
+        stream = translator.translate_stream(text_lines(input), options, prefixes, str(input or STANDARD_INPUT))
+        for count, translation in enumerate(stream, start=1):
+            for line in _rendered(translation, count, as_json, num_best):
+                write(line)
+    seconds = time.perf_counter() - began
+    logger.info("%d lines in %.1f s, %.1f a second", count, seconds, count / seconds)
+
+
+def _check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:
+    """Refuse options of beam search while sampling, and the other way round."""
+    wrong = [name for name, value in (of_beam if sample else of_sampling).items() if value is not None]
+    if wrong:
+        option = f"--{wrong[0].removeprefix('--').replace('_', '-')}"
+        reason = "does not go with --sample, which follows no beam" if sample else "is for sampling: add --sample"
+        raise ConfigurationError(f"{option} {reason}.")
+
+
+def _search(default: SearchConfig, sample: bool, given: dict[str, Any]) -> SearchConfig | SamplingConfig:
+    """The run's way of searching, with what is given in place of it."""
+    kind = SamplingConfig if sample else SearchConfig
+    settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    return kind.parse(settings, origin="options")
+
+
+def _rendered(translation: Translation, number: int, as_json: bool, num_best: int) -> list[str]:
+    """The lines to write for a line of input."""
+    if as_json:
+        return [json.dumps({"line": number, **translation.plain()}, ensure_ascii=False)]
+    if num_best == 1:
+        return [translation.text]
+    candidates = [(each.score, each.text) for each in translation.candidates] or [(0.0, "")]
+    return [f"{number}\t{score:.6f}\t{text}" for score, text in candidates]

@@ -1,0 +1,280 @@
+"""Parallel text: where it lies, and reading it as a stream of sentence pairs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO, Literal, NamedTuple, Self, cast
+
+from pydantic import Field, model_validator
+
+from jointnmt.config import Config
+from jointnmt.data.filters import FilterConfig, FilterReport
+from jointnmt.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+MAX_LINE_BYTES = 2**24
+"""A longer line is taken for a file that is no text: it would have to be held in memory whole."""
+
+_COMPRESSED = (".gz", ".xz")
+
+
+class ParallelText(Config):
+    """One parallel text: two files of which line i of one translates line i of the other, or one file of pairs.
+
+    Names that end in `.gz` or `.xz` are decompressed while they are read. A `.tsv` file is split at every tab, without
+    quoting; a `.jsonl` file has one JSON object a line.
+    """
+
+    source: Path | None = Field(None, description="file of source sentences, one a line; goes with target")
+    target: Path | None = Field(None, description="file of target sentences, one a line; goes with source")
+    path: Path | None = Field(None, description="file of pairs instead: .tsv or .jsonl, perhaps with .gz or .xz")
+    source_field: int | str | None = Field(
+        None, description="of path: column, counted from 0 (default 0), or key, dots for nested ones (default source)"
+    )
+    target_field: int | str | None = Field(None, description="of path: likewise (default 1, or target)")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        given = [name for name in ("source", "target", "path") if getattr(self, name) is not None]
+        if given not in (["source", "target"], ["path"]):
+            raise ValueError(f"give source and target, or path alone (given: {', '.join(given) or 'none of them'})")
+        if self.path is None:
+            if self.source_field is not None or self.target_field is not None:
+                raise ValueError("source_field and target_field go with path, not with source and target")
+            return self
+        if self.format not in (".tsv", ".jsonl"):
+            raise ValueError(f"{self.path} should end in .tsv or .jsonl, perhaps with .gz or .xz after it")
+        for name, value in zip(("source_field", "target_field"), self.fields, strict=True):
+            if self.format == ".tsv" and not (isinstance(value, int) and value >= 0):
+                raise ValueError(f"{name} of {self.path} should be a column number from 0 (given: {value!r})")
+            if self.format == ".jsonl" and not isinstance(value, str):
+                raise ValueError(f"{name} of {self.path} should be a key (given: {value!r})")
+        return self
+
+    @property
+    def format(self) -> str:
+        """`.tsv` or `.jsonl` of a file of pairs, as its name says; otherwise empty or something unknown."""
+        suffixes = [suffix for suffix in (self.path.suffixes if self.path else []) if suffix not in _COMPRESSED]
+        return suffixes[-1] if suffixes else ""
+
+    @property
+    def fields(self) -> tuple[int | str, int | str]:
+        """Where the source and the target stand in a line of a file of pairs."""
+        source, target = ("source", "target") if self.format == ".jsonl" else (0, 1)
+        return (
+            source if self.source_field is None else self.source_field,
+            target if self.target_field is None else self.target_field,
+        )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The one or two files, source first."""
+        return tuple(path for path in (self.path, self.source, self.target) if path is not None)
+
+
+class DataConfig(Config):
+    """The parallel texts of an experiment, and how they are cleaned and stored."""
+
+    root: Path = Field(Path(), description="folder that relative paths of the texts start from")
+    source_language: str = Field(min_length=1, description="language code of the source, such as de")
+    target_language: str = Field(min_length=1, description="language code of the target, such as en")
+    train: tuple[ParallelText, ...] = Field(min_length=1, description="texts to learn from")
+    validation: tuple[ParallelText, ...] = Field((), description="texts to validate on")
+    filters: FilterConfig = Field(FilterConfig(), description="which pairs are kept")
+    cache: Path | None = Field(
+        None, description="folder for segmented text; none: JOINTNMT_CACHE, or else .cache/jointnmt in the home folder"
+    )
+    processes: int = Field(0, ge=0, description="processes that segment a large corpus; 0: one for each CPU core")
+
+    def place(self, text: ParallelText) -> ParallelText:
+        """The text with complete paths: relative ones start from `root`."""
+        root = self.root.expanduser()
+        places = {name: getattr(text, name) for name in ("source", "target", "path")}
+        return text.model_copy(update={name: root / path for name, path in places.items() if path is not None})
+
+
+class Pair(NamedTuple):
+    """A sentence pair as it stands in the files, without line ends, and where it stands."""
+
+    source: str
+    target: str
+    file: Path
+    """The file of pairs, or of source sentences."""
+    line: int
+    """Line number, from 1."""
+
+    @property
+    def origin(self) -> str:
+        """The place as `file:line`."""
+        return f"{self.file}:{self.line}"
+
+
+class _BadPairError(Exception):
+    """A pair that cannot be used, and why; caught in `read_pairs`."""
+
+    def __init__(self, kind: Literal["invalid", "empty"], reason: str, origin: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.origin = kind, reason, origin
+
+
+def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: FilterReport | None = None) -> Iterator[Pair]:
+    """Read texts, such as `config.train`, one after the other, a pair at a time; memory does not grow with their size.
+
+    Bad lines and empty sides are errors, or are left out and counted in `report`, as `config.filters` says. A report
+    of one's own is logged at the end if anything was left out. The other filters are for `build_store` to apply.
+
+    Raises:
+        DataError: naming file and line: a file is missing or damaged, the numbers of lines differ, or a line is bad and
+            the configuration does not say to leave it out.
+    """
+    account = FilterReport() if report is None else report
+    for text in texts:
+        place = config.place(text)
+        files = place.files
+        rows, parse = _reader(place)
+        for line, row in enumerate(rows, start=1):
+            account.read += 1
+            try:
+                source, target = parse(row, line)
+                _require_content(source, target, files, line)
+            except _BadPairError as error:
+                _leave_out(error, config.filters, account)
+                continue
+            yield Pair(source, target, files[0], line)
+    if report is None and account.removed:
+        logger.warning(account.render())
+
+
+def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport) -> None:
+    if getattr(filters, error.kind) == "error":
+        raise DataError(
+            f"{error.origin}: {error.reason}. Mend the line, or set data.filters.{error.kind}=drop to leave out such "
+            "pairs and have them counted."
+        ) from None
+    report.remove(error.reason, error.origin)
+
+
+def _require_content(source: str, target: str, files: Sequence[Path], line: int) -> None:
+    for side, content, path in (("source", source, files[0]), ("target", target, files[-1])):
+        if not content or content.isspace():
+            raise _BadPairError("empty", f"empty {side}", f"{path}:{line}")
+
+
+Row = tuple[bytes, ...]
+
+
+def _reader(text: ParallelText) -> tuple[Iterator[Row], Callable[[Row, int], tuple[str, str]]]:
+    """A text's lines, and what makes source and target of one, given its number too."""
+    files = text.files
+    if len(files) == 2:
+        source_path, target_path = files
+
+        def parse_two(row: Row, line: int) -> tuple[str, str]:
+            return _decode(row[0], source_path, line), _decode(row[1], target_path, line)
+
+        return _zip_lines(source_path, target_path), parse_two
+
+    split = _split_tsv if text.format == ".tsv" else _split_json
+
+    fields = text.fields
+
+    def parse_one(row: Row, line: int) -> tuple[str, str]:
+        source, target = split(_decode(row[0], files[0], line), fields, f"{files[0]}:{line}")
+        return source, target
+
+    return ((raw,) for raw in read_lines(files[0])), parse_one
+
+
+def _decode(raw: bytes, path: Path, line: int) -> str:
+    if b"\0" in raw:
+        raise _BadPairError("invalid", "NUL byte", f"{path}:{line}")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _BadPairError("invalid", "invalid UTF-8", f"{path}:{line}") from None
+
+
+def _split_tsv(content: str, fields: Sequence[int | str], origin: str) -> list[str]:
+    columns = content.split("\t")
+    numbers = [int(number) for number in fields]
+    if max(numbers) >= len(columns):
+        raise _BadPairError("invalid", f"no column {max(numbers)} (columns count from 0)", origin)
+    return [columns[number] for number in numbers]
+
+
+def _split_json(content: str, fields: Sequence[int | str], origin: str) -> list[str]:
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _BadPairError("invalid", "not JSON", origin) from None
+    sides = []
+    for key in map(str, fields):
+        value = record
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if not isinstance(value, str):
+            raise _BadPairError("invalid", f"no string under the key {key!r}", origin)
+        if "\0" in value:
+            raise _BadPairError("invalid", "NUL byte", origin)
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise _BadPairError("invalid", "half of a surrogate pair", origin)
+        sides.append(value)
+    return sides
+
+
+def _zip_lines(source: Path, target: Path) -> Iterator[Row]:
+    """Lines of two files side by side.
+
+    Raises:
+        DataError: if one has more lines than the other; both are read to the end first, so as to say how many.
+    """
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    for count, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines)):
+        if source_line is None or target_line is None:
+            rest = 1 + sum(1 for _ in (target_lines if source_line is None else source_lines))
+            longer, shorter = (target, source) if source_line is None else (source, target)
+            raise DataError(
+                f"{longer}:{count + 1}: this line has no counterpart: {longer} has {count + rest} lines, but {shorter} "
+                f"has {count}. Line i of one file must translate line i of the other: check that both are whole and "
+                "belong together."
+            )
+        yield source_line, target_line
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Lines of a plain or compressed file, without their ends and without a byte order mark before the first.
+
+    Only a line feed, perhaps after a carriage return, ends a line; the last one may lack it.
+
+    Raises:
+        DataError: if the file is missing, cannot be decompressed, or has a line of more than `MAX_LINE_BYTES`.
+    """
+    number = 0
+    try:
+        with _open(path) as stream:
+            while raw := stream.readline(MAX_LINE_BYTES):
+                number += 1
+                if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+                    raise DataError(f"{path}:{number}: this line is longer than {MAX_LINE_BYTES} bytes: is it text?")
+                if number == 1:
+                    raw = raw.removeprefix(b"\xef\xbb\xbf")
+                yield raw.removesuffix(b"\n").removesuffix(b"\r")
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        where = f"{path}:{number + 1}" if number else str(path)
+        raise DataError(f"{where}: the file cannot be read: {error}. Check that it exists and is whole.") from error
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if path.suffix == ".xz":
+        return lzma.open(path, "rb")
+    return path.open("rb")

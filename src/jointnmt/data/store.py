@@ -1,0 +1,249 @@
+"""Segmented text: made once for each content and setting, kept on disk, memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
+from datasets import Dataset
+from filelock import FileLock
+
+from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
+from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
+from jointnmt.data.segmenting import Segmented, segment_chunks
+from jointnmt.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from jointnmt.text.segmentation import Segmentation
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+"""Part of a store's fingerprint: a store of another format is made anew."""
+
+CHUNK_PAIRS = 8192
+"""Pairs that are segmented, filtered and written at once: what building holds in memory, a few times over."""
+
+POOL_BYTES = 4_000_000
+"""Files smaller than this together are segmented in this process: starting others would take longer."""
+
+Which = Literal["train", "validation"]
+Lengths = npt.NDArray[np.int32]
+
+
+class TokenStore:
+    """Sentence pairs as piece ids, without begin and end marks, in the order of the files.
+
+    Pairs and lengths lie on disk and are memory-mapped, so a large store takes no more memory than a small one, apart
+    from pages that the system may drop at any time.
+    """
+
+    def __init__(self, directory: Path, files: Sequence[Path]) -> None:
+        """Open a store that `build_store` made; `files` are the texts' first files, as messages should name them."""
+        facts = json.loads((directory / "store.json").read_text(encoding="utf-8"))
+        self.directory = directory
+        self.fingerprint: str = facts["fingerprint"]
+        """Hash of the files' content, the filters, the segmentation and the format."""
+        self.report = FilterReport.parse(facts["report"])
+        """What the filters removed."""
+        self._files = tuple(files)
+        self._pairs = Dataset.from_file(str(directory / "pairs.arrow"))
+        self._lengths = np.memmap(directory / "lengths.bin", dtype=np.int32, mode="r").reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def lengths(self) -> tuple[Lengths, Lengths]:
+        """Pieces of every source and of every target, end marks counted; memory-mapped, 8 bytes a pair."""
+        return self._lengths[:, 0], self._lengths[:, 1]
+
+    def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
+        """Source and target ids of the pairs with these numbers, in this order."""
+        rows = self._rows(indices)
+        return list(zip(rows["source"], rows["target"], strict=True))
+
+    def texts(self, indices: Iterable[int] | None = None) -> list[tuple[str, str]]:
+        """Source and target text as in the files, of these pairs or of all; kept for validation text only.
+
+        Raises:
+            ValueError: if the store was built for training.
+        """
+        if "source_text" not in self._pairs.column_names:
+            raise ValueError("a store for training keeps no text")
+        rows = self._rows(range(len(self)) if indices is None else indices)
+        return list(zip(rows["source_text"], rows["target_text"], strict=True))
+
+    def origin(self, index: int) -> str:
+        """Where a pair stands in the files, as `file:line`."""
+        row = self._pairs[int(index)]
+        return f"{self._files[row['file']]}:{row['line']}"
+
+    def _rows(self, indices: Iterable[int]) -> dict[str, list[Any]]:
+        rows: dict[str, list[Any]] = self._pairs[[int(index) for index in indices]]
+        return rows
+
+
+def build_store(config: DataConfig, segmentation: Segmentation, which: Which = "train") -> TokenStore:
+    """Segment the texts and filter them, or open the store that has been made of the same content and settings.
+
+    Validation text is filtered by `FilterConfig.for_validation` and keeps its raw text. Building reads the texts as
+    streams: memory does not grow with their size, but for 8 bytes a kept pair while duplicates are looked for. The
+    store appears under its name only when it is complete; processes that build the same one wait for the first.
+
+    Raises:
+        ConfigurationError: if there is no such text, or the cache folder cannot be written.
+        DataError: if a text cannot be read (see `read_pairs`), or no pair is left.
+    """
+    texts = [config.place(text) for text in getattr(config, which)]
+    if not texts:
+        raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
+    filters = config.filters if which == "train" else config.filters.for_validation()
+    config = config.model_copy(update={"root": Path(), "filters": filters, which: tuple(texts)})
+    fingerprint = _fingerprint(texts, filters, segmentation, which)
+    cache = cache_folder(config)
+    directory = cache / "segmented" / fingerprint[:32]
+    if not _is_whole(directory):
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{directory}.lock"):
+                if not _is_whole(directory):  # nobody else has made it meanwhile
+                    _build(directory, config, segmentation, which, fingerprint)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{cache}: segmented text cannot be stored here: {error}. Set data.cache or the environment variable "
+                "JOINTNMT_CACHE to a folder with room that you may write to."
+            ) from error
+    store = TokenStore(directory, [text.files[0] for text in texts])
+    logger.info("%s: %s", which, store.report.render())
+    return store
+
+
+def cache_folder(config: DataConfig) -> Path:
+    """The folder for segmented text: as configured, or else JOINTNMT_CACHE, or else in the home folder."""
+    if config.cache is not None:
+        return config.cache.expanduser()
+    return Path(os.environ.get("JOINTNMT_CACHE") or "~/.cache/jointnmt").expanduser()
+
+
+def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentation: Segmentation, which: Which) -> str:
+    facts = {
+        "format": FORMAT_VERSION,
+        "which": which,
+        "filters": filters.plain(),
+        "segmentation": segmentation.fingerprint(),
+        "texts": [[text.format, text.fields, [_digest(path) for path in text.files]] for text in texts],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return f"{path.suffix}:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except OSError as error:
+        raise DataError(f"{path}: the file cannot be read: {error}. Check the paths under data.") from error
+
+
+def _is_whole(directory: Path) -> bool:
+    """Whether a store is there, its files as long as they were when it was made."""
+    try:
+        sizes = json.loads((directory / "store.json").read_text(encoding="utf-8"))["sizes"]
+        return all((directory / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _build(directory: Path, config: DataConfig, segmentation: Segmentation, which: Which, fingerprint: str) -> None:
+    partial = directory.with_name(directory.name + ".partial")
+    for leftover in (partial, directory):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial.mkdir()
+    try:
+        report = _write(partial, config, segmentation, which)
+        facts = {
+            "fingerprint": fingerprint,
+            "report": report.plain(),
+            "sizes": {path.name: path.stat().st_size for path in sorted(partial.iterdir())},
+        }
+        (partial / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        partial.rename(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write(partial: Path, config: DataConfig, segmentation: Segmentation, which: Which) -> FilterReport:
+    """Write `pairs.arrow` and `lengths.bin`."""
+    texts: tuple[ParallelText, ...] = getattr(config, which)
+    numbers = {text.files[0]: number for number, text in enumerate(texts)}
+    report = FilterReport()
+    pair_filter = PairFilter(config.filters, report)
+    schema = _schema(with_text=which == "validation")
+    chunks = _chunks(read_pairs(texts, config, report))
+    written = 0
+    with (
+        closing(segment_chunks(chunks, segmentation, _num_processes(config, texts))) as segmented,
+        pa.OSFile(str(partial / "pairs.arrow"), "wb") as pairs_file,
+        pa.ipc.new_stream(pairs_file, schema) as writer,
+        (partial / "lengths.bin").open("wb") as lengths_file,
+    ):
+        for chunk, ids in segmented:
+            origins = [pair.origin for pair in chunk]
+            kept = pair_filter.keep(ids.source_lengths, ids.target_lengths, ids.digests, origins.__getitem__)
+            writer.write_batch(_record_batch(chunk, ids, numbers, schema).filter(pa.array(kept)))
+            lengths_file.write(np.stack([ids.source_lengths, ids.target_lengths], axis=1)[kept].tobytes())
+            if written // 1_000_000 < (written := written + len(chunk)) // 1_000_000:
+                logger.info("%s: %s pairs segmented", which, f"{written:,}")
+    if not report.kept:
+        raise DataError(
+            f"data.{which}: no pair is left to use. {report.render()}\nCheck the text and the limits in data.filters."
+        )
+    return report
+
+
+def _schema(with_text: bool) -> Any:
+    columns = [("source", pa.list_(pa.int32())), ("target", pa.list_(pa.int32()))]
+    columns += [("file", pa.int32()), ("line", pa.int64())]
+    if with_text:
+        columns += [("source_text", pa.string()), ("target_text", pa.string())]
+    return pa.schema(columns)
+
+
+def _record_batch(chunk: Sequence[Pair], ids: Segmented, numbers: dict[Path, int], schema: Any) -> Any:
+    columns = {
+        "source": pa.ListArray.from_arrays(_offsets(ids.source_lengths), ids.source_ids),
+        "target": pa.ListArray.from_arrays(_offsets(ids.target_lengths), ids.target_ids),
+        "file": [numbers[pair.file] for pair in chunk],
+        "line": [pair.line for pair in chunk],
+        "source_text": [pair.source for pair in chunk],
+        "target_text": [pair.target for pair in chunk],
+    }
+    return pa.record_batch([pa.array(columns[name], type=schema.field(name).type) for name in schema.names], schema)
+
+
+def _offsets(lengths: Lengths) -> Lengths:
+    """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
+    return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
+
+
+def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+    while chunk := list(islice(pairs, CHUNK_PAIRS)):
+        yield chunk
+
+
+def _num_processes(config: DataConfig, texts: Sequence[ParallelText]) -> int:
+    if sum(path.stat().st_size for text in texts for path in text.files) < POOL_BYTES:
+        return 1
+    return config.processes or os.cpu_count() or 1

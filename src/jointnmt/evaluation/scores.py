@@ -1,0 +1,155 @@
+"""Corpus scores of translations, by sacrebleu, each with the signature that says how it was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+from sacrebleu.metrics.base import Metric, Signature
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacremoses import MosesTokenizer
+
+from jointnmt.errors import ConfigurationError, DataError
+
+METRICS = ("bleu", "chrf", "ter", "multi_bleu")
+"""The metrics' keys, in the order of tables: `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
+
+TITLES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "multi_bleu": "BLEU (tokenised, lower-cased)"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """The value of one metric over a corpus (0 to 100; TER may be above), and its signature."""
+
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What `corpus_scores` found; a metric that was not asked for is None."""
+
+    sentences: int
+    hypothesis_tokens: int
+    """Tokens of the hypotheses, as BLEU counts them (by its tokeniser for the language)."""
+    reference_tokens: int
+    bleu: Score
+    chrf: Score | None = None
+    ter: Score | None = None
+    multi_bleu: Score | None = None
+
+    @property
+    def length_ratio(self) -> float:
+        """Hypothesis tokens over reference tokens; 0 where the references are empty."""
+        return self.hypothesis_tokens / self.reference_tokens if self.reference_tokens else 0.0
+
+    def plain(self) -> dict[str, Any]:
+        """The scores as JSON-compatible values."""
+        return {**asdict(self), "length_ratio": self.length_ratio}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric of sacrebleu, ready for a language: how to prepare texts for it, and how to describe it."""
+
+    metric: Metric
+    moses: MosesTokenizer | None = None
+
+    def prepare(self, texts: Sequence[str]) -> list[str]:
+        """The texts as the metric takes them."""
+        if self.moses is None:
+            return list(texts)
+        return [self.moses.tokenize(text, return_str=True, escape=False) for text in texts]
+
+    def describe(self, signature: Signature) -> str:
+        """sacrebleu's signature, and how the texts were prepared for it."""
+        text = signature.format()
+        return text if self.moses is None else f"{text}|pre:moses-{self.moses.lang}-{version('sacremoses')}"
+
+
+def measures(
+    language: str, metrics: Iterable[str] = METRICS, tokenized: bool = False, lowercase: bool = False
+) -> dict[str, Measure]:
+    """The metrics, by their keys in `METRICS`, for texts in `language`.
+
+    `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own.
+    `tokenized` says that the texts are tokenised already, so that they are not tokenised again for it. `lowercase`
+    makes BLEU and chrF blind to case; TER and `multi_bleu` always are.
+
+    Raises:
+        ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
+    """
+    found = {}
+    for key in metrics:
+        if key == "bleu":
+            found[key] = Measure(_bleu(language, tokenized, lowercase))
+        elif key == "chrf":
+            found[key] = Measure(CHRF(lowercase=lowercase))
+        elif key == "ter":
+            found[key] = Measure(TER())
+        elif key == "multi_bleu":
+            bleu = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
+            found[key] = Measure(bleu, None if tokenized else MosesTokenizer(lang=language))
+        else:
+            raise ValueError(f"there is no metric {key!r}; there are {', '.join(METRICS)}")
+    return found
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    metrics: Sequence[str] = METRICS,
+    tokenized: bool = False,
+    lowercase: bool = False,
+) -> Scores:
+    """Scores of `hypotheses` against one reference each, both as raw text in the target `language`.
+
+    BLEU is always computed, since the lengths are counted by its tokeniser; `metrics` names the others that are wanted
+    (TER is the slow one). For `tokenized` and `lowercase` see `measures`.
+
+    Raises:
+        DataError: if there are no sentences, or not as many hypotheses as references.
+        ConfigurationError: if BLEU's tokeniser of the language is not installed.
+    """
+    check_parallel(hypotheses, references)
+    scores: dict[str, Score] = {}
+    lengths = (0, 0)
+    for key, measure in measures(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
+        result: Any = measure.metric.corpus_score(measure.prepare(hypotheses), [measure.prepare(references)])
+        scores[key] = Score(result.score, measure.describe(measure.metric.get_signature()))
+        if key == "bleu":
+            lengths = (result.sys_len, result.ref_len)
+    return Scores(len(references), *lengths, scores["bleu"], *(scores.get(key) for key in METRICS[1:]))
+
+
+def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:
+    try:
+        # Without `force`, sacrebleu warns of text that looks tokenised: right, unless the user said that it is.
+        return BLEU(trg_lang=language, lowercase=lowercase, force=tokenized)
+    except (ImportError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"BLEU needs a tokeniser for the target language {language!r} that is not installed; "
+            f"install it by pip install 'sacrebleu[{language}]'. ({' '.join(str(error).split())})"
+        ) from error
+
+
+def check_parallel(
+    texts: Sequence[str], references: Sequence[str], name: str = "hypotheses", reference_name: str = "references"
+) -> None:
+    """Refuse texts that do not belong together line by line; the names are what the message calls them.
+
+    Raises:
+        DataError: if there are no references, or not as many of the one as of the other.
+    """
+    if not references:
+        raise DataError(f"{reference_name}: there are no sentences here, so there is nothing to measure.")
+    if len(texts) != len(references):
+        raise DataError(
+            f"{name} and {reference_name} do not belong together: {len(texts)} and {len(references)} lines. Line i of "
+            "the one must go with line i of the other: check that both are whole."
+        )

@@ -1,0 +1,243 @@
+"""Models as folders to give away: saved, loaded, and shared on the Hugging Face Hub, with a model card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+from jointnmt.errors import ModelError
+from jointnmt.evaluation.scores import METRICS, TITLES, Scores
+from jointnmt.experiment import Experiment
+from jointnmt.models import TranslationModel
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training import checkpoint
+
+FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
+
+CARD = """---
+{{ card_data }}
+---
+
+# {{ name }}
+
+Translates from {{ source_language }} to {{ target_language }}. A {{ family }} model of {{ parameters }} parameters,
+trained with jointnmt {{ version }}.
+
+```python
+from jointnmt import Translator
+
+translator = Translator.from_pretrained("{{ repo_id }}")
+print(translator.translate(["..."])[0])
+```
+
+## Data
+
+Trained on {{ training | join(", ") }}; validated on {{ validation | join(", ") or "nothing" }}.
+Sources and licences of these texts: {{ data_licence }}
+
+Filters: {{ filters }}
+
+## Scores
+
+{{ measured }}
+{% if scores %}
+| test set | metric | score | signature |
+|---|---|---|---|
+{% for row in scores %}| {{ row | join(" | ") }} |
+{% endfor %}{% else %}
+Scores on test sets: not stated yet.
+{% endif %}
+## Settings
+
+```yaml
+{{ settings }}```
+
+## Licence
+
+{{ licence }}
+"""
+
+
+class PretrainedMixin(
+    ModelHubMixin,
+    library_name="jointnmt",
+    pipeline_tag="translation",
+    tags=["translation", "jointnmt"],
+    model_card_template=CARD,
+):
+    """What makes a translator a folder, and back: `save_pretrained`, `from_pretrained` and `push_to_hub`.
+
+    The folder is a RUN directory of what translating needs: resolved configuration, segmentation and weights; a model
+    card (README.md) and `config.json`, by which the Hub knows the model, come on top. Its configuration does not tell
+    in which folders of this machine the data and the cache were.
+
+    `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have `scores` (test set name to `Scores`),
+    `licence` and `data_licence` (text), and `repo_id`.
+    """
+
+    model: TranslationModel
+    segmentation: Segmentation
+    experiment: Experiment
+    run: Path | None = None
+    """The directory that the model was loaded from, for the scores of its validation."""
+    _hub_mixin_config: dict[str, Any] | None = {}  # noqa: RUF012 (not None: the mixin is not to collect arguments)
+
+    @classmethod
+    def load(cls, run: Path | str, *args: Any, **options: Any) -> Self:
+        """Read a RUN directory."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """Load a folder, or a repository of the Hub (`user/name`), which is downloaded and cached.
+
+        Takes the options of `load` besides those of huggingface_hub (`revision`, `cache_dir`, `local_files_only`, ...).
+
+        Raises:
+            ModelError: if there is no such folder or repository, or it holds no whole model.
+        """
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, **options)
+        except (HFValidationError, HfHubHTTPError, OSError) as error:
+            raise ModelError(
+                f"{pretrained_model_name_or_path}: there is no such folder, and no such model can be had from the Hub "
+                f"({' '.join(str(error).split())}). Check the name, the network, and for a private model the token."
+            ) from error
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the folder to a repository of the Hub, made if it is not there; the address of the commit.
+
+        Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
+        """
+        card = {"repo_id": repo_id, **(options.pop("model_card_kwargs", None) or {})}
+        return super().push_to_hub(repo_id, model_card_kwargs=card, **options)
+
+    def generate_model_card(
+        self,
+        scores: Mapping[str, Scores] | None = None,
+        licence: str = "not stated yet.",
+        data_licence: str = "not stated yet.",
+        repo_id: str = "USER/NAME",
+    ) -> ModelCard:
+        """The model card: data, scores, settings, licence."""
+        experiment, info = portable(self.experiment), self._hub_mixin_info
+        data = experiment.data
+        card_data = ModelCardData(
+            language=[data.source_language, data.target_language],
+            license="unknown",
+            library_name=info.model_card_data.library_name,
+            pipeline_tag=info.model_card_data.pipeline_tag,
+            tags=[*(info.model_card_data.tags or ()), experiment.model.family],
+        )
+        card: ModelCard = ModelCard.from_template(
+            card_data,
+            template_str=info.model_card_template,
+            name=experiment.name,
+            family=experiment.model.family,
+            parameters=f"{sum(parameter.numel() for parameter in self.model.parameters()):,}",
+            version=version("jointnmt"),
+            source_language=data.source_language,
+            target_language=data.target_language,
+            training=_file_names(data.train),
+            validation=_file_names(data.validation),
+            filters=json.dumps(data.filters.plain()),
+            measured=_validation_sentence(None if self.run is None else validation_scores(self.run)),
+            scores=[row for name, found in (scores or {}).items() for row in _score_rows(name, found)],
+            settings=experiment.to_yaml(),
+            licence=licence,
+            data_licence=data_licence,
+            repo_id=repo_id,
+        )
+        return card
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        measured = None if self.run is None else validation_scores(self.run)
+        steps = [] if self.run is None else checkpoint.read_values(self.run / "model.safetensors").get("steps", [])
+        checkpoint.write_text(save_directory / "experiment.yaml", portable(self.experiment).to_yaml())
+        shutil.rmtree(save_directory / "segmentation", ignore_errors=True)
+        self.segmentation.save(save_directory / "segmentation")
+        checkpoint.write(save_directory / "model.safetensors", self.model.state_dict(), {"steps": steps})
+        about = {"version": version("jointnmt"), "family": self.experiment.model.family, "validation": measured}
+        # One key of our own: the mixin would take others for arguments of the class.
+        checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        **options: Any,
+    ) -> Self:
+        if Path(model_id).is_dir():
+            return cls.load(model_id, **options)
+        folder = snapshot_download(
+            model_id,
+            revision=revision,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+            token=token,
+            allow_patterns=list(FILES),
+        )
+        return cls.load(folder, **options)
+
+
+def portable(experiment: Experiment) -> Experiment:
+    """The experiment without the folders of this machine in which the data and the cache are."""
+    data = experiment.data.model_copy(update={"root": Path(), "cache": None})
+    return experiment.model_copy(update={"data": data})
+
+
+def validation_scores(run: Path) -> dict[str, Any] | None:
+    """Perplexity and BLEU on the validation text of the weights in a RUN, or a saved folder; None if not on record.
+
+    The last record counts: a training that was started anew logs again.
+    """
+    saved = run / "config.json"
+    if saved.is_file():
+        kept: dict[str, Any] | None = (
+            json.loads(saved.read_text(encoding="utf-8")).get("jointnmt", {}).get("validation")
+        )
+        return kept
+    log = run / "log.jsonl"
+    if not log.is_file():
+        return None
+    steps = checkpoint.read_values(run / "model.safetensors").get("steps")
+    found = None
+    for line in log.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["event"] in ("validation", "average") and record.get("steps", [record["step"]]) == steps:
+            found = {"steps": steps, **{key: record[key] for key in ("perplexity", "bleu", "signature")}}
+    return found
+
+
+def _file_names(texts: Any) -> list[str]:
+    return [f"`{path.name}`" for text in texts for path in text.files]
+
+
+def _validation_sentence(measured: Mapping[str, Any] | None) -> str:
+    if measured is None:
+        return "No scores on the validation text are on record."
+    bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
+    steps = ", ".join(map(str, measured["steps"]))
+    weights = f"average of the weights after updates {steps}" if len(measured["steps"]) > 1 else f"update {steps}"
+    return f"On the validation text: perplexity {measured['perplexity']:.3f}{bleu} ({weights})."
+
+
+def _score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:
+    found = ((metric, getattr(scores, metric)) for metric in METRICS)
+    return [
+        (test_set, TITLES[metric], f"{score.value:.2f}", f"`{score.signature}`") for metric, score in found if score
+    ]

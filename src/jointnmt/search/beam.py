@@ -1,0 +1,132 @@
+"""Beam search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.models.interface import TranslationModel
+from jointnmt.search.hypothesis import Hypothesis
+from jointnmt.search.live import Live, rows_to_keep, state_rows
+from jointnmt.search.rules import Rules, RulesConfig
+from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
+from jointnmt.text.special import eos_id
+
+
+class SearchConfig(RulesConfig):
+    """How beam search translates."""
+
+    beam_size: int = Field(5, ge=1, description="hypotheses followed at once for each sentence")
+
+
+@torch.no_grad()
+def beam_search(
+    model: TranslationModel,
+    source: Int[Tensor, "B S"],
+    config: SearchConfig,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    num_best: int = 1,
+) -> list[list[Hypothesis]]:
+    """The best translations of each sentence that beam search finds, best first: `num_best`, or fewer if no more exist.
+
+    At every position, each sentence keeps the K best of the 2K best continuations of its K hypotheses that have not
+    ended (K is the beam size); those that end and are among the K best are finished. A sentence is done when K are
+    finished or none is left to continue: the rule of the papers' framework. Of equal continuations the one of the
+    better hypothesis and the lower id comes first. `prefixes` are target ids that each translation has to begin with;
+    their log-probabilities count.
+
+    Raises:
+        ConfigurationError: if `num_best` is greater than the beam.
+        DataError: if a prefix is longer than its translation may be.
+        ModelError: if the model's output is not a number.
+        ValueError: if the model is in training mode, or prefixes and sentences do not fit together.
+    """
+    check_evaluating(model)
+    if num_best > config.beam_size:
+        raise ConfigurationError(
+            f"{num_best} best translations were asked for, but beam_size is {config.beam_size}: raise it to at least "
+            f"{num_best}."
+        )
+    rules = Rules.of(source, config, prefixes)
+    found: list[list[Hypothesis]] = [[] for _ in rules.limits]
+    live = Live.begin(len(source), config.beam_size, filled=1, device=source.device)
+    state = model.start(source)
+    rows = torch.arange(len(source), device=source.device).repeat_interleave(config.beam_size)
+    position = 0
+    while live.sentences:
+        logits, state = model.step(live.last_ids, state.select(rows))
+        log_probabilities = _by_sentence(token_log_probabilities(logits), config.beam_size)
+        allowed = rules.applied(log_probabilities, live.sentences, position)
+        candidates = continuations(live, allowed)
+        top = candidates.extending(live, candidates.top(config.beam_size))
+        for sentence, _, hypothesis in top.finished(ended(top), config.length_penalty, rules.limits):
+            if len(found[sentence]) < config.beam_size:
+                found[sentence].append(hypothesis)
+        survivors = candidates.unfinished(config.beam_size)
+        parents = candidates.parents.gather(1, survivors)
+        live = candidates.extending(live, survivors)
+        kept = rows_to_keep(_unfinished(live, found))
+        live, rows = live.kept(kept), state_rows(kept, parents)
+        position += 1
+    return [sorted(hypotheses, key=lambda each: -each.score)[:num_best] for hypotheses in found]
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """The C best continuations by one token of each sentence's hypotheses, best first."""
+
+    parents: Int[Tensor, "B C"]
+    """The place of the hypothesis that is continued."""
+    ids: Int[Tensor, "B C"]
+    token_log_probabilities: Float[Tensor, "B C"]
+
+    def top(self, count: int) -> Int[Tensor, "B K"]:
+        """The ranks of the best `count`: 0, 1, ..."""
+        return torch.arange(count, device=self.ids.device).expand(len(self.ids), count)
+
+    def unfinished(self, count: int) -> Int[Tensor, "B K"]:
+        """The ranks of the best `count` that do not end their sentence."""
+        return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+
+    def extending(self, live: Live, ranks: Int[Tensor, "B K"]) -> Live:
+        """The hypotheses that the continuations of these ranks make."""
+        ids, tokens, parents = (
+            values.gather(1, ranks) for values in (self.ids, self.token_log_probabilities, self.parents)
+        )
+        return live.extended(ids, tokens, parents)
+
+
+def continuations(live: Live, log_probabilities: Float[Tensor, "B K V"]) -> Continuations:
+    """The 2K best continuations of each sentence: enough that K remain when K of them end."""
+    size = log_probabilities.shape[1]
+    # The 2K best of a sentence are among the 2K best of each of its hypotheses.
+    tokens, ids = (_by_sentence(each, size) for each in best(log_probabilities.flatten(0, 1), 2 * size))
+    totals = live.log_probabilities.unsqueeze(-1) + tokens  # [B, K, 2K]
+    order = totals.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : 2 * size]
+    return Continuations(
+        parents=order // ids.shape[-1],
+        ids=ids.flatten(1).gather(1, order),
+        token_log_probabilities=tokens.flatten(1).gather(1, order),
+    )
+
+
+def ended(live: Live) -> Bool[Tensor, "B K"]:
+    """Where a hypothesis has just ended."""
+    return (live.ids[:, :, -1] == eos_id) & (live.log_probabilities > -torch.inf)
+
+
+def _unfinished(live: Live, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
+    """Which sentences are not done: those with a hypothesis to continue and fewer than K finished ones."""
+    size = live.ids.shape[1]
+    alive = (live.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if place 0 is empty, all are
+    return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(live.sentences)]
+
+
+def _by_sentence(values: Tensor, size: int) -> Tensor:
+    return values.view(-1, size, values.shape[-1])

@@ -1,0 +1,111 @@
+"""The hypotheses that search still works on, and the decoder state's rows that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from jointnmt.search.hypothesis import Hypothesis
+from jointnmt.text.special import bos_id
+
+
+@dataclass(frozen=True)
+class Live:
+    """The unfinished sentences: K places for hypotheses each, all t tokens long.
+
+    The decoder state's row `b * K + k` belongs to place k of the sentence in row b.
+    """
+
+    sentences: tuple[int, ...]
+    """The number of each sentence in the caller's batch."""
+    ids: Int[Tensor, "B K t+1"]
+    """Tokens so far, begin mark first."""
+    token_log_probabilities: Float[Tensor, "B K t"]
+    log_probabilities: Float64[Tensor, "B K"]
+    """Sums of the tokens' log-probabilities; minus infinity marks an empty place."""
+
+    @classmethod
+    def begin(cls, num_sentences: int, size: int, filled: int, device: torch.device) -> Live:
+        """Sentences without a token, in which the first `filled` of `size` places hold a hypothesis."""
+        log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64, device=device)
+        log_probabilities[:, :filled] = 0
+        return cls(
+            sentences=tuple(range(num_sentences)),
+            ids=torch.full((num_sentences, size, 1), bos_id, device=device),
+            token_log_probabilities=torch.zeros((num_sentences, size, 0), device=device),
+            log_probabilities=log_probabilities,
+        )
+
+    @property
+    def last_ids(self) -> Int[Tensor, " N"]:
+        """The newest token of every row."""
+        return self.ids[:, :, -1].flatten()
+
+    def extended(
+        self,
+        ids: Int[Tensor, "B C"],
+        token_log_probabilities: Float[Tensor, "B C"],
+        parents: Int[Tensor, "B C"] | None = None,
+    ) -> Live:
+        """Hypotheses one token longer: place c continues place `parents[b, c]`, or place c if there are no parents."""
+        old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
+        if parents is not None:
+            rows = torch.arange(len(parents), device=parents.device).unsqueeze(1)
+            old_ids, old_tokens, old_sums = old_ids[rows, parents], old_tokens[rows, parents], old_sums[rows, parents]
+        return replace(
+            self,
+            ids=torch.cat([old_ids, ids.unsqueeze(-1)], -1),
+            token_log_probabilities=torch.cat([old_tokens, token_log_probabilities.unsqueeze(-1)], -1),
+            log_probabilities=old_sums + token_log_probabilities,
+        )
+
+    def without(self, places: Bool[Tensor, "B K"]) -> Live:
+        """The same with these places empty."""
+        return replace(self, log_probabilities=self.log_probabilities.masked_fill(places, -torch.inf))
+
+    def kept(self, rows: Sequence[int]) -> Live:
+        """The sentences in these rows only, in this order."""
+        index = torch.tensor(rows, dtype=torch.long, device=self.ids.device)
+        return Live(
+            tuple(self.sentences[row] for row in rows),
+            self.ids[index],
+            self.token_log_probabilities[index],
+            self.log_probabilities[index],
+        )
+
+    def finished(
+        self, ended: Bool[Tensor, "B K"], length_penalty: float, limits: Sequence[int]
+    ) -> Iterator[tuple[int, int, Hypothesis]]:
+        """Each hypothesis that has just ended: its sentence's number, its place, and itself.
+
+        `limits` are the length limits of all sentences of the caller's batch.
+        """
+        rows, places = ended.nonzero(as_tuple=True)
+        found = zip(
+            rows.tolist(),
+            places.tolist(),
+            self.ids[rows, places].tolist(),
+            self.token_log_probabilities[rows, places].tolist(),
+            strict=True,
+        )
+        for row, place, ids, tokens in found:
+            sentence = self.sentences[row]
+            complete = len(tokens) < limits[sentence]
+            yield sentence, place, Hypothesis.scored(ids[1:-1], tokens, length_penalty, complete)
+
+
+def rows_to_keep(keep: Sequence[bool]) -> list[int]:
+    """The rows to keep, the last ones moved into the holes of the dropped ones: as few rows as possible move."""
+    remaining = sum(keep)
+    tail = [row for row in range(remaining, len(keep)) if keep[row]]
+    return [row if keep[row] else tail.pop() for row in range(remaining)]
+
+
+def state_rows(sentences: Sequence[int], places: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
+    """The decoder state's rows of these sentences, each with its places in the order of its row of `places`."""
+    rows = torch.tensor(sentences, dtype=torch.long, device=places.device)
+    return (rows.unsqueeze(1) * places.shape[1] + places[rows]).flatten()

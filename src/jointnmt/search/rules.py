@@ -1,0 +1,108 @@
+"""What a translation may look like: its greatest length, its prescribed beginning, tokens that never occur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from jointnmt.config import Config
+from jointnmt.errors import DataError
+from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
+
+
+class RulesConfig(Config):
+    """What beam search and sampling have in common: the longest translation, and how it is scored."""
+
+    length_penalty: float = Field(1.0, ge=0, description="score = log-probability / length ** length_penalty")
+    max_length_factor: float = Field(1.2, ge=0, description="longest translation: factor * source tokens + offset")
+    max_length_offset: int = Field(10, ge=0, description="longest translation: factor * source tokens + offset")
+    allow_unknown: bool = Field(True, description="whether the piece <unk> may be generated")
+
+
+def target_limit(source_tokens: int, config: RulesConfig) -> int:
+    """The most target tokens of a sentence: `factor * source tokens + offset`, rounded down, at least one.
+
+    End marks are counted on both sides. The authors' framework takes the padded length of the batch for the source;
+    here it is the sentence's own, so that a translation does not depend on its batch.
+    """
+    # The tiny term undoes rounding: 0.29 * 100 is 28.999999999999996 in floating point.
+    return max(1, math.floor(config.max_length_factor * source_tokens + config.max_length_offset + 1e-9))
+
+
+def target_limits(source: Int[Tensor, "B S"], config: RulesConfig) -> list[int]:
+    """The most target tokens of each sentence of a batch."""
+    return [target_limit(length, config) for length in (source != pad_id).sum(1).tolist()]
+
+
+def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
+    """Refuse a prefix that leaves no room for the end mark; `origin` names the sentence.
+
+    Raises:
+        DataError: if the prefix is too long.
+    """
+    if len(prefix) >= limit:
+        raise DataError(
+            f"{origin}: the target prefix has {len(prefix)} pieces, but the translation may have at most {limit} "
+            "tokens, end mark included. Shorten the prefix, or raise the maximum length (max_length_factor, "
+            "max_length_offset)."
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a batch: one limit and one (possibly empty) prefix for each sentence."""
+
+    limits: tuple[int, ...]
+    prefixes: tuple[tuple[int, ...], ...]
+    banned: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, source: Int[Tensor, "B S"], config: RulesConfig, prefixes: Sequence[Sequence[int]] | None = None
+    ) -> Self:
+        """The rules for translating `source`; `prefixes` are the target ids that each translation begins with.
+
+        Raises:
+            DataError: if a prefix leaves no room for the end mark within its sentence's limit.
+            ValueError: if there are not as many prefixes as sentences, or a prefix holds a begin, end or padding mark.
+        """
+        limits = target_limits(source, config)
+        prefixes = [()] * len(limits) if prefixes is None else prefixes
+        if len(prefixes) != len(limits):
+            raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} sentences")
+        for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
+            if {pad_id, bos_id, eos_id} & set(prefix):
+                raise ValueError(f"the prefix of sentence {number} holds a begin, end or padding mark: {list(prefix)}")
+            check_prefix(prefix, limit, f"sentence {number}")
+        banned = (pad_id, bos_id) if config.allow_unknown else (pad_id, bos_id, unk_id)
+        return cls(tuple(limits), tuple(tuple(prefix) for prefix in prefixes), banned)
+
+    def required(self, sentence: int, position: int) -> int | None:
+        """The only id allowed at this position: the prefix's, the end mark at the limit, or None where all are free."""
+        if position < len(self.prefixes[sentence]):
+            return self.prefixes[sentence][position]
+        return eos_id if position == self.limits[sentence] - 1 else None
+
+    def applied(
+        self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int
+    ) -> Float[Tensor, "B K V"]:
+        """The log-probabilities with minus infinity for what is not allowed; what is allowed keeps its own, unscaled.
+
+        `sentences` are the numbers of the rows' sentences, `position` is that of the token to be chosen.
+        """
+        allowed = log_probabilities.clone()
+        allowed[:, :, list(self.banned)] = -torch.inf
+        found = [(row, self.required(sentence, position)) for row, sentence in enumerate(sentences)]
+        required = [(row, token) for row, token in found if token is not None]
+        if required:
+            rows, tokens = torch.tensor(required, device=allowed.device).unbind(1)
+            allowed[rows] = -torch.inf
+            allowed[rows, :, tokens] = log_probabilities[rows, :, tokens]
+        return allowed

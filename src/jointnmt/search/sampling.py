@@ -1,0 +1,109 @@
+"""Sampling translations from the model's distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int
+from pydantic import Field
+from torch import Tensor
+
+from jointnmt.models.interface import TranslationModel
+from jointnmt.search.beam import ended
+from jointnmt.search.hypothesis import Hypothesis
+from jointnmt.search.live import Live, rows_to_keep, state_rows
+from jointnmt.search.rules import Rules, RulesConfig
+from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
+
+
+class SamplingConfig(RulesConfig):
+    """How translations are drawn at random: first temperature, then top-k, then top-p."""
+
+    temperature: float = Field(1.0, gt=0, description="divides log-probabilities: below 1 prefers likely tokens")
+    top_k: int | None = Field(None, ge=1, description="draw from the k most likely tokens; null: from all")
+    top_p: float = Field(1.0, gt=0, le=1, description="draw from the fewest tokens with this total probability")
+
+
+def sentence_generator(seed: int, *number: int) -> torch.Generator:
+    """The source of random numbers of a sentence, given by its number: its own, whatever else is translated beside it.
+
+    The number may have several parts, as in (line, sentence of the line).
+    """
+    state = np.random.SeedSequence([seed, *number]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+@torch.no_grad()
+def sample(
+    model: TranslationModel,
+    source: Int[Tensor, "B S"],
+    config: SamplingConfig,
+    generators: Sequence[torch.Generator],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    num_samples: int = 1,
+) -> list[list[Hypothesis]]:
+    """Translations of each sentence drawn at random, independently of each other, in the order in which they are drawn.
+
+    Sentence b takes its random numbers from `generators[b]` (on the CPU) alone, so its samples do not depend on what
+    else is in the batch. Scores and log-probabilities are the model's own, as rescoring gives them; temperature, top-k
+    and top-p only choose.
+
+    Raises:
+        DataError: if a prefix is longer than its translation may be.
+        ModelError: if the model's output is not a number.
+        ValueError: if the model is in training mode, or prefixes, generators and sentences do not fit together.
+    """
+    check_evaluating(model)
+    rules = Rules.of(source, config, prefixes)
+    numbers = _random_numbers(rules.limits, num_samples, generators).to(source.device)
+    found: list[dict[int, Hypothesis]] = [{} for _ in rules.limits]
+    live = Live.begin(len(source), num_samples, filled=num_samples, device=source.device)
+    state = model.start(source)
+    if num_samples > 1:
+        state = state.select(torch.arange(len(source), device=source.device).repeat_interleave(num_samples))
+    position = 0
+    while live.sentences:
+        logits, state = model.step(live.last_ids, state)
+        log_probabilities = token_log_probabilities(logits).unflatten(0, (-1, num_samples))
+        allowed = rules.applied(log_probabilities, live.sentences, position)
+        ids = draw(allowed.flatten(0, 1), numbers[list(live.sentences), :, position].flatten(), config)
+        ids = ids.unflatten(0, (-1, num_samples))
+        live = live.extended(ids, allowed.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
+        done = ended(live)
+        for sentence, place, hypothesis in live.finished(done, config.length_penalty, rules.limits):
+            found[sentence][place] = hypothesis
+        keep = [len(found[sentence]) < num_samples for sentence in live.sentences]
+        live = live.without(done).kept(rows_to_keep(keep))
+        if any(keep) and not all(keep):
+            places = torch.arange(num_samples, device=source.device).expand(len(keep), num_samples)
+            state = state.select(state_rows(rows_to_keep(keep), places))
+        position += 1
+    return [[samples[place] for place in range(num_samples)] for samples in found]
+
+
+def draw(
+    log_probabilities: Float[Tensor, "N V"], numbers: Float64[Tensor, " N"], config: SamplingConfig
+) -> Int[Tensor, " N"]:
+    """One id for each row: where its number from [0, 1) falls among the tokens, the most likely first."""
+    values, ids = best(log_probabilities, config.top_k or log_probabilities.shape[-1])
+    probabilities = (values.double() / config.temperature).softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities
+    kept = (before < config.top_p) & (probabilities > 0)
+    limits = probabilities.masked_fill(~kept, 0).cumsum(-1)
+    ranks = (limits <= numbers.unsqueeze(-1) * limits[:, -1:]).sum(-1)
+    ranks = ranks.minimum(kept.sum(-1) - 1)  # rounding must not lead past the last token that is kept
+    return ids.gather(-1, ranks.unsqueeze(-1)).squeeze(-1)
+
+
+def _random_numbers(
+    limits: Sequence[int], num_samples: int, generators: Sequence[torch.Generator]
+) -> Float64[Tensor, "B K T"]:
+    """Numbers from [0, 1) for every position of every sample."""
+    if len(generators) != len(limits):
+        raise ValueError(f"{len(generators)} generators for {len(limits)} sentences")
+    numbers = torch.zeros(len(limits), num_samples, max(limits, default=0), dtype=torch.float64)
+    for row, (limit, generator) in enumerate(zip(limits, generators, strict=True)):
+        numbers[row, :, :limit] = torch.rand((num_samples, limit), dtype=torch.float64, generator=generator)
+    return numbers

@@ -1,0 +1,79 @@
+"""Log-probabilities of tokens and scores of sentences: the one place that computes them, for search and rescoring."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from jointnmt.data.batch import Batch
+from jointnmt.errors import ModelError
+from jointnmt.models.interface import TranslationModel
+
+
+def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
+    """The log-probabilities of the whole vocabulary, in float32 at least, whatever the precision of the model."""
+    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def length_normalised(log_probability: float, length: int, length_penalty: float) -> float:
+    """A sentence's score: its log-probability divided by `length ** length_penalty`, end mark counted in `length`."""
+    return log_probability / float(length**length_penalty)
+
+
+def check_evaluating(model: TranslationModel) -> None:
+    """Refuse a model with dropout switched on: its scores would be random.
+
+    Raises:
+        ValueError: if the model is in training mode.
+    """
+    if model.training:
+        raise ValueError("the model is in training mode, so dropout would distort its scores; call model.eval() first")
+
+
+@torch.no_grad()
+def rescore(model: TranslationModel, batch: Batch) -> list[tuple[float, ...]]:
+    """The log-probability of every target token of each sentence, end mark included, teacher-forced.
+
+    For the output of beam search and sampling they equal `Hypothesis.token_log_probabilities`, to rounding.
+
+    Raises:
+        ModelError: if the model's output is not a number.
+    """
+    check_evaluating(model)
+    log_probabilities = token_log_probabilities(model(batch.source, batch.target_input))
+    chosen = log_probabilities.gather(-1, batch.target_output.unsqueeze(-1)).squeeze(-1)  # [B, T, V] -> [B, T]
+    check_numbers(chosen[batch.target_mask])
+    lengths = batch.target_mask.sum(1).tolist()
+    return [tuple(row[:length]) for row, length in zip(chosen.tolist(), lengths, strict=True)]
+
+
+def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+    """The `count` greatest values of each row and their places, best first; equal values in order of their places.
+
+    `topk` alone leaves open which of equal values it takes, and half precision has many equal ones.
+    """
+    width = values.shape[-1]
+    count = min(count, width)
+    found = values.topk(min(count + 1, width), dim=-1)
+    check_numbers(found.values)
+    last = found.values[:, count - 1]
+    if count < width and bool(((found.values[:, count] == last) & (last > -torch.inf)).any()):
+        ordered = values.sort(dim=-1, descending=True, stable=True)
+        return ordered.values[:, :count], ordered.indices[:, :count]
+    places = found.indices[:, :count].sort(dim=-1).values
+    ordered = values.gather(-1, places).sort(dim=-1, descending=True, stable=True)
+    return ordered.values, places.gather(-1, ordered.indices)
+
+
+def check_numbers(values: Float[Tensor, "*shape"]) -> None:
+    """Refuse scores that are not numbers.
+
+    Raises:
+        ModelError: if one of them is NaN.
+    """
+    if bool(values.isnan().any()):
+        raise ModelError(
+            "The model's output is not a number (NaN): its weights are damaged, training has diverged, or half "
+            "precision overflows. Try float32 precision, or another checkpoint."
+        )

@@ -1,0 +1,26 @@
+"""Moses tokenisation, by `sacremoses`: words and punctuation apart, and together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+
+class Moses:
+    """Tokenises and detokenises text of one language, by the rules of the Moses scripts and without their escapes.
+
+    A language that the rules do not know is treated as English.
+    """
+
+    def __init__(self, language: str) -> None:
+        self._tokenizer = MosesTokenizer(lang=language)
+        self._detokenizer = MosesDetokenizer(lang=language)
+
+    def tokenize(self, text: str) -> str:
+        """Tokens with single spaces between them."""
+        return str(self._tokenizer.tokenize(text, escape=False, return_str=True))
+
+    def detokenize(self, tokens: Sequence[str]) -> str:
+        """Running text."""
+        return str(self._detokenizer.detokenize(list(tokens), unescape=False, return_str=True))

@@ -1,0 +1,221 @@
+"""Raw text to pieces, pieces to raw text: byte-pair encoding, unigram or words, by the `tokenizers` library.
+
+Text is prepared before it is cut: runs of white space become one space, characters are composed (NFC), and, if
+configured, text is tokenised as Moses does and lower-cased. Decoding undoes the cutting and the Moses tokenisation, not
+the lower-casing. For BPE and unigram, decoding the pieces of a prepared text gives that text back exactly, as long as
+training has seen its characters; a character it has not seen is one `<unk>`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from jointnmt.config import Config
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.text.moses import Moses
+from jointnmt.text.special import SPECIAL_PIECES, UNK, eos_id, unk_id
+
+SPACE = "▁"
+"""What stands for a space in a piece (U+2581); in text, this character is read as an underscore."""
+
+_NEVER_IN_TEXT = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
+_SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
+
+
+class SegmentationConfig(Config):
+    """How text is cut into pieces."""
+
+    kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
+    joint: bool = Field(True, description="one vocabulary for both sides; false: one for each")
+    vocabulary_size: int = Field(10_000, ge=8, description="most pieces, special ones counted; of the source, if apart")
+    target_vocabulary_size: int | None = Field(None, ge=8, description="likewise of the target; null: as the source")
+    min_frequency: int = Field(2, ge=1, description="of a merge (bpe) or a word; rarer words are unknown")
+    lowercase: bool = Field(False, description="lower-case all text; not undone on output")
+    moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
+
+    @model_validator(mode="after")
+    def _target_size_needs_two(self) -> Self:
+        if self.joint and self.target_vocabulary_size is not None:
+            raise ValueError(f"target_vocabulary_size {self.target_vocabulary_size} needs joint false")
+        return self
+
+
+class Segmenter:
+    """One side's text to pieces and ids, and back."""
+
+    def __init__(self, tokenizer: Tokenizer, config: SegmentationConfig, language: str) -> None:
+        self.config = config
+        self.language = language
+        self._tokenizer = tokenizer
+        self._moses = Moses(language) if config.moses else None
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Pieces, the special ones counted; fewer than configured where the text has no more."""
+        return int(self._tokenizer.get_vocab_size())
+
+    def piece(self, piece_id: int) -> str:
+        """The piece of an id."""
+        found = self._tokenizer.id_to_token(piece_id)
+        if found is None:
+            raise IndexError(f"no piece has the id {piece_id}")
+        return str(found)
+
+    def encode(self, text: str) -> list[str]:
+        """The pieces of a text; an unknown one is `<unk>`."""
+        return [self.piece(piece_id) for piece_id in self.encode_ids(text)]
+
+    def encode_ids(self, text: str) -> list[int]:
+        """The ids of a text's pieces, without begin and end marks."""
+        return self.encode_ids_batch([text])[0]
+
+    def encode_ids_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode_ids` of many texts, by several threads."""
+        encodings = self._tokenizer.encode_batch_fast([prepare(text, self._moses) for text in texts])
+        return [[unk_id if i in _NEVER_IN_TEXT else i for i in encoding.ids] for encoding in encodings]
+
+    def decode(self, pieces: Sequence[str]) -> str:
+        """The text of pieces."""
+        words = pieces if self.config.kind == "word" else "".join(pieces).replace(SPACE, " ").split()
+        return self._moses.detokenize(words) if self._moses else " ".join(words)
+
+    def decode_ids(self, ids: Sequence[int]) -> str:
+        """The text of ids; special ones are left out, but unknown pieces show as `<unk>`."""
+        return self.decode([self.piece(i) for i in ids if i not in _NEVER_IN_TEXT])
+
+    def to_json(self) -> str:
+        """The vocabulary and what belongs to it, in the format of `tokenizers`."""
+        return str(self._tokenizer.to_str(pretty=True))
+
+
+class Segmentation:
+    """Both sides' segmenters, which share one vocabulary if it is joint."""
+
+    def __init__(self, source: Segmenter, target: Segmenter) -> None:
+        self.source = source
+        self.target = target
+        self.config = source.config
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides share one vocabulary."""
+        return self.config.joint
+
+    @classmethod
+    def train(
+        cls,
+        config: SegmentationConfig,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_language: str,
+        target_language: str,
+    ) -> Self:
+        """Learn the pieces from text, read once as a stream.
+
+        Raises:
+            ConfigurationError: if the vocabulary is too small for the text's characters, or there is no text.
+        """
+        source_lines = _prepared(source_texts, Moses(source_language) if config.moses else None)
+        target_lines = _prepared(target_texts, Moses(target_language) if config.moses else None)
+        if config.joint:
+            source = target = _learn(config, chain(source_lines, target_lines), config.vocabulary_size)
+        else:
+            source = _learn(config, source_lines, config.vocabulary_size)
+            target = _learn(config, target_lines, config.target_vocabulary_size or config.vocabulary_size)
+        return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
+
+    def save(self, directory: Path) -> None:
+        """Write the vocabularies and the settings into `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = {"config": self.config.plain(), "languages": [self.source.language, self.target.language]}
+        (directory / _SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        sides = {_JOINT: self.source} if self.joint else {_SOURCE: self.source, _TARGET: self.target}
+        for name, segmenter in sides.items():
+            (directory / name).write_text(segmenter.to_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read what `save` has written.
+
+        Raises:
+            ModelError: if a file is missing or damaged.
+        """
+        try:
+            settings = json.loads((directory / _SETTINGS).read_text(encoding="utf-8"))
+            config = SegmentationConfig.parse(settings["config"], origin=str(directory / _SETTINGS))
+            source_language, target_language = settings["languages"]
+            names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
+            source, target = (_from_json((directory / name).read_text(encoding="utf-8")) for name in names)
+        except Exception as error:  # tokenizers raises plain Exception
+            raise ModelError(
+                f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, or "
+                "train anew."
+            ) from error
+        return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides how text is cut."""
+        parts = [json.dumps(self.config.plain(), sort_keys=True), self.source.language, self.target.language]
+        parts += [self.source.to_json(), self.target.to_json()]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def prepare(text: str, moses: Moses | None = None) -> str:
+    """White space as single spaces, and Moses tokens if asked for."""
+    text = " ".join(text.split())
+    return moses.tokenize(text) if moses else text
+
+
+def _prepared(texts: Iterable[str], moses: Moses | None) -> Iterator[str]:
+    return (prepare(text, moses) for text in texts)
+
+
+def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Tokenizer:
+    """A tokenizer without added tokens: no text can be taken for a special piece."""
+    model, trainer = _model_and_trainer(config, size)
+    tokenizer = Tokenizer(model)
+    steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
+    words = config.kind == "word"
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
+    try:
+        tokenizer.train_from_iterator(lines, trainer)
+    except Exception as error:
+        raise ConfigurationError(
+            f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
+            "that there is text, and choose another size."
+        ) from error
+    learnt = tokenizer.get_vocab_size()
+    if learnt > size or learnt <= len(SPECIAL_PIECES):
+        raise ConfigurationError(
+            f"segmentation.vocabulary_size: {size} is too small, for the text has {learnt - len(SPECIAL_PIECES)} "
+            "different characters, or it has none. Raise it, or lower-case the text."
+        )
+    return _from_json(tokenizer.to_str())
+
+
+def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]:
+    common = {"vocab_size": size, "special_tokens": list(SPECIAL_PIECES), "show_progress": False}
+    if config.kind == "bpe":
+        return models.BPE(unk_token=UNK), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
+    if config.kind == "unigram":
+        return models.Unigram(), trainers.UnigramTrainer(unk_token=UNK, **common)
+    return models.WordLevel(unk_token=UNK), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
+
+
+def _from_json(text: str) -> Tokenizer:
+    """A tokenizer from its JSON, with nothing that reads special pieces out of text."""
+    values = json.loads(text)
+    values["added_tokens"] = []
+    if values["model"]["type"] == "Unigram":  # the special pieces stay in the vocabulary, but are never the best cut
+        vocabulary = values["model"]["vocab"]
+        values["model"]["vocab"] = [[p, s if i > max(eos_id, unk_id) else -1e6] for i, (p, s) in enumerate(vocabulary)]
+    return Tokenizer.from_str(json.dumps(values))

@@ -1,0 +1,82 @@
+"""Averages of several checkpoints' weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jointnmt.errors import ModelError
+from jointnmt.training import checkpoint
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.selection import Selection
+
+
+def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The mean of the models' weights in several checkpoints, summed in float64.
+
+    Raises:
+        ModelError: if a checkpoint is missing or damaged, or two have different weights' names or shapes.
+    """
+    total: dict[str, Tensor] = {}
+    kinds: dict[str, torch.dtype] = {}
+    count = 0
+    for path in paths:
+        weights = read_weights(path)
+        shapes = {name: tensor.shape for name, tensor in weights.items()}
+        if count and shapes != {name: tensor.shape for name, tensor in total.items()}:
+            raise ModelError(f"{path}: its weights have other names or shapes than the checkpoints' before it.")
+        for name, tensor in weights.items():
+            kinds[name] = tensor.dtype
+            total[name] = total[name] + tensor.double() if count else tensor.double()
+        count += 1
+    if not count:
+        raise ModelError("There is no checkpoint to average: none has been validated yet.")
+    return {name: (tensor / count).to(kinds[name]) for name, tensor in total.items()}
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """A model's weights from any checkpoint: of weights alone, or with the optimiser's state."""
+    tensors, values = checkpoint.read(path)
+    if "trainer" not in values:
+        return tensors
+    prefix = "model."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def average_into(out: Path, paths: Sequence[Path]) -> None:
+    """Write the average of several checkpoints as weights to translate with."""
+    weights = average_checkpoints(paths)
+    steps = [step for path in paths for step in steps_of(checkpoint.read_values(path))]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.write(out, weights, {"steps": steps})
+
+
+def steps_of(values: Mapping[str, Any]) -> list[int]:
+    """After which updates the weights of a checkpoint with these values were taken."""
+    return list(values["steps"]) if "steps" in values else [values["trainer"]["position"]["step"]]
+
+
+def choose_checkpoints(run: Path, best: int | None = None, last: int | None = None) -> list[Path]:
+    """The `best` checkpoints of a run, best first, or the `last` ones, oldest first, of those that are kept.
+
+    Raises:
+        ModelError: if the run keeps fewer.
+    """
+    directory = RunDirectory(run)
+    if best is not None:
+        saved = directory.read_last()
+        steps = Selection.from_plain(saved[1]["run"]["selection"]).steps[:best] if saved else ()
+        paths = [directory.scored(step) for step in steps]
+    else:
+        paths = sorted(directory.checkpoints.glob("step-*.safetensors"))[-(last or 0) :]
+    wanted = best or last or 0
+    if len(paths) < wanted:
+        raise ModelError(
+            f"{run}: keeps only {len(paths)} such checkpoints, not {wanted}. Ask for fewer; training.keep_best and "
+            "training.keep_last decide how many are kept."
+        )
+    return paths

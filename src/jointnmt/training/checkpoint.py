@@ -1,0 +1,108 @@
+"""Checkpoints: one safetensors file each, written atomically, verified when read, without pickle.
+
+A file's metadata has one key, `jointnmt` (several would come in a random order, and the same weights make different
+files): JSON of `version`, `sha256` (of all tensors and of the values) and `values`, whatever else is to be kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from jointnmt.errors import ModelError
+
+KEY, VERSION = "jointnmt", 1
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Write a checkpoint so that at any moment either the old file or the whole new one is there."""
+    separate = _separate(tensors)
+    header = {"version": VERSION, "sha256": _digest(separate, values), "values": values}
+    metadata = {KEY: json.dumps(header, sort_keys=True)}
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.touch()
+    mode = temporary.stat().st_mode  # as the user's umask has it; safetensors keeps others out
+    save_file(separate, temporary, metadata)
+    temporary.chmod(mode)
+    publish(temporary, path)
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a checkpoint, on the CPU: tensors and values.
+
+    Raises:
+        ModelError: if the file is missing, damaged, or of another format.
+    """
+    advice = "Use another checkpoint, or train anew."
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[KEY])
+            version, digest, values = header["version"], header["sha256"], header["values"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {advice}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: is not a checkpoint of jointnmt. {advice}") from error
+    if version != VERSION:
+        raise ModelError(f"{path}: is a checkpoint of version {version}; this jointnmt reads {VERSION}. {advice}")
+    if _digest(tensors, values) != digest:
+        raise ModelError(f"{path}: is damaged: its content does not match its checksum. {advice}")
+    return tensors, dict(values)
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The plain values of a checkpoint, without its tensors and unverified; empty if they cannot be read."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return dict(json.loads((file.metadata() or {})[KEY])["values"])
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    publish(temporary, path)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Let a finished file take its place: its content reaches the disk before its name does."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, each with memory of its own: safetensors does not store tied weights as one."""
+    separate: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        copy = tensor.detach().cpu().contiguous()
+        separate[name] = copy.clone() if copy.data_ptr() in seen else copy
+        seen.add(copy.data_ptr())
+    return separate
+
+
+def _digest(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+    """SHA-256 of the values, and of every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,53 @@
+"""Devices, precision and processes: a Fabric as a training is configured."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.training.settings import TrainingConfig
+
+
+def launch_fabric(config: TrainingConfig) -> Fabric:
+    """A launched Fabric: one process, those that torchrun has started, or `devices` of them started here.
+
+    float16 and bfloat16 are mixed precision: weights, gradients and the loss stay in float32.
+
+    Raises:
+        ConfigurationError: if the devices asked for are not there.
+    """
+    devices, nodes = config.devices, config.nodes
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, which knows best
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    accelerator = config.accelerator
+    if accelerator == "auto":
+        accelerator = "gpu" if torch.cuda.is_available() else "cpu"
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigurationError("training.accelerator is gpu, but torch finds no GPU here. Set it to auto or cpu.")
+    kind = "cuda" if accelerator == "gpu" else "cpu"
+    mixed = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}.get(config.precision)
+    several = nodes > 1 or devices not in (1, "auto") or (devices == "auto" and kind == "cuda" and _num_gpus() > 1)
+    fabric = Fabric(
+        accelerator="cuda" if kind == "cuda" else "cpu",
+        devices=devices,
+        num_nodes=nodes,
+        strategy="ddp" if several else "auto",
+        plugins=[MixedPrecision(mixed, kind)] if mixed else [],  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
+def _num_gpus() -> int:
+    return torch.cuda.device_count()
+
+
+def hardware(fabric: Fabric) -> str:
+    """What the processes run on, for people."""
+    device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else "CPU"
+    return f"{fabric.world_size} x {device}"

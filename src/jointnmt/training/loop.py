@@ -1,0 +1,290 @@
+"""The loop around the updates: what is logged, validated, saved and chosen, and when training ends."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any, Self
+
+from jointnmt.errors import DataError, JointNMTError
+from jointnmt.training.averaging import average_checkpoints
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.logs import Logs, Window
+from jointnmt.training.processes import gather, synchronise
+from jointnmt.training.progress import Display
+from jointnmt.training.selection import Scored, Selection
+from jointnmt.training.trainer import StepReport, Trainer
+from jointnmt.training.validation import Validated, Validation, ValidationConfig
+
+logger = logging.getLogger(__name__)
+
+SECOND_SIGNAL_SECONDS = 1.0
+"""Signals closer together count as one: torchrun passes on to its processes what the terminal has sent them too."""
+
+
+class TrainingInterruptedError(JointNMTError):
+    """The training was asked to stop, and has saved its state."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What the run has decided and counted so far; saved with every checkpoint."""
+
+    selection: Selection = field(default_factory=Selection)
+    latest: tuple[int, ...] = ()
+    """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
+    validations: int = 0
+    validated_step: int = 0
+    window: Window = field(default_factory=Window)
+    """Since the last line of the log."""
+    total: Window = field(default_factory=Window)
+    """Since the beginning."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        return {
+            "selection": self.selection.plain(),
+            "latest": list(self.latest),
+            "validations": self.validations,
+            "validated_step": self.validated_step,
+            "window": self.window.plain(),
+            "total": self.total.plain(),
+        }
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `plain`."""
+        return cls(
+            selection=Selection.from_plain(values["selection"]),
+            latest=tuple(values["latest"]),
+            validations=values["validations"],
+            validated_step=values["validated_step"],
+            window=Window.from_plain(values["window"]),
+            total=Window.from_plain(values["total"]),
+        )
+
+
+class Run:
+    """One process's part of a training in a RUN directory; every process decides the same, the first one writes.
+
+    Raises:
+        DataError: if the training data is not what the run began with.
+        ModelError: if there is a state to go on from, but none is whole.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        trainer: Trainer,
+        validation: Validation | None,
+        rules: ValidationConfig,
+        display: Display,
+    ) -> None:
+        self.directory, self.trainer, self.display = directory, trainer, display
+        self.validation, self.rules, self.config = validation, rules, trainer.config
+        self.state = RunState()
+        self.saved_step = 0
+        self._restore()
+        self.logs: Logs | None = None
+        if trainer.fabric.global_rank == 0:
+            tensorboard = directory.tensorboard if self.config.tensorboard else None
+            self.logs = Logs(directory.log, tensorboard, self.step)
+
+    @property
+    def step(self) -> int:
+        """Updates done."""
+        return self.trainer.position.step
+
+    def _restore(self) -> None:
+        saved = self.directory.read_last()
+        self.trainer.fabric.barrier()  # nobody writes before all have read
+        if saved is None:
+            return
+        tensors, values = saved
+        if values["data"] != self.trainer.store.fingerprint:
+            raise DataError(
+                f"{self.directory.path}: the training data has changed since this run began. Bring the old files back, "
+                "or choose another directory for --out."
+            )
+        self.trainer.load_state(tensors, values["trainer"])
+        self.state = RunState.from_plain(values["run"])
+        self.saved_step = self.step
+        logger.info("%s: going on after update %d", self.directory.path, self.step)
+
+    def close(self) -> None:
+        """Close logs and display."""
+        self.display.end()
+        if self.logs is not None:
+            self.logs.close()
+
+    def loop(self) -> None:
+        """Train until there is a reason to stop, validating and saving on the way.
+
+        Raises:
+            TrainingInterruptedError: after SIGINT or SIGTERM.
+        """
+        self.display.begin(self.step, self.config.max_updates)
+        with _stop_signals(self.trainer):
+            if self._validation_is_due():  # the run was interrupted between an update and its validation
+                self._validate(self._translation_is_due())
+            steps = self.trainer.steps()
+            while not (reason := self._reason_to_stop()):
+                report = next(steps)
+                self._record(report)
+                if report.sums.interrupted:
+                    self._save()
+                    raise TrainingInterruptedError(
+                        f"stopped after update {self.step}, saved. The same command goes on from here."
+                    )
+                if self._validation_is_due():
+                    self._validate(self._translation_is_due())
+                    self._save()
+                elif self.step % self.config.checkpoint_every == 0:
+                    self._save()
+        logger.info("training ends after update %d: %s", self.step, reason)
+
+    def _reason_to_stop(self) -> str | None:
+        config, patience = self.config, self.rules.patience
+        if config.max_updates is not None and self.step >= config.max_updates:
+            return f"training.max_updates is {config.max_updates}"
+        if config.max_epochs is not None and self.trainer.position.epoch >= config.max_epochs:
+            return f"training.max_epochs is {config.max_epochs}"
+        if patience is not None and self.state.selection.stale >= patience:
+            return f"{patience} validations have brought no better {self.rules.metric}"
+        return None
+
+    def _record(self, report: StepReport) -> None:
+        state = self.state
+        if report.sums.splits and not state.total.sums.splits:
+            logger.warning(
+                "update %d: a batch did not fit in memory and was split. Lower batches.max_cells or batches.max_tokens "
+                "if this happens often; the log counts it.",
+                self.step,
+            )
+        if report.skipped and not state.total.skipped:
+            logger.warning("update %d: skipped, as its loss or gradient is not finite; the log counts it.", self.step)
+        self.state = replace(state, window=state.window.add(report), total=state.total.add(report))
+        ends = [] if self.config.max_updates is None else [self.config.max_updates]
+        if self.config.max_epochs is not None:
+            epochs = self.config.max_epochs - report.position.epoch
+            ends.append(self.step + epochs * report.epoch_updates - report.position.update)
+        self.display.step(report, min(ends, default=None))
+        if self.step % self.config.log_every == 0:
+            record = self.state.window.record()
+            if self.logs is not None:
+                rates = {"learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
+                self.logs.write("train", self.step, epoch=report.position.epoch, **record, **rates)
+            self.display.summary(self.step, record)
+            self.state = replace(self.state, window=Window())
+
+    def _validation_is_due(self) -> bool:
+        config, position = self.rules, self.trainer.position
+        if self.validation is None or self.state.validated_step == self.step:
+            return False
+        if config.every_updates is not None:
+            return self.step % config.every_updates == 0
+        return position.update == 0 and position.epoch % config.every_epochs == 0
+
+    def _translation_is_due(self) -> bool:
+        every = self.rules.bleu_every
+        return every > 0 and (self.state.validations + 1) % every == 0
+
+    def _validate(self, translate: bool) -> None:
+        """Validate, and keep the weights if they are among the best."""
+        assert self.validation is not None
+        self.display.validating(self.step)
+        result = self.validation.measure(self.trainer.model, translate)
+        selection, score = self.state.selection, result.score(self.rules.metric)
+        if score is not None:
+            score = score if math.isfinite(score) else -math.inf
+            selection = selection.add(Scored(self.step, score), self.config.keep_best)
+        best = selection.best != self.state.selection.best and selection.best[0].step == self.step
+        latest = (*self.state.latest, self.step)[-self.config.keep_last :]
+        if self.logs is not None and self.step in {*selection.steps, *latest}:
+            weights = self.trainer.model.state_dict()
+            self.directory.write_weights(self.directory.scored(self.step), weights, [self.step])
+            if best:
+                self.directory.write_weights(self.directory.model, weights, [self.step])
+        self.state = replace(
+            self.state,
+            selection=selection,
+            latest=latest,
+            validations=self.state.validations + 1,
+            validated_step=self.step,
+        )
+        self._report(result, "validation", best=best)
+
+    def _report(self, result: Validated, event: str, **values: Any) -> None:
+        bleu = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
+        logger.info("%s after update %d: perplexity %.3f%s", event, self.step, result.perplexity, bleu)
+        if self.logs is None:
+            return
+        if result.translations:
+            self.directory.write_translations(self.step, event, result.translations)
+        measured = {"perplexity": result.perplexity, "nll": result.nll, "bleu": result.bleu}
+        values |= {"signature": result.signature, "seconds": result.seconds}
+        self.logs.write(event, self.step, **measured, **values)
+
+    def _save(self) -> None:
+        self.saved_step = self.step
+        if self.logs is not None:
+            tensors, values = self.trainer.state()
+            fingerprint = self.trainer.store.fingerprint
+            self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), "data": fingerprint})
+
+    def finish(self) -> None:
+        """Validate and save the end, and write the weights to translate with: the average of the best checkpoints.
+
+        Without validation text, they are the last weights.
+        """
+        if self.validation is not None and self.state.validated_step != self.step:
+            self._validate(translate=self.rules.bleu_every > 0)
+            self._save()
+        elif self.saved_step != self.step:
+            self._save()
+        self.trainer.fabric.barrier()
+        steps = list(self.state.selection.steps[: self.config.average_best]) or [self.step]
+        if gather(self.directory.holds_weights_of(steps))[0]:  # the first process decides: it may be writing already
+            return
+        if self.state.selection.best:
+            self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
+            synchronise(self.trainer.model)
+        if self.logs is not None:
+            self.directory.write_weights(self.directory.model, self.trainer.model.state_dict(), steps)
+        self.trainer.fabric.barrier()
+        if self.validation is not None and len(steps) > 1:
+            result = self.validation.measure(self.trainer.model, self.rules.bleu_every > 0)
+            self._report(result, "average", steps=steps)
+
+
+@contextmanager
+def _stop_signals(trainer: Trainer) -> Iterator[None]:
+    """Let SIGINT and SIGTERM ask the trainer to stop; a second SIGINT interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = math.inf
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if number == signal.SIGINT and time.monotonic() - asked > SECOND_SIGNAL_SECONDS:
+            raise KeyboardInterrupt
+        if not trainer.interrupted:
+            trainer.interrupted, asked = True, time.monotonic()
+            logger.warning("stopping after this update; Ctrl-C again stops at once, without saving")
+
+    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

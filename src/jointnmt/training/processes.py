@@ -1,0 +1,45 @@
+"""Several processes as one: sums, gathered values, equal weights. With one process, each does nothing."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+Value = TypeVar("Value")
+
+
+def num_processes() -> int:
+    """How many processes train together."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def synchronise(model: nn.Module) -> None:
+    """Give every process the first one's weights."""
+    if num_processes() > 1:
+        for tensor in model.state_dict().values():
+            distributed.broadcast(tensor, src=0)
+
+
+def sum_over_processes(tensor: Tensor) -> Tensor:
+    """The sum of a tensor over all processes, in place."""
+    if num_processes() > 1:
+        distributed.all_reduce(tensor)
+    return tensor
+
+
+def sum_numbers(numbers: list[float], device: torch.device) -> list[float]:
+    """Each number summed over all processes, in double precision."""
+    if num_processes() == 1:
+        return numbers
+    return sum_over_processes(torch.tensor(numbers, dtype=torch.float64, device=device)).tolist()
+
+
+def gather(value: Value) -> list[Value]:
+    """The value of every process, in their order, in every process."""
+    if num_processes() == 1:
+        return [value]
+    values: list[Value | None] = [None] * num_processes()
+    distributed.all_gather_object(values, value)
+    return values  # type: ignore[return-value]

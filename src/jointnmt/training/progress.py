@@ -1,0 +1,108 @@
+"""What a training shows while it runs: a live display on a terminal, plain log lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from jointnmt.training.trainer import StepReport
+
+logger = logging.getLogger(__name__)
+
+
+class Display(Protocol):
+    """Shows how a training gets on."""
+
+    def begin(self, step: int, total: int | None) -> None:
+        """Training goes on after update `step`; it ends at update `total`, if that is known."""
+
+    def step(self, report: StepReport, total: int | None) -> None:
+        """An update is done."""
+
+    def summary(self, step: int, record: Mapping[str, Any]) -> None:
+        """A line of the log is written: means over the updates since the line before."""
+
+    def validating(self, step: int) -> None:
+        """A validation begins."""
+
+    def end(self) -> None:
+        """Training has ended or stops here."""
+
+
+class NoDisplay:
+    """Shows nothing."""
+
+    def begin(self, step: int, total: int | None) -> None: ...
+    def step(self, report: StepReport, total: int | None) -> None: ...
+    def summary(self, step: int, record: Mapping[str, Any]) -> None: ...
+    def validating(self, step: int) -> None: ...
+    def end(self) -> None: ...
+
+
+class LogDisplay(NoDisplay):
+    """Writes a log line now and then."""
+
+    def __init__(self) -> None:
+        self.total: int | None = None
+
+    def begin(self, step: int, total: int | None) -> None:
+        self.total = total
+
+    def step(self, report: StepReport, total: int | None) -> None:
+        self.total = total
+
+    def summary(self, step: int, record: Mapping[str, Any]) -> None:
+        seconds = record["seconds"] / max(record["updates"] + record["skipped"], 1)
+        left = "" if self.total is None else f", {_duration((self.total - step) * seconds)} left"
+        logger.info("update %s%s: %s%s", step, f"/{self.total}" if self.total else "", _figures(record), left)
+
+
+class LiveDisplay(NoDisplay):
+    """A progress bar with loss, perplexity, speed and time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            refresh_per_second=4,
+        )
+        self.task = self.bar.add_task("training", total=None, figures="")
+
+    def begin(self, step: int, total: int | None) -> None:
+        self.bar.update(self.task, completed=step, total=total)
+        self.bar.start()
+
+    def step(self, report: StepReport, total: int | None) -> None:
+        description = f"epoch {report.position.epoch + (not report.ends_epoch)}"
+        self.bar.update(self.task, completed=report.position.step, total=total, description=description)
+
+    def summary(self, step: int, record: Mapping[str, Any]) -> None:
+        self.bar.update(self.task, figures=_figures(record))
+
+    def validating(self, step: int) -> None:
+        self.bar.update(self.task, description="validating")
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+def _figures(record: Mapping[str, Any]) -> str:
+    return (
+        f"loss {record['loss']:.3f}, perplexity {record['perplexity']:.2f}, "
+        f"{record['tokens_per_second']:,.0f} tokens/s, {record['cells_per_second']:,.0f} cells/s"
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m"

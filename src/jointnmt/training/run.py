@@ -1,0 +1,130 @@
+"""A training from beginning to end: the RUN directory, segmentation, data, model, and the loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+
+from jointnmt.data.corpus import read_pairs
+from jointnmt.data.store import TokenStore, build_store
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.experiment import Experiment
+from jointnmt.models import build_model
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.allocator import keep_freed_memory
+from jointnmt.training.devices import hardware, launch_fabric
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.loop import Run
+from jointnmt.training.progress import Display, NoDisplay
+from jointnmt.training.trainer import Trainer
+from jointnmt.training.validation import Validation
+
+logger = logging.getLogger(__name__)
+
+
+def train(experiment: Experiment, out: Path, display: Display) -> None:
+    """Train an experiment into the RUN directory `out`, or go on where an earlier training in it stopped.
+
+    Several processes may call this together, as torchrun does; the first one writes. On several machines, `out` and
+    the data lie on a file system that all of them share.
+
+    Raises:
+        ConfigurationError: if `out` belongs to something else, or nothing would end the training.
+        DataError: if the data cannot be used.
+        ModelError: if the loss is not finite, or no checkpoint is whole.
+        TrainingInterruptedError: after SIGINT or SIGTERM, when the state is saved.
+    """
+    _check_end(experiment)
+    keep_freed_memory()
+    fabric = launch_fabric(experiment.training)
+    directory = RunDirectory(out)
+    with _first_process_writes(fabric, directory):
+        run = _prepare(experiment, fabric, directory, display)
+        try:
+            run.loop()
+            run.finish()
+            logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
+        finally:
+            run.close()
+
+
+def _check_end(experiment: Experiment) -> None:
+    training, validation = experiment.training, experiment.validation
+    if training.max_updates is None and training.max_epochs is None and validation.patience is None:
+        raise ConfigurationError(
+            "Nothing would end this training: set training.max_updates, training.max_epochs or validation.patience."
+        )
+    if validation.patience is not None and not experiment.data.validation:
+        raise ConfigurationError("validation.patience needs data.validation, which names no text.")
+    if validation.metric == "bleu" and validation.bleu_every == 0:
+        raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
+
+
+@contextmanager
+def _first_process_writes(fabric: Fabric, directory: RunDirectory) -> Iterator[None]:
+    """Only the first process owns the directory and says what happens."""
+    if fabric.global_rank == 0:
+        with directory.lock():
+            yield
+    else:
+        logging.getLogger("jointnmt").setLevel(logging.WARNING)
+        yield
+
+
+def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> Run:
+    """Everything before the first update: RUN, segmentation, data, model, and the state to go on from."""
+    first = fabric.global_rank == 0
+    with fabric.rank_zero_first():
+        if first:
+            directory.open(experiment)
+            _segment(experiment, directory)
+        segmentation = Segmentation.load(directory.segmentation)
+        store = build_store(experiment.data, segmentation)
+    _check_lengths(store, experiment.model.max_length, "training")
+    torch.manual_seed(experiment.seed)
+    model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
+    trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
+    if first:
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
+        logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
+    validation = _validation(experiment, fabric, segmentation)
+    return Run(directory, trainer, validation, experiment.validation, display if first else NoDisplay())
+
+
+def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:
+    if not experiment.data.validation:
+        return None
+    store = build_store(experiment.data, segmentation, "validation")
+    _check_lengths(store, experiment.model.max_length, "validation")
+    return Validation(fabric, store, segmentation, experiment.validation, experiment.batches, experiment.search)
+
+
+def _segment(experiment: Experiment, directory: RunDirectory) -> None:
+    """Train the segmentation on the training text, unless that is done."""
+    if directory.segmentation.exists():
+        return
+    data = experiment.data
+    logger.info("training the segmentation")
+    segmentation = Segmentation.train(
+        experiment.segmentation,
+        (pair.source for pair in read_pairs(data.train, data)),
+        (pair.target for pair in read_pairs(data.train, data)),
+        data.source_language,
+        data.target_language,
+    )
+    directory.save_segmentation(segmentation)
+
+
+def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> None:
+    source, target = (int(lengths.max()) for lengths in store.lengths)
+    if max_length is not None and max(source, target) > max_length:
+        raise DataError(
+            f"The longest {which} sentences have {source} source and {target} target tokens, end mark included, but "
+            f"model.max_length is {max_length}. Raise it, or set data.filters.max_length to {max_length}."
+        )

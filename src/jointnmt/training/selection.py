@@ -1,0 +1,43 @@
+"""Which checkpoints are best, and whether it is time to stop early: decisions as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A validated checkpoint; a higher score is better."""
+
+    step: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The best checkpoints so far, best first, and how many validations in a row have brought no better one."""
+
+    best: tuple[Scored, ...] = ()
+    stale: int = 0
+
+    def add(self, scored: Scored, keep: int) -> Selection:
+        """The selection after one more validation; of equal scores the earlier step is the better one."""
+        improved = not self.best or scored.score > self.best[0].score
+        ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))
+        return Selection(tuple(ranked[:keep]), 0 if improved else self.stale + 1)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps of the best checkpoints, best first."""
+        return tuple(scored.step for scored in self.best)
+
+    def plain(self) -> dict[str, object]:
+        """As JSON-compatible values."""
+        return {"best": [[scored.step, scored.score] for scored in self.best], "stale": self.stale}
+
+    @classmethod
+    def from_plain(cls, values: dict[str, object]) -> Selection:
+        """The inverse of `plain`."""
+        best, stale = values["best"], values["stale"]
+        assert isinstance(best, list) and isinstance(stale, int)
+        return cls(tuple(Scored(step, score) for step, score in best), stale)

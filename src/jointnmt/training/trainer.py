@@ -1,0 +1,326 @@
+"""The trainer computes: forward, backward, update. Files, logs, validation and stopping belong to `run`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from jointnmt.data.batch import Batch
+from jointnmt.data.batches import BatchConfig, Update, load, plan_epoch, shard
+from jointnmt.data.store import TokenStore
+from jointnmt.errors import DataError, ModelError
+from jointnmt.models.interface import TranslationModel
+from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.memory import is_out_of_memory, release_memory
+from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
+from jointnmt.training.schedule import learning_rate
+from jointnmt.training.settings import TrainingConfig as TrainingConfig
+
+SMALLEST_SCALE = 1e-3
+"""A float16 loss scale below which gradients overflow for another reason than their scale."""
+
+NAMED_SENTENCES = 5
+"""How many sentences of a batch a message names."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where training is: updates done in all, the epoch it is in, and how many of that epoch's updates are done."""
+
+    step: int = 0
+    epoch: int = 0
+    update: int = 0
+
+
+class Loss(NamedTuple):
+    """Of a batch: the label-smoothed loss and the plain negative log-likelihood, summed over target tokens, in nats."""
+
+    loss: float
+    nll: float
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What an update sums up over its batches and over the processes."""
+
+    loss: float = 0.0
+    """Label-smoothed cross entropy in nats."""
+    nll: float = 0.0
+    """Negative log-likelihood without smoothing, in nats."""
+    sentences: float = 0.0
+    source_tokens: float = 0.0
+    target_tokens: float = 0.0
+    cells: float = 0.0
+    """Grid cells whose source and target token are both real."""
+    padded_cells: float = 0.0
+    """Grid cells computed, padding included."""
+    splits: float = 0.0
+    """How often a batch was split because it did not fit in memory."""
+    interrupted: float = 0.0
+    """How many processes have been asked to stop."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one update did, over all processes."""
+
+    position: Position
+    """After the update."""
+    epoch_updates: int
+    """Updates of a whole epoch."""
+    sums: Sums
+    gradient_norm: float
+    """Length of the gradient before clipping."""
+    learning_rate: float
+    seconds: float
+    """Waiting for its batches included."""
+    skipped: bool
+    """True if the weights were left as they were, because the loss or the gradient was not finite."""
+
+    @property
+    def ends_epoch(self) -> bool:
+        """True for the last update of an epoch."""
+        return self.position.update == 0
+
+
+class Trainer:
+    """Trains a model on a token store, one update after the other.
+
+    An update is a list of batches, shared out among the processes. Each process sums its batches' gradients into one
+    flat buffer, the buffer is summed over the processes, and every process makes the same update: no process needs as
+    many batches as another, and a batch may be split. The loss is divided by the true number of target tokens of the
+    whole update.
+
+    Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same noise;
+    models draw it from torch's global generator. The order of the data is a function of (seed, epoch).
+
+    Args:
+        fabric: launched; gives device, precision and processes.
+        model: moved to fabric's device.
+        store: the training data, segmented.
+        config: how to train.
+        batches: what is computed at once, and what an update sums up.
+        seed: of order and dropout.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        model: TranslationModel,
+        store: TokenStore,
+        config: TrainingConfig,
+        batches: BatchConfig,
+        seed: int,
+    ) -> None:
+        self.fabric, self.store, self.config, self.batches, self.seed = fabric, store, config, batches, seed
+        self.model = model.to(fabric.device)
+        self.position = Position()
+        self.interrupted = False
+        """Set it to ask for a stop: the next report, in every process, says so."""
+        synchronise(self.model)
+        self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
+        self._gradients = _flat_gradients(self.model)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=config.schedule.initial_rate,
+            betas=config.optimizer.betas,
+            eps=config.optimizer.epsilon,
+            weight_decay=config.optimizer.weight_decay,
+            fused=fabric.device.type in ("cpu", "cuda"),
+        )
+        self._scaler = torch.amp.GradScaler(fabric.device.type, enabled=config.precision == "float16")
+
+    def steps(self) -> Iterator[StepReport]:
+        """Make one update after the other, epoch after epoch, without end; the caller stops when it wants to.
+
+        Between two reports the trainer's state is whole and may be saved.
+
+        Raises:
+            DataError: if there is nothing to train on, or a single sentence pair does not fit in memory.
+            ModelError: if a loss is not finite, unless such updates are skipped.
+        """
+        lengths = self.store.lengths
+        while True:
+            began = time.perf_counter()
+            updates = plan_epoch(*lengths, self.batches, self.seed, self.position.epoch, self.store.origin)
+            remaining = updates[self.position.update :]
+            for update, batches in zip(remaining, self._load_ahead(remaining), strict=True):
+                num_tokens = int(sum(lengths[1][indices].sum() for indices in update))
+                yield self._step(batches, num_tokens, len(updates), began)
+                began = time.perf_counter()
+
+    def _load_ahead(self, updates: list[Update]) -> Iterator[list[Batch]]:
+        """This process's batches of each update; the next update's are loaded while one update is computed."""
+        rank, processes = self.fabric.global_rank, self.fabric.world_size
+
+        def load_share(update: Update) -> list[Batch]:
+            return [load(self.store, indices) for indices in shard(update, self.store.lengths, rank, processes)]
+
+        with ThreadPoolExecutor(1) as loader:
+            ahead = loader.submit(load_share, updates[0])
+            for following in updates[1:]:
+                batches, ahead = ahead.result(), loader.submit(load_share, following)
+                yield batches
+            yield ahead.result()
+
+    def _step(self, batches: list[Batch], num_tokens: int, epoch_updates: int, began: float) -> StepReport:
+        step = self.position.step + 1
+        batches, losses, splits = self._accumulate(batches, step, num_tokens)
+        sums = self._sum(batches, losses, splits)
+        if finite := math.isfinite(sums.loss):
+            sum_over_processes(self._gradients)
+        elif self.config.non_finite == "stop":
+            raise ModelError(self._name_non_finite(batches, losses, step))
+        rate = learning_rate(self.config.schedule, step)
+        norm = self._update(rate, step) if finite else math.nan
+        epochs, update = divmod(self.position.update + 1, epoch_updates)
+        self.position = Position(step, self.position.epoch + epochs, update)
+        seconds = time.perf_counter() - began
+        return StepReport(self.position, epoch_updates, sums, norm, rate, seconds, skipped=not math.isfinite(norm))
+
+    def _accumulate(self, batches: list[Batch], step: int, num_tokens: int) -> tuple[list[Batch], list[Loss], int]:
+        """Sum the gradients of all batches; the batches as they were computed, their losses, how many were split.
+
+        After a batch that did not fit in memory, all are computed anew: nobody knows how much of its gradient had been
+        added already.
+        """
+        splits = 0
+        while True:
+            losses: list[Tensor] = []
+            failed = self._backward(batches, step, num_tokens, losses)
+            if failed is None:
+                return batches, [Loss(*pair) for pair in torch.stack(losses).tolist()] if losses else [], splits
+            if len(batches[failed]) == 1:
+                raise DataError(self._name_too_large(batches[failed]))
+            batches = [*batches[:failed], *batches[failed].split(), *batches[failed + 1 :]]
+            splits += 1
+            release_memory()
+
+    def _backward(self, batches: list[Batch], step: int, num_tokens: int, losses: list[Tensor]) -> int | None:
+        """Forward and backward of each batch, until one does not fit in memory: its number, or None.
+
+        Appends each batch's [loss, nll] to `losses`, on the device, so that nothing waits for the device.
+        """
+        self.model.train()
+        self._gradients.zero_()
+        for number, batch in enumerate(batches):
+            try:
+                batch = batch.to(self.fabric.device)
+                torch.manual_seed(_dropout_seed(self.seed, step, batch.indices[0]))
+                with self.fabric.autocast():
+                    logits = self._forward(batch.source, batch.target_input)
+                loss, nll = cross_entropy_sums(logits, batch.target_output, self.config.label_smoothing)
+                self._scaler.scale(loss / num_tokens).backward()
+                losses.append(torch.stack([loss.detach(), nll]))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                return number
+        return None
+
+    def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
+        """What this update sums up, over all processes."""
+        mine = Sums(
+            loss=sum(each.loss for each in losses),
+            nll=sum(each.nll for each in losses),
+            sentences=sum(len(batch) for batch in batches),
+            source_tokens=sum(batch.num_source_tokens for batch in batches),
+            target_tokens=sum(batch.num_target_tokens for batch in batches),
+            cells=sum(batch.num_real_cells for batch in batches),
+            padded_cells=sum(batch.num_cells for batch in batches),
+            splits=splits,
+            interrupted=self.interrupted,
+        )
+        return Sums(*sum_numbers(list(astuple(mine)), self.fabric.device))
+
+    def _update(self, rate: float, step: int) -> float:
+        """Clip the summed gradient and let Adam move the weights; the gradient's length before clipping.
+
+        The weights stay where they are if the gradient is not finite; with float16 that is how the loss scale is found.
+        """
+        self._scaler.unscale_(self.optimizer)
+        norm = float(self._gradients.norm())
+        if self.config.clip_norm is not None and math.isfinite(norm) and norm > self.config.clip_norm:
+            self._gradients.mul_(self.config.clip_norm / norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        if math.isfinite(norm) or self._scaler.is_enabled():
+            self._scaler.step(self.optimizer)
+        self._scaler.update()
+        hopeless = self._scaler.get_scale() < SMALLEST_SCALE if self._scaler.is_enabled() else not math.isfinite(norm)
+        if hopeless and self.config.non_finite == "stop":
+            raise ModelError(
+                f"The gradient of update {step} is not finite, though its loss is. Lower the learning rate or "
+                "training.clip_norm, or set training.non_finite to skip."
+            )
+        return norm
+
+    def _name_non_finite(self, batches: list[Batch], losses: list[Loss], step: int) -> str:
+        pairs = zip(batches, losses, strict=True)
+        mine = [self._name(batch) for batch, each in pairs if not math.isfinite(each.loss)]
+        names = [name for process in gather(mine) for name in process]
+        return (
+            f"The loss of update {step} is not finite, in {'; '.join(names)}. Look at these sentences; lower the "
+            "learning rate, use another precision, or set training.non_finite to skip."
+        )
+
+    def _name_too_large(self, batch: Batch) -> str:
+        return (
+            f"One sentence pair does not fit in memory: {self._name(batch)}, {batch.source.shape[1]} source and "
+            f"{batch.target_input.shape[1]} target tokens, {batch.num_cells} cells. Filter long sentences "
+            "(data.filters), use activation checkpointing or a smaller model."
+        )
+
+    def _name(self, batch: Batch) -> str:
+        """Where the sentences of a batch come from."""
+        origins = [self.store.origin(index) for index in batch.indices[:NAMED_SENTENCES]]
+        more = len(batch) - len(origins)
+        return f"the batch of {', '.join([*origins, *([f'and {more} more'] if more else [])])}"
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that the next update depends on: tensors by name, and plain values."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        count = 0.0
+        for name, parameter in self.model.named_parameters():
+            if moments := self.optimizer.state.get(parameter):
+                count = float(moments["step"])
+                tensors |= {f"adam.{key}.{name}": moments[key] for key in ("exp_avg", "exp_avg_sq")}
+        scaler = self._scaler.state_dict()
+        return tensors, {"position": asdict(self.position), "adam_updates": count, "scaler": scaler}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        prefix = "model."
+        weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        self.model.load_state_dict(weights)
+        for name, parameter in self.model.named_parameters():
+            if f"adam.exp_avg.{name}" in tensors:
+                moments = {key: tensors[f"adam.{key}.{name}"].to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
+                count = torch.tensor(values["adam_updates"], device=parameter.device)
+                self.optimizer.state[parameter] = {"step": count, **moments}
+        if values["scaler"]:
+            self._scaler.load_state_dict(values["scaler"])
+        self.position = Position(**values["position"])
+
+
+def _flat_gradients(model: torch.nn.Module) -> Tensor:
+    """One buffer of all gradients; each parameter's gradient is a view of its part."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    buffer = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
+    pieces = buffer.split([parameter.numel() for parameter in parameters])
+    for parameter, piece in zip(parameters, pieces, strict=True):
+        parameter.grad = piece.view_as(parameter)
+    return buffer
+
+
+def _dropout_seed(seed: int, step: int, first_pair: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(step, first_pair)).generate_state(1, np.uint64)[0])

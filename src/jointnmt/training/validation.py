@@ -1,0 +1,162 @@
+"""Validation: perplexity, and BLEU of real beam search on raw text."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, TypeVar
+
+import numpy as np
+import sacrebleu
+import torch
+from lightning_fabric import Fabric
+from pydantic import Field
+
+from jointnmt.config import Config
+from jointnmt.data.batch import pad_rows
+from jointnmt.data.batches import BatchConfig, load, plan_epoch
+from jointnmt.data.store import TokenStore
+from jointnmt.models.interface import TranslationModel
+from jointnmt.search import SearchConfig, beam_search
+from jointnmt.search.rules import target_limits
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.special import eos_id
+from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.memory import is_out_of_memory, release_memory
+from jointnmt.training.processes import gather, sum_numbers
+
+Computed = TypeVar("Computed")
+
+
+class ValidationConfig(Config):
+    """When to validate, by what to choose checkpoints, and when to stop early."""
+
+    every_updates: int | None = Field(None, ge=1, description="validate every so many updates; null: every epoch")
+    every_epochs: int = Field(1, ge=1, description="validate every so many epochs, where every_updates is null")
+    metric: Literal["perplexity", "bleu"] = Field("perplexity", description="what decides best and early stopping")
+    patience: int | None = Field(None, ge=1, description="stop after so many validations without a better metric")
+    bleu_every: int = Field(1, ge=0, description="translate at every so many validations; 0: never")
+    bleu_sentences: int | None = Field(None, ge=1, description="translate this many evenly spread sentences; null: all")
+
+
+@dataclass(frozen=True)
+class Validated:
+    """What a validation has measured."""
+
+    nll: float
+    """Negative log-likelihood of a target token, without smoothing, in nats."""
+    seconds: float
+    bleu: float | None = None
+    signature: str | None = None
+    """sacrebleu's, of how BLEU was computed."""
+    translations: tuple[str, ...] = ()
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nll)."""
+        return math.exp(min(self.nll, 700.0))
+
+    def score(self, metric: str) -> float | None:
+        """The metric that decides, the higher the better; None if it was not measured this time."""
+        return self.bleu if metric == "bleu" else -self.nll
+
+
+class Validation:
+    """The validation text, and how well a model predicts and translates it.
+
+    Work is shared out among the processes, and every process gets the same result.
+
+    Args:
+        fabric: launched.
+        store: the validation text, segmented and raw.
+        segmentation: of the model.
+        config: how much of it is translated.
+        batches: bounds what is computed at once.
+        search: how it is translated.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        store: TokenStore,
+        segmentation: Segmentation,
+        config: ValidationConfig,
+        batches: BatchConfig,
+        search: SearchConfig,
+    ) -> None:
+        self.fabric, self.segmentation, self.batches, self.search = fabric, segmentation, batches, search
+        self.store = store
+        chosen = min(len(store), config.bleu_sentences or len(store))
+        self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
+        self.references = [target for _, target in store.texts(self.translated)]
+
+    @torch.no_grad()
+    def measure(self, model: TranslationModel, translate: bool) -> Validated:
+        """The model's perplexity on the validation text and, if asked to `translate`, its BLEU."""
+        began = time.perf_counter()
+        model.eval()
+        nll = self._nll(model)
+        if not translate:
+            return Validated(nll, time.perf_counter() - began)
+        translations = self._translate(model)
+        bleu = sacrebleu.BLEU(lowercase=self.segmentation.config.lowercase, trg_lang=self.segmentation.target.language)
+        score = bleu.corpus_score(translations, [self.references]).score
+        seconds = time.perf_counter() - began
+        return Validated(nll, seconds, score, str(bleu.get_signature()), tuple(translations))
+
+    def _nll(self, model: TranslationModel) -> float:
+        def compute(indices: np.ndarray) -> list[tuple[float, int]]:
+            batch = load(self.store, indices)
+            num_tokens, batch = batch.num_target_tokens, batch.to(self.fabric.device)
+            with self.fabric.autocast():
+                logits = model(batch.source, batch.target_input)
+            return [(float(cross_entropy_sums(logits, batch.target_output, 0.0)[1]), num_tokens)]
+
+        batches = self._mine(*self.store.lengths)
+        parts = [part for indices in batches for part in _in_parts(indices, compute)]
+        sums = [float(sum(nll for nll, _ in parts)), float(sum(num for _, num in parts))]
+        nll, num_tokens = sum_numbers(sums, self.fabric.device)
+        return nll / num_tokens
+
+    def _translate(self, model: TranslationModel) -> list[str]:
+        sources = [[*ids, eos_id] for ids, _ in self.store.pairs(self.translated)]
+        lengths = np.array([len(ids) for ids in sources])
+        limits = np.array(target_limits(pad_rows(sources), self.search))
+
+        def compute(indices: np.ndarray) -> list[tuple[int, str]]:
+            source = pad_rows([sources[i] for i in indices]).to(self.fabric.device)
+            with self.fabric.autocast():
+                found = beam_search(model, source, self.search)
+            texts = [self.segmentation.target.decode_ids(list(hypotheses[0].ids)) for hypotheses in found]
+            return list(zip(indices.tolist(), texts, strict=True))
+
+        mine = [pair for indices in self._mine(lengths, limits) for pair in _in_parts(indices, compute)]
+        texts = dict(chain.from_iterable(gather(mine)))
+        return [texts[number] for number in range(len(sources))]
+
+    def _mine(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> Iterator[np.ndarray]:
+        """This process's share of the batches, which are as large as in training, and larger if a sentence is."""
+        longest = int(max(source_lengths.max(), target_lengths.max()))
+        limits = {"max_tokens": max(self.batches.max_tokens, longest)}
+        limits["update_tokens"] = limits["max_tokens"]
+        if self.batches.max_cells is not None:
+            cells = int((source_lengths.astype(np.int64) * target_lengths).max())
+            limits["max_cells"] = max(self.batches.max_cells, cells)
+        updates = plan_epoch(source_lengths, target_lengths, self.batches.model_copy(update=limits), 0, 0)
+        batches = [batch for update in updates for batch in update]
+        yield from batches[self.fabric.global_rank :: self.fabric.world_size]
+
+
+def _in_parts(indices: np.ndarray, compute: Callable[[np.ndarray], list[Computed]]) -> list[Computed]:
+    """Compute on all indices at once or, where that does not fit in memory, on one half after the other."""
+    try:
+        return compute(indices)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error) or len(indices) == 1:
+            raise
+    release_memory()
+    middle = len(indices) // 2
+    return _in_parts(indices[:middle], compute) + _in_parts(indices[middle:], compute)

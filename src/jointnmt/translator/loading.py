@@ -1,0 +1,84 @@
+"""Reading a trained model from its RUN directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.models import TranslationModel, build_model
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.averaging import read_weights
+
+
+def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segmentation, Experiment]:
+    """The model of a RUN directory, ready to translate on `device`, with its segmentation and configuration.
+
+    Raises:
+        ConfigurationError: if the device is not there.
+        ModelError: if a part of RUN is missing, damaged, or does not go with the others.
+    """
+    place = choose_device(device)
+    configuration, weights = run / "experiment.yaml", run / "model.safetensors"
+    if not configuration.is_file():
+        raise ModelError(
+            f"{run}: there is no trained model here ({configuration.name} is missing). Check the path: it should be "
+            "the directory that training wrote, jointnmt train RECIPE --out RUN."
+        )
+    if not weights.is_file():
+        raise ModelError(
+            f"{weights}: is missing: no validation of this training has chosen weights yet. Let the training go on, "
+            "or make the file out of its checkpoints by jointnmt average."
+        )
+    try:
+        experiment = Experiment.load(configuration)
+    except ConfigurationError as error:
+        raise ModelError(f"{error} Take the file from a backup, or train anew.") from error
+    segmentation = Segmentation.load(run / "segmentation")
+    sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    with torch.random.fork_rng(devices=[]):  # the fresh weights are drawn at random, only to be overwritten
+        model = build_model(experiment.model, *sizes)
+    fill(model, read_weights(weights), weights)
+    return model.to(place).eval(), segmentation, experiment
+
+
+def fill(model: TranslationModel, weights: dict[str, Tensor], path: Path) -> None:
+    """Put `weights`, read from `path`, into a model.
+
+    Raises:
+        ModelError: if they are not the weights of such a model.
+    """
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    wrong = [
+        f"{name} is {given.get(name, 'missing')} in place of {expected.get(name, 'nothing')}"
+        for name in sorted(expected.keys() | given.keys())
+        if expected.get(name) != given.get(name)
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ModelError(
+            f"{path}: does not hold the weights of the model that experiment.yaml and segmentation/ beside it "
+            f"describe: {'; '.join(wrong[:3])}{more}. Put together the files of one training, or train anew."
+        )
+    model.load_state_dict(weights)
+
+
+def choose_device(device: str) -> torch.device:
+    """The device of this name; `auto` is a GPU if there is one.
+
+    Raises:
+        ConfigurationError: if there is no such device here.
+    """
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigurationError(
+            f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}). Choose auto, cpu, or cuda "
+            "where there is a GPU."
+        ) from error

@@ -1,0 +1,272 @@
+"""The translator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from jointnmt.data.batch import Batch, pad_rows
+from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from jointnmt.hub import PretrainedMixin
+from jointnmt.models import AttentionMaps, TranslationModel
+from jointnmt.search import (
+    Hypothesis,
+    SamplingConfig,
+    SearchConfig,
+    beam_search,
+    length_normalised,
+    rescore,
+    sample,
+    sentence_generator,
+)
+from jointnmt.search.rules import check_prefix, target_limit
+from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.text.special import EOS
+from jointnmt.translator.batching import in_order, in_parts, plan_batches, windows
+from jointnmt.translator.loading import load_run
+from jointnmt.translator.parts import Line, Part, Preparation, pair_lines
+from jointnmt.translator.results import Candidate, Score, Translation
+
+logger = logging.getLogger(__name__)
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+CELLS = {"cpu": 100_000, "cuda": 1_000_000}
+"""Most cells of a batch by kind of device, the hypotheses of a beam counted apart, at the greatest length allowed."""
+SCORED_TOKENS = 4096
+"""Most tokens scored at once: each has a whole vocabulary of logits."""
+ALIGNED_ROWS = 16
+"""Most translations aligned at once: the model writes down the attention weights of all its layers."""
+LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
+
+
+@dataclass(frozen=True)
+class TranslationOptions:
+    """What is wanted of translations, where that is not the best one as the experiment searches it."""
+
+    search: SearchConfig | SamplingConfig | None = None
+    """Beam search or sampling; None: as the experiment has it."""
+    num_best: int = 1
+    """How many translations of each line, or samples."""
+    alignments: bool = False
+    """Whether to align source and target tokens, which takes a further pass over each translation."""
+    long: Literal["error", "split"] = "error"
+    """A line beyond the model's `max_length`: an error, or split at the ends of its sentences."""
+    seed: int = 0
+    """Of the random numbers of sampling."""
+    window: int = 1024
+    """Lines read ahead, to be sorted by length; 1 translates each line before the next one is read."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_best", "window"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+
+
+DEFAULTS = TranslationOptions()
+
+
+class Translator(PretrainedMixin):
+    """A trained model with its segmentation, which translates raw text and scores raw translations.
+
+    A line's translation does not depend on the lines that are translated with it. Empty lines stay empty.
+    `save_pretrained`, `from_pretrained` and `push_to_hub` keep it as a folder or share it on the Hugging Face Hub.
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        segmentation: Segmentation,
+        experiment: Experiment,
+        precision: Precision = "float32",
+        max_cells: int | None = None,
+    ) -> None:
+        """Take a model that has been moved to its device.
+
+        Args:
+            model: is set to evaluation: no dropout.
+            segmentation: the one it was trained with.
+            experiment: its configuration.
+            precision: of the model's computations; log-probabilities are computed in float32 in any case.
+            max_cells: most cells of a batch, padding included, each hypothesis of a beam having its own; None: what
+                suits the device.
+        """
+        self.model, self.segmentation, self.experiment = model.eval(), segmentation, experiment
+        self.precision = precision
+        self.device = next(model.parameters()).device
+        self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
+
+    @classmethod
+    def load(
+        cls, run: Path | str, device: str = "auto", precision: Precision = "float32", max_cells: int | None = None
+    ) -> Self:
+        """The translator of a RUN directory.
+
+        Raises:
+            ConfigurationError: if the device is not there.
+            ModelError: if a part of RUN is missing, damaged, or does not go with the others.
+        """
+        translator = cls(*load_run(Path(run), device), precision, max_cells)
+        translator.run = Path(run)
+        return translator
+
+    def translate(
+        self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
+    ) -> list[str]:
+        """The best translation of each text; see `translate_stream`."""
+        return [translation.text for translation in self.translate_stream(texts, options, prefixes)]
+
+    def translate_stream(
+        self,
+        lines: Iterable[str],
+        options: TranslationOptions = DEFAULTS,
+        prefixes: Iterable[str] | None = None,
+        origin: str = "input",
+    ) -> Iterator[Translation]:
+        """Translate lines as they come, and give back each translation when it and those before it are ready.
+
+        `prefixes`, if given, has a line for each line: what its translation has to begin with (empty: anything).
+        `origin` is what error messages call the lines. Translations that reach the greatest length allowed are counted,
+        and reported as a warning at the end.
+
+        Raises:
+            ConfigurationError: if more best translations are wanted than the beam is wide.
+            DataError: naming the line, if it is longer than the model takes, or its prefix is longer than its
+                translation may be; if there are not as many prefixes as lines.
+            ModelError: if the model's output is not a number.
+        """
+        paired = (
+            (Line(number, f"{origin}:{number}", line, "") for number, line in enumerate(lines, start=1))
+            if prefixes is None
+            else pair_lines(lines, prefixes, origin, "target prefixes")
+        )
+        total = ended = 0
+        for window in windows(paired, options.window):
+            for translation in self._translate_window(window, options):
+                total += 1
+                ended += bool(translation.candidates) and not translation.candidates[0].complete
+                yield translation
+        if ended:
+            logger.warning(
+                "%d of %d translations reached the greatest length allowed and were ended there. If they look cut off, "
+                "raise the maximum length; if they repeat themselves, the model has not been trained enough.",
+                ended,
+                total,
+            )
+
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[Score]:
+        """How probable the model finds each target, given its source; see `score_stream`."""
+        return list(self.score_stream(sources, targets))
+
+    def score_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Score]:
+        """The log-probability of each target given its source, total and of each token.
+
+        It equals what search reports, where the segmentation splits the target into the pieces that search chose.
+
+        Raises:
+            DataError: naming the line, if a source is longer than the model takes, or empty when its target is not; if
+                there are not as many targets as sources.
+            ModelError: if the model's output is not a number.
+        """
+        for window in windows(pair_lines(sources, targets, origin, "targets"), DEFAULTS.window):
+            yield from self._score_window(window)
+
+    def _prepare(self, window: Sequence[Line], long: Literal["error", "split"]) -> list[list[Part]]:
+        return Preparation(self.segmentation, self.experiment.model.max_length, long).parts(window)
+
+    def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
+        search = options.search or self.experiment.search
+        lines = self._prepare(window, options.long)
+        parts = [part for line in lines for part in line]
+        limits = [target_limit(len(part.source), search) for part in parts]
+        for part, limit in zip(parts, limits, strict=True):
+            check_prefix(part.target, limit, part.origin)
+        rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
+        batches = plan_batches([len(part.source) for part in parts], limits, self.max_cells // rows, self.max_cells)
+        compute = partial(self._candidates, options=options)
+        found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute))
+        space = "" if self.segmentation.target.language in LANGUAGES_WITHOUT_SPACES else " "
+        for line, prepared in zip(window, lines, strict=True):
+            # Of the sentences of a split line, the n-th best are put together.
+            nth_best = zip(*[next(found) for _ in prepared], strict=False)
+            candidates = tuple(Candidate.joined(nth, space, search.length_penalty) for nth in nth_best)
+            tokens = (_tokens(self.segmentation.source, part.source[:-1]) for part in prepared)
+            yield Translation(line.source, tuple(token for sentence in tokens for token in sentence), candidates)
+
+    def _candidates(self, parts: Sequence[Part], options: TranslationOptions) -> list[list[Candidate]]:
+        """The translations of a batch of sentences."""
+        with self._autocast():
+            found = self._search(parts, options)
+            rows = [(part, each) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
+            alignments = iter(self._alignments(rows)) if options.alignments else repeat(None)
+        return [[self._candidate(each, next(alignments)) for each in hypotheses] for hypotheses in found]
+
+    def _search(self, parts: Sequence[Part], options: TranslationOptions) -> list[list[Hypothesis]]:
+        source = pad_rows([part.source for part in parts]).to(self.device)
+        prefixes = [part.target for part in parts]
+        search = options.search or self.experiment.search
+        if isinstance(search, SamplingConfig):
+            generators = [sentence_generator(options.seed, *part.number) for part in parts]
+            return sample(self.model, source, search, generators, prefixes, options.num_best)
+        return beam_search(self.model, source, search, prefixes, options.num_best)
+
+    @torch.no_grad()
+    def _alignments(self, rows: Sequence[tuple[Part, Hypothesis]]) -> list[Float[np.ndarray, "T S"]]:
+        """The alignment of each translation, teacher-forced."""
+        alignments = []
+        for start in range(0, len(rows), ALIGNED_ROWS):
+            some = rows[start : start + ALIGNED_ROWS]
+            batch = Batch.collate([part.source[:-1] for part, _ in some], [each.ids for _, each in some])
+            batch, maps = batch.to(self.device), AttentionMaps()
+            self.model(batch.source, batch.target_input, maps)
+            assert maps.alignment is not None, "every family writes an alignment"
+            for (part, each), alignment in zip(some, maps.alignment.float().cpu().numpy(), strict=True):
+                alignments.append(alignment[: len(each.ids) + 1, : len(part.source)])
+        return alignments
+
+    def _candidate(self, hypothesis: Hypothesis, alignment: Float[np.ndarray, "T S"] | None) -> Candidate:
+        return Candidate(
+            text=self.segmentation.target.decode_ids(list(hypothesis.ids)),
+            tokens=_tokens(self.segmentation.target, hypothesis.ids),
+            token_log_probabilities=hypothesis.token_log_probabilities,
+            score=hypothesis.score,
+            complete=hypothesis.complete,
+            alignment=alignment,
+        )
+
+    def _score_window(self, window: Sequence[Line]) -> Iterator[Score]:
+        lines = self._prepare(window, "error")
+        parts = [part for line in lines for part in line]
+        lengths = [len(part.source) for part in parts], [len(part.target) + 1 for part in parts]
+        batches = plan_batches(*lengths, self.max_cells, SCORED_TOKENS)
+        found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], self._rescore))
+        for line, prepared in zip(window, lines, strict=True):
+            yield self._score(line, prepared[0].target, next(found)) if prepared else Score(line.source, line.target)
+
+    def _rescore(self, parts: Sequence[Part]) -> list[tuple[float, ...]]:
+        batch = Batch.collate([part.source[:-1] for part in parts], [part.target for part in parts])
+        with self._autocast():
+            return rescore(self.model, batch.to(self.device))
+
+    def _score(self, line: Line, ids: Sequence[int], log_probabilities: tuple[float, ...]) -> Score:
+        penalty = self.experiment.search.length_penalty
+        score = length_normalised(sum(log_probabilities), len(log_probabilities), penalty)
+        return Score(line.source, line.target, _tokens(self.segmentation.target, ids), log_probabilities, score)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, getattr(torch, self.precision), self.precision != "float32")
+
+
+def _tokens(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
+    """The pieces and the end mark."""
+    return (*map(segmenter.piece, ids), EOS)

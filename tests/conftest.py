@@ -1,0 +1,43 @@
+"""What all tests share: one thread, fixed seeds, and where real corpora are, if they are."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Tests run side by side, one thread each; and a sum in one thread has one order."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    """Every test begins with the same random state, whatever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """A seeded source of random numbers, for code that takes one."""
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout: recipes, documentation, build files."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def corpora() -> Path:
+    """The folder of real corpora: JOINTNMT_DATA, or `../shared/data` beside the checkout; skips where there is none."""
+    given = os.environ.get("JOINTNMT_DATA")
+    folder = Path(given) if given else REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no corpora at {folder}: set JOINTNMT_DATA to a folder that has them")
+    return folder

@@ -1,0 +1,270 @@
+"""A training that is stopped, killed or damaged, and goes on: the same weights as without."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.loop import TrainingInterruptedError
+from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
+from jointnmt.training.trainer import StepReport
+from tiny import tiny_recipe, write_corpus
+
+TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
+
+
+class At(NoDisplay):
+    """Does something after a certain update."""
+
+    def __init__(self, step: int, action: Callable[[], None]) -> None:
+        self.at, self.action = step, action
+
+    def step(self, report: StepReport, total: int | None) -> None:
+        if report.position.step == self.at:
+            self.action()
+
+
+def experiment(folder: Path, **changes: Any) -> Experiment:
+    return Experiment.parse(tiny_recipe(folder, **changes), origin="test")
+
+
+def log(run: Path) -> list[dict[str, Any]]:
+    """The records of a run without times."""
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    """Weights, logs, translations and kept checkpoints are the same, byte for byte but for times."""
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    assert log(one) == log(other)
+    for folder in ("validation", "checkpoints"):
+        names = sorted(path.name for path in (one / folder).iterdir())
+        assert names == sorted(path.name for path in (other / folder).iterdir())
+        for name in names:
+            if name not in ("last.safetensors", "previous.safetensors"):
+                assert (one / folder / name).read_bytes() == (other / folder / name).read_bytes(), name
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path) -> Path:
+    """A run that nothing interrupted."""
+    train(experiment(corpus), corpus / "whole", NoDisplay())
+    return corpus / "whole"
+
+
+def test_a_run_holds_what_translating_needs(whole: Path, corpus: Path) -> None:
+    expected = {"experiment.yaml", "segmentation", "model.safetensors", "checkpoints", "log.jsonl", "versions.json"}
+    assert expected <= {path.name for path in whole.iterdir()}
+    assert Experiment.load(whole / "experiment.yaml") == experiment(corpus)
+    versions = json.loads((whole / "versions.json").read_text(encoding="utf-8"))
+    assert versions["seed"] == experiment(corpus).seed
+    assert {"torch", "jointnmt", "python"} <= versions["packages"].keys()
+    records = log(whole)
+    assert [record["step"] for record in records if record["event"] == "train"] == [2, 4, 6, 8, 10, 12]
+    assert [record["step"] for record in records if record["event"] == "validation"] == [3, 6, 9, 12]
+    assert [record["bleu"] is None for record in records if record["event"] == "validation"] == [True, False] * 2
+    assert records[-1]["event"] == "average"
+    assert len(records[-1]["steps"]) == 2
+
+
+def test_losses_fall(whole: Path) -> None:
+    losses = [record["loss"] for record in log(whole) if record["event"] == "train"]
+    assert losses[-1] < losses[0] - 0.2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [1, 6, 7])
+def test_a_signal_saves_and_the_same_command_goes_on(
+    whole: Path, corpus: Path, tmp_path: Path, number: signal.Signals, step: int
+) -> None:
+    """After an update in an epoch, and after one that a validation is due for."""
+    run = tmp_path / "run"
+    settings = {"training__checkpoint_every": 1000}
+    with pytest.raises(TrainingInterruptedError, match=f"after update {step + 1}, saved") as caught:
+        train(experiment(corpus, **settings), run, At(step, lambda: os.kill(os.getpid(), number)))
+    assert caught.value.exit_code == 130
+    assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
+    train(experiment(corpus, **settings), run, NoDisplay())
+    assert_same_runs(whole, run)
+
+
+def test_running_a_finished_training_again_changes_nothing(whole: Path, corpus: Path) -> None:
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file() and path.name != "versions.json"}
+    train(experiment(corpus), whole, NoDisplay())
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_more_updates_may_be_asked_for_later(whole: Path, corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(experiment(corpus, training__max_updates=6), run, NoDisplay())
+    train(experiment(corpus), run, NoDisplay())
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_early_stopping_goes_on_as_it_would_have(corpus: Path, tmp_path: Path) -> None:
+    """With a learning rate of next to nothing, BLEU stays at its first value, so patience runs out."""
+    settings = {
+        "training__schedule": {"peak_rate": 1e-9, "initial_rate": 0, "warmup_steps": 0},
+        "training__max_updates": 100,
+        "validation": {"every_updates": 2, "metric": "bleu", "patience": 3, "bleu_sentences": 4},
+    }
+    train(experiment(corpus, **settings), tmp_path / "whole", NoDisplay())
+    assert [record["step"] for record in log(tmp_path / "whole") if record["event"] == "validation"] == [2, 4, 6, 8]
+    run = tmp_path / "run"
+    for step in (3, 5):
+        with pytest.raises(TrainingInterruptedError):
+            train(experiment(corpus, **settings), run, At(step, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    train(experiment(corpus, **settings), run, NoDisplay())
+    assert_same_runs(tmp_path / "whole", run)
+
+
+def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> None:
+    settings = {"training__max_updates": None, "training__max_epochs": 3, "validation": {"bleu_every": 0}}
+    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    records = log(tmp_path / "run")
+    assert len([record for record in records if record["event"] == "validation"]) == 3
+    state = RunDirectory(tmp_path / "run").read_last()
+    assert state is not None
+    assert state[1]["trainer"]["position"] == {"step": records[-1]["step"], "epoch": 3, "update": 0}
+    assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
+
+
+def run_in_process(plain: Mapping[str, Any], run: Path) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    train(Experiment.parse(plain, origin="test"), run, NoDisplay())
+
+
+def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path) -> None:
+    """A process that saves after every update is killed at random moments until one comes through."""
+    context = multiprocessing.get_context("forkserver")  # imports once, forks a clean process each time
+    context.set_forkserver_preload(["jointnmt.training.run"])
+    run, moments, kills = tmp_path / "run", random.Random(0), 0
+    plain = experiment(corpus).plain()
+    while True:
+        process = context.Process(target=run_in_process, args=(plain, run))
+        process.start()
+        if kills < 8:
+            _wait_for(run / "experiment.yaml")
+            time.sleep(moments.uniform(0, 0.4))
+            process.kill()
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            break
+        kills += 1
+    assert process.exitcode == 0
+    assert kills >= 3, "the machine was too fast for this test to mean anything"
+    assert_same_runs(whole, run)
+
+
+def _wait_for(path: Path) -> None:
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(path)
+
+
+def stop_at(corpus: Path, run: Path, step: int) -> None:
+    with pytest.raises(TrainingInterruptedError):
+        train(experiment(corpus), run, At(step, lambda: os.kill(os.getpid(), signal.SIGINT)))
+
+
+def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(
+    whole: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop_at(corpus, tmp_path / "run", 7)
+    last = RunDirectory(tmp_path / "run").last
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1
+    last.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        train(experiment(corpus), tmp_path / "run", NoDisplay())
+    assert "is damaged" in caplog.text
+    assert_same_runs(whole, tmp_path / "run")
+
+
+def test_only_damaged_checkpoints_are_an_error(corpus: Path, tmp_path: Path) -> None:
+    stop_at(corpus, tmp_path / "run", 4)
+    for path in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ModelError, match="train anew"):
+        train(experiment(corpus), tmp_path / "run", NoDisplay())
+
+
+def test_another_configuration_is_refused_with_the_difference(whole: Path, corpus: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"training\.label_smoothing: 0\.1 -> 0\.2") as caught:
+        train(experiment(corpus, training__label_smoothing=0.2), whole, NoDisplay())
+    assert caught.value.exit_code == 2
+
+
+def test_a_directory_with_other_things_is_refused(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        train(experiment(corpus), tmp_path, NoDisplay())
+
+
+def test_changed_data_is_refused(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    stop_at(tmp_path, tmp_path / "run", 2)
+    text = (tmp_path / "train.de").read_text(encoding="utf-8")
+    (tmp_path / "train.de").write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
+    with pytest.raises(DataError, match="training data has changed"):
+        train(experiment(tmp_path), tmp_path / "run", NoDisplay())
+
+
+def test_two_trainings_do_not_share_a_directory(corpus: Path, tmp_path: Path) -> None:
+    errors: list[Exception] = []
+
+    def second() -> None:
+        try:
+            train(experiment(corpus), tmp_path / "run", NoDisplay())
+        except ConfigurationError as error:
+            errors.append(error)
+
+    def start_second() -> None:
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+
+    train(experiment(corpus, training__max_updates=2), tmp_path / "run", At(1, start_second))
+    assert "another training is running" in str(errors[0])
+
+
+def test_a_training_without_an_end_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"training\.max_updates.*validation\.patience"):
+        train(experiment(corpus, training__max_updates=None), tmp_path / "run", NoDisplay())
+
+
+def test_without_validation_text_the_last_weights_are_kept(corpus: Path, tmp_path: Path) -> None:
+    train(experiment(corpus, data__validation=[], training__max_updates=3), tmp_path / "run", NoDisplay())
+    assert RunDirectory(tmp_path / "run").holds_weights_of([3])
+
+
+def test_tensorboard_files_are_written(corpus: Path, tmp_path: Path) -> None:
+    train(experiment(corpus, training__tensorboard=True, training__max_updates=3), tmp_path / "run", NoDisplay())
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))

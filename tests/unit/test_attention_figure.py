@@ -1,0 +1,132 @@
+"""Attention as a picture and as numbers."""
+
+from __future__ import annotations
+
+import json
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from jointnmt.analysis.attention import Panel, attention_figure, attention_numbers, attention_panels
+from jointnmt.models.interface import AttentionMaps
+
+SOURCE = ["▁Das", "▁kostet", "▁$5", "▁oder", "▁$6"]
+TARGET = ["▁That", "▁costs", "▁$5"]
+S, T, H = len(SOURCE) + 1, len(TARGET) + 1, 2
+
+
+def weights(generator: torch.Generator, *shape: int) -> Tensor:
+    """Attention weights of this shape; causal if the last two axes are both the target's."""
+    scores = torch.randn(shape, generator=generator)
+    if shape[-2:] == (T, T):
+        scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
+    return scores.softmax(-1)
+
+
+@pytest.fixture
+def reformer(generator: torch.Generator) -> AttentionMaps:
+    return AttentionMaps(
+        prenet=[weights(generator, 1, H, S, S) for _ in range(2)],
+        source=[weights(generator, 1, H, T, S, S) for _ in range(3)],
+        target=[weights(generator, 1, H, S, T, T) for _ in range(3)],
+        alignment=weights(generator, 1, T, S),
+    )
+
+
+@pytest.fixture
+def transformer(generator: torch.Generator) -> AttentionMaps:
+    cross = [weights(generator, 1, H, T, S) for _ in range(2)]
+    return AttentionMaps(
+        encoder=[weights(generator, 1, H, S, S) for _ in range(2)],
+        decoder=[weights(generator, 1, H, T, T) for _ in range(2)],
+        cross=cross,
+        alignment=torch.stack(cross).mean((0, 2)),
+    )
+
+
+def titles(panels: list[Panel]) -> list[str]:
+    return [panel.title for panel in panels]
+
+
+def test_a_reformer_shows_the_alignment_and_both_axes(reformer: AttentionMaps) -> None:
+    panels = attention_panels(reformer, SOURCE, TARGET)
+    assert titles(panels) == ["Alignment", "PreNet self-attention", "Source attention", "Target attention"]
+    alignment, _, source, target = panels
+    assert alignment.rows == (*TARGET, "</s>")
+    assert alignment.columns == source.rows == source.columns == (*SOURCE, "</s>")
+    assert target.rows == target.columns == ("<s>", *TARGET)
+
+
+def test_a_transformer_shows_encoder_decoder_and_alignment(transformer: AttentionMaps) -> None:
+    panels = attention_panels(transformer, SOURCE, TARGET)
+    assert titles(panels) == ["Alignment", "Encoder self-attention", "Decoder self-attention"]
+    assert panels[0].averaged_over == "layers, heads"
+
+
+def test_panels_are_means_over_all_but_two_axes(reformer: AttentionMaps) -> None:
+    _, prenet, source, target = attention_panels(reformer, SOURCE, TARGET)
+    layers = np.stack([layer.numpy() for layer in reformer.source])  # [layers, 1, H, T, S, S]
+    np.testing.assert_allclose(source.weights, layers.mean((0, 1, 2, 3)), rtol=1e-5)
+    layers = np.stack([layer.numpy() for layer in reformer.target])  # [layers, 1, H, S, T, T]
+    np.testing.assert_allclose(target.weights, layers.mean((0, 1, 2, 3)), rtol=1e-5)
+    for panel in (prenet, source, target):
+        np.testing.assert_allclose(panel.weights.sum(1), 1, rtol=1e-5)
+
+
+def test_a_model_without_an_alignment_shows_the_rest(reformer: AttentionMaps) -> None:
+    reformer.alignment = None
+    assert "Alignment" not in titles(attention_panels(reformer, SOURCE, TARGET))
+
+
+def test_pieces_that_do_not_fit_the_weights_are_refused(reformer: AttentionMaps) -> None:
+    with pytest.raises(ValueError, match="3 rows"):
+        attention_panels(reformer, SOURCE, TARGET[:2])
+    reformer.alignment = torch.cat([reformer.alignment] * 2)  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="batch of 2"):
+        attention_panels(reformer, SOURCE, TARGET)
+
+
+def drawn(maps: AttentionMaps) -> Figure:
+    figure = attention_figure(attention_panels(maps, SOURCE, TARGET), "Das kostet $5 oder $6\nThat costs $5")
+    figure.canvas.draw()
+    return figure
+
+
+def test_the_picture_has_pieces_for_labels_and_a_colour_bar_for_each_panel(reformer: AttentionMaps) -> None:
+    figure = drawn(reformer)
+    panels = [axes for axes in figure.axes if axes.images]
+    assert len(panels) == 4
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == [*SOURCE, "</s>"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == [*TARGET, "</s>"]
+    assert not any(label.get_parse_math() for axes in panels for label in axes.get_xticklabels())
+    bars = [child for axes in panels for child in axes.child_axes]
+    assert [bar.get_ylabel() for bar in bars] == ["weight"] * 4
+    assert all(axes.images[0].get_cmap().name == "cividis" for axes in panels)
+
+
+def test_one_certain_row_does_not_darken_the_others(transformer: AttentionMaps) -> None:
+    decoder = next(axes for axes in drawn(transformer).axes if axes.get_title().startswith("Decoder"))
+    expected = torch.stack(transformer.decoder).mean((0, 1, 2))[1:].max()  # row 0 has nothing to choose from
+    assert decoder.images[0].get_clim() == pytest.approx((0, float(expected)))
+    assert decoder.images[0].get_array().mask[0].tolist() == [False, True, True, True]  # type: ignore[union-attr]
+
+
+def test_drawing_needs_no_display_and_leaves_the_settings_alone(reformer: AttentionMaps) -> None:
+    before = dict(matplotlib.rcParams)
+    drawn(reformer)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_numbers_beside_the_picture(reformer: AttentionMaps) -> None:
+    numbers = json.loads(json.dumps(attention_numbers(reformer, SOURCE, TARGET)))
+    assert (numbers["source"], numbers["target"]) == (SOURCE, TARGET)
+    assert [panel["title"] for panel in numbers["panels"]] == titles(attention_panels(reformer, SOURCE, TARGET))
+    assert reformer.alignment is not None
+    np.testing.assert_allclose(numbers["panels"][0]["weights"], reformer.alignment[0], atol=1e-6)
+    source = np.stack([layer.numpy() for layer in reformer.source]).mean((0, 1, 2))  # [T, S, S]
+    np.testing.assert_allclose(numbers["source_attention"], source, atol=1e-6)
+    assert np.shape(numbers["target_attention"]) == (S, T, T)

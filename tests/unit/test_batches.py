@@ -1,0 +1,161 @@
+"""Batches: complete, within their limits, in an order that seed and epoch decide, shared out evenly."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jointnmt.data import batches
+from jointnmt.data.batches import BatchConfig, Update, load, plan_epoch, shard
+from jointnmt.data.corpus import read_lines
+from jointnmt.errors import ConfigurationError
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+
+def corpus(size: int, mean: float = 14.0) -> Arrays:
+    """Made-up lengths whose two sides go together, as those of sentences do."""
+    generator = np.random.default_rng(1)
+    source = 2 + generator.poisson(mean * generator.gamma(8, 1 / 8, size))
+    target = 2 + generator.poisson(source)
+    return source.astype(np.int32), target.astype(np.int32)
+
+
+def plain(updates: list[Update]) -> list[list[list[int]]]:
+    return [[batch.tolist() for batch in update] for update in updates]
+
+
+def padded_share(updates: list[Update], source: np.ndarray, target: np.ndarray) -> float:
+    """Share of the cells of all batches that are padding."""
+    cells = sum(len(b) * int(source[b].max()) * int(target[b].max()) for update in updates for b in update)
+    return 1 - int((source.astype(np.int64) * target).sum()) / cells
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=120),
+    st.integers(30, 200),
+    st.none() | st.integers(900, 3000),
+    st.integers(30, 400),
+    st.integers(0, 3),
+)
+def test_every_pair_once_and_every_limit_kept(
+    lengths: list[tuple[int, int]], max_tokens: int, max_cells: int | None, update_tokens: int, epoch: int
+) -> None:
+    source, target = np.array(lengths, dtype=np.int32).reshape(-1, 2).T
+    config = BatchConfig(max_tokens=max_tokens, max_cells=max_cells, update_tokens=update_tokens)
+    updates = plan_epoch(source, target, config, seed=1, epoch=epoch)
+    assert sorted(i for update in plain(updates) for batch in update for i in batch) == list(range(len(lengths)))
+    for update in updates:
+        assert update
+        assert sum(int(target[batch].sum()) for batch in update) <= update_tokens
+        for batch in update:
+            longest_source, longest_target = int(source[batch].max()), int(target[batch].max())
+            assert max(longest_source, longest_target) * len(batch) <= max_tokens
+            assert longest_source * longest_target * len(batch) <= (max_cells or np.inf)
+
+
+def test_the_order_is_a_pure_function_of_seed_and_epoch() -> None:
+    lengths, config = corpus(2000), BatchConfig(max_tokens=500, update_tokens=1000)
+    before = lengths[0].copy()
+    first = plain(plan_epoch(*lengths, config, seed=1, epoch=0))
+    np.random.seed(5)  # the global state does not matter
+    assert plain(plan_epoch(*lengths, config, seed=1, epoch=0)) == first
+    assert plain(plan_epoch(*lengths, config, seed=1, epoch=1)) != first
+    assert plain(plan_epoch(*lengths, config, seed=2, epoch=0)) != first
+    assert (lengths[0] == before).all()
+
+
+def test_sentences_meet_others_in_another_epoch() -> None:
+    lengths, config = corpus(5000), BatchConfig(max_tokens=500, update_tokens=1000)
+    batches_of = [
+        {frozenset(batch) for update in plain(plan_epoch(*lengths, config, 1, epoch)) for batch in update}
+        for epoch in (0, 1)
+    ]
+    assert len(batches_of[0] & batches_of[1]) < 0.2 * len(batches_of[0])
+
+
+def test_updates_use_their_budget_and_mix_short_and_long() -> None:
+    source, target = corpus(20_000)
+    updates = plan_epoch(source, target, BatchConfig(max_tokens=500, update_tokens=10_000), seed=1, epoch=0)
+    assert target.sum() / len(updates) > 0.95 * 10_000
+    means = [np.mean([target[batch].mean() for batch in update]) for update in updates[:-1]]
+    by_batch = [target[batch].mean() for update in updates for batch in update]
+    # Independent draws of about 20 batches an update would give 1 / sqrt(20) = 0.22.
+    assert np.std(means) < 0.35 * np.std(by_batch)
+
+
+def test_little_is_padding() -> None:
+    lengths = corpus(100_000)
+    for max_tokens, most in [(1000, 0.035), (4096, 0.08)]:
+        config = BatchConfig(max_tokens=max_tokens, update_tokens=4096)
+        assert padded_share(plan_epoch(*lengths, config, seed=1, epoch=0), *lengths) < most
+
+
+def test_little_of_a_real_corpus_is_padding(corpora: Path) -> None:
+    sides = [read_lines(corpora / "multi30k" / f"train.{language}.gz") for language in ("de", "en")]
+    source, target = (np.array([len(line.split()) + 1 for line in side], dtype=np.int32) for side in sides)
+    config = BatchConfig(max_tokens=4096, max_cells=20_000, update_tokens=4096)
+    assert padded_share(plan_epoch(source, target, config, seed=1, epoch=0), source, target) < 0.035
+
+
+def test_large_corpora_are_planned_in_pools(monkeypatch: Any) -> None:
+    monkeypatch.setattr(batches, "POOL_PAIRS", 64)
+    lengths = corpus(1000)
+    updates = plan_epoch(*lengths, BatchConfig(max_tokens=200, update_tokens=400), seed=1, epoch=0)
+    assert sorted(i for update in plain(updates) for batch in update for i in batch) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_tokens": 50}, r"batches.max_tokens=50 .* 2 of 4 .* f:1 \(60 source and 10 .* to 70 or more"),
+        ({"max_cells": 650}, r"batches.max_cells=650 .* 1 of 4 .* f:3 \(10 source and 70 .* to 700 or more"),
+        ({"update_tokens": 69}, r"batches.update_tokens=69 .* 1 of 4 .* f:3 .* to 70 or more"),
+    ],
+)
+def test_a_pair_beyond_a_limit_is_an_error_that_says_what_to_set(limits: dict[str, int], message: str) -> None:
+    source, target = np.array([[5, 5], [60, 10], [5, 5], [10, 70]], dtype=np.int32).T
+    with pytest.raises(ConfigurationError, match=message):
+        plan_epoch(source, target, BatchConfig(**limits), seed=1, epoch=0, origin="f:{}".format)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 100])
+def test_processes_share_an_update_evenly(world: int) -> None:
+    lengths = corpus(3000)
+    config = BatchConfig(max_tokens=500, update_tokens=3000)
+    for update in plan_epoch(*lengths, config, seed=1, epoch=0):
+        parts = [shard(update, lengths, rank, world) for rank in range(world)]
+        everything = [i for part in plain(parts) for batch in part for i in batch]
+        assert everything == [i for batch in update for i in batch.tolist()]
+        assert sum(len(part) for part in parts) <= len(update) + world - 1
+        sizes = [int(lengths[0][batch].max()) * int(lengths[1][batch].max()) for batch in update]
+        total = sum(size * len(batch) for size, batch in zip(sizes, update, strict=True))
+        for part in parts:
+            cells = sum(len(b) * int(lengths[0][b].max()) * int(lengths[1][b].max()) for b in part)
+            assert cells <= total / world + max(sizes)
+
+
+def test_one_process_has_the_batches_as_planned() -> None:
+    lengths = corpus(500)
+    for update in plan_epoch(*lengths, BatchConfig(max_tokens=300, update_tokens=2000), seed=1, epoch=0):
+        assert plain([shard(update, lengths, 0, 1)]) == plain([update])
+
+
+def test_processes_beyond_the_pairs_get_nothing() -> None:
+    lengths = np.array([3, 4]), np.array([3, 4])
+    parts = [shard([np.array([0, 1])], lengths, rank, 5) for rank in range(5)]
+    assert sorted(map(len, parts)) == [0, 0, 0, 1, 1]
+
+
+def test_loading_makes_a_batch_of_these_pairs() -> None:
+    class Store:
+        def pairs(self, indices: list[int]) -> list[tuple[list[int], list[int]]]:
+            return [([10 + i], [20 + i, 30 + i]) for i in indices]
+
+    batch = load(Store(), np.array([4, 2], dtype=np.int32))  # type: ignore[arg-type]
+    assert batch.source.tolist() == [[14, 2], [12, 2]]
+    assert batch.target_output.tolist() == [[24, 34, 2], [22, 32, 2]]
+    assert batch.indices == (4, 2)

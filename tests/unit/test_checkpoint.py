@@ -1,0 +1,172 @@
+"""Checkpoint files, averages of them, and which of them are kept."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from jointnmt.errors import ModelError
+from jointnmt.training import checkpoint
+from jointnmt.training.averaging import average_checkpoints, average_into, choose_checkpoints, read_weights
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.selection import Scored, Selection
+
+TENSORS = {
+    "weight": torch.arange(6.0).reshape(2, 3),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "count": torch.tensor(5),
+}
+VALUES = {"step": 3, "list": [1, 2.5, None], "worst": -math.inf}
+
+
+def test_reads_what_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    checkpoint.write(path, TENSORS, VALUES)
+    tensors, values = checkpoint.read(path)
+    assert values == checkpoint.read_values(path) == VALUES
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.safetensors"]  # no temporary file is left
+
+
+def test_equal_content_makes_equal_files(tmp_path: Path) -> None:
+    for name in "ab":
+        checkpoint.write(tmp_path / name, TENSORS, VALUES)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_tied_weights_are_both_there(tmp_path: Path) -> None:
+    weight = torch.randn(3, 2)
+    checkpoint.write(tmp_path / "a", {"one": weight, "other": weight, "part": weight[:1]}, {})
+    tensors, _ = checkpoint.read(tmp_path / "a")
+    assert torch.equal(tensors["one"], weight)
+    assert torch.equal(tensors["other"], weight)
+    assert torch.equal(tensors["part"], weight[:1])
+
+
+def test_any_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    checkpoint.write(path, TENSORS, VALUES)
+    good = path.read_bytes()
+    for place in range(0, len(good), 7):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(ModelError, match=str(path)):
+            checkpoint.read(path)
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, -1])
+def test_a_cut_file_is_noticed(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a"
+    checkpoint.write(path, TENSORS, VALUES)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ModelError, match=str(path)):
+        checkpoint.read(path)
+    assert checkpoint.read_values(path) in ({}, VALUES)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="missing"):
+        checkpoint.read(tmp_path / "missing")
+    save_file({"weight": torch.ones(2)}, tmp_path / "foreign")
+    with pytest.raises(ModelError, match="not a checkpoint of jointnmt"):
+        checkpoint.read(tmp_path / "foreign")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    checkpoint.write(path, TENSORS, VALUES)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(checkpoint, "save_file", fail)
+    with pytest.raises(OSError, match="no space"):
+        checkpoint.write(path, {}, {"step": 4})
+    assert checkpoint.read(path)[1] == VALUES
+
+
+def test_average_is_the_mean(tmp_path: Path) -> None:
+    values = torch.randn(4, 3, 2)
+    for number, value in enumerate(values):
+        checkpoint.write(tmp_path / f"{number}", {"weight": value}, {"steps": [number]})
+    paths = [tmp_path / f"{number}" for number in range(4)]
+    torch.testing.assert_close(average_checkpoints(paths)["weight"], values.mean(0))
+    average_into(tmp_path / "new" / "mean", paths)
+    assert checkpoint.read(tmp_path / "new" / "mean")[1] == {"steps": [0, 1, 2, 3]}
+
+
+def test_average_of_different_models_is_refused(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "a", {"weight": torch.ones(2)}, {})
+    checkpoint.write(tmp_path / "b", {"weight": torch.ones(3)}, {})
+    with pytest.raises(ModelError, match="b: its weights have other names or shapes"):
+        average_checkpoints([tmp_path / "a", tmp_path / "b"])
+
+
+def test_weights_of_a_whole_state_leave_the_optimiser_out(tmp_path: Path) -> None:
+    tensors = {"model.weight": torch.ones(2), "adam.exp_avg.weight": torch.zeros(2)}
+    checkpoint.write(tmp_path / "a", tensors, {"trainer": {}})
+    assert read_weights(tmp_path / "a").keys() == {"weight"}
+
+
+def test_selection_keeps_the_best_and_counts_stale_validations() -> None:
+    selection = Selection()
+    for step, score in enumerate([1.0, 3.0, 2.0, 3.0, 0.0, 4.0], start=1):
+        selection = selection.add(Scored(step, score), keep=3)
+        if step == 5:
+            assert selection.stale == 3
+            assert selection.steps == (2, 4, 3)
+    assert selection.steps == (6, 2, 4)
+    assert selection.stale == 0
+    assert Selection.from_plain(selection.plain()) == selection
+
+
+def run_state(directory: RunDirectory, best: list[int], latest: list[int]) -> None:
+    run = {"selection": Selection(tuple(Scored(step, 0.0) for step in best)).plain(), "latest": latest}
+    directory.save({"model.weight": torch.ones(1)}, {"run": run, "trainer": {"position": {"step": max(best)}}})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    directory = RunDirectory(tmp_path)
+    directory.checkpoints.mkdir()
+    for step in (1, 2, 3, 4):
+        directory.write_weights(directory.scored(step), {"weight": torch.full((1,), float(step))}, [step])
+    return directory
+
+
+def test_checkpoints_that_either_state_wants_are_kept(directory: RunDirectory) -> None:
+    run_state(directory, best=[2, 1], latest=[2])
+    assert not directory.scored(3).exists()
+    directory.write_weights(directory.scored(3), {"weight": torch.ones(1)}, [3])
+    run_state(directory, best=[3], latest=[3])
+    assert [directory.scored(step).exists() for step in (1, 2, 3)] == [True, True, True]
+    run_state(directory, best=[3], latest=[3])
+    assert [directory.scored(step).exists() for step in (1, 2, 3)] == [False, False, True]
+
+
+def test_a_damaged_last_state_gives_way_to_the_one_before(
+    directory: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_state(directory, best=[2], latest=[2])
+    run_state(directory, best=[3], latest=[3])
+    directory.last.write_bytes(directory.last.read_bytes()[:-1])
+    state = directory.read_last()
+    assert state is not None
+    assert state[1]["trainer"]["position"]["step"] == 2
+    assert "last.safetensors" in caplog.text
+    directory.previous.write_bytes(b"")
+    with pytest.raises(ModelError, match="train anew"):
+        directory.read_last()
+
+
+def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None:
+    run_state(directory, best=[4, 1], latest=[2, 3])
+    assert choose_checkpoints(directory.path, best=1) == [directory.scored(4)]
+    assert choose_checkpoints(directory.path, best=2) == [directory.scored(4), directory.scored(1)]
+    assert choose_checkpoints(directory.path, last=2) == [directory.scored(3), directory.scored(4)]
+    with pytest.raises(ModelError, match="keeps only 2 such checkpoints, not 3"):
+        choose_checkpoints(directory.path, best=3)

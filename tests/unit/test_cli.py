@@ -1,0 +1,252 @@
+"""The frame of the command line: help, shared options, errors and their exit codes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import jointnmt
+from jointnmt.cli.main import COMMANDS, EXIT_CODES, app
+from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """Runs the command line in this process, on a wide terminal."""
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+    return lambda *arguments, **options: runner.invoke(app, [str(argument) for argument in arguments], **options)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Puts a function in the place of the command `info`."""
+
+    def replace(function: Callable[[], None]) -> None:
+        module = ModuleType("jointnmt.cli.info")
+        module.info = function  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "jointnmt.cli.info", module)
+
+    return replace
+
+
+def fail_with(error: BaseException) -> Callable[[], None]:
+    def info() -> None:
+        raise error
+
+    return info
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+
+
+def test_help_lists_every_command_and_exit_code(invoke: Invoke) -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for name, summary in COMMANDS.items():
+        assert name in result.output
+        assert summary in result.output
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code}: {meaning.replace('`', '')}" in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(invoke: Invoke, name: str) -> None:
+    result = invoke(name, "--help")
+    assert result.exit_code == 0, result.output
+    assert f"jointnmt {name}" in result.output
+    assert len(result.output.splitlines()) > 8
+
+
+def test_help_and_completion_do_not_wait_for_torch() -> None:
+    code = (
+        "import sys; from jointnmt.cli.main import app; app(['--help'], standalone_mode=False);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'pydantic', 'sacrebleu')))"
+    )
+    assert python("-c", code).returncode == 0
+
+
+def test_importing_the_package_does_not_wait_for_torch() -> None:
+    code = "import sys, jointnmt; print(jointnmt.__version__); sys.exit('torch' in sys.modules)"
+    result = python("-c", code)
+    assert result.returncode == 0
+    assert result.stdout.strip() == jointnmt.__version__
+
+
+def test_an_unknown_attribute_of_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Translater"):
+        _ = jointnmt.Translater
+
+
+def test_version(invoke: Invoke) -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"jointnmt {jointnmt.__version__}\n")
+
+
+def test_running_the_package_is_running_the_command() -> None:
+    assert python("-m", "jointnmt", "--version").stdout == f"jointnmt {jointnmt.__version__}\n"
+
+
+def test_completion_completes_commands() -> None:
+    result = python("-m", "jointnmt", _JOINTNMT_COMPLETE="complete_bash", COMP_WORDS="jointnmt tra", COMP_CWORD="1")
+    # `python -m` has another name, so the variable of the console script is tried as well.
+    script = subprocess.run(
+        [str(Path(sys.executable).with_name("jointnmt"))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "_JOINTNMT_COMPLETE": "complete_bash", "COMP_WORDS": "jointnmt tra", "COMP_CWORD": "1"},
+    )
+    assert script.stdout.split() == ["train", "translate"], result
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["nonsense"], ["--nonsense"], ["info", "--nonsense"], []])
+def test_wrong_usage_is_2(invoke: Invoke, arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_mistyped_command_is_recognised(invoke: Invoke) -> None:
+    assert "Did you mean 'translate'" in invoke("trasnlate").stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("model.layers: is not a known key."), 2),
+        (DataError("train.de:17: this line is not valid UTF-8."), 3),
+        (ModelError("run/model.safetensors: is damaged."), 4),
+        (JointNMTError("something else."), 1),
+        (OSError(28, "No space left on device", "run/model.safetensors"), 2),
+    ],
+)
+def test_errors_are_one_paragraph_and_a_code(
+    invoke: Invoke, command: Callable[[Callable[[], None]], None], error: Exception, code: int
+) -> None:
+    command(fail_with(error))
+    result = invoke("info")
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("jointnmt: error: ")
+    assert result.stderr.count("\n") == 1
+    for part in error.args[1:] if isinstance(error, OSError) else error.args:
+        assert part.rstrip(".") in result.stderr
+
+
+def test_a_fault_of_ours_is_1_and_says_how_to_report_it(
+    invoke: Invoke, command: Callable[[Callable[[], None]], None]
+) -> None:
+    command(fail_with(ZeroDivisionError("division by zero")))
+    result = invoke("info")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError: division by zero" in result.stderr
+    assert "--debug" in result.stderr
+    assert jointnmt.__version__ in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_interruption_is_130(invoke: Invoke, command: Callable[[Callable[[], None]], None]) -> None:
+    command(fail_with(KeyboardInterrupt()))
+    result = invoke("info")
+    assert (result.exit_code, result.stderr) == (130, "jointnmt: interrupted.\n")
+
+
+def test_a_training_that_was_stopped_says_so_without_calling_it_an_error(
+    invoke: Invoke, command: Callable[[Callable[[], None]], None]
+) -> None:
+    class StoppedError(JointNMTError):
+        exit_code = 130
+
+    command(fail_with(StoppedError("stopped after update 7, saved.")))
+    result = invoke("info")
+    assert (result.exit_code, result.stderr) == (130, "jointnmt: stopped after update 7, saved.\n")
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "info"], ["info", "--debug"]])
+def test_debug_shows_the_traceback(
+    invoke: Invoke, command: Callable[[Callable[[], None]], None], arguments: list[str]
+) -> None:
+    command(fail_with(DataError("train.de: is missing.")))
+    result = invoke(*arguments)
+    assert result.exit_code == 3
+    assert "Traceback" in result.stderr
+    assert "raise error" in result.stderr
+    assert result.stderr.endswith("jointnmt: error: train.de: is missing.\n")
+
+
+def test_debug_by_the_environment(invoke: Invoke, command: Callable[[Callable[[], None]], None]) -> None:
+    command(fail_with(DataError("train.de: is missing.")))
+    assert "Traceback" in invoke("info", env={"JOINTNMT_DEBUG": "1"}).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["info"], {"note", "warning"}),
+        (["info", "--quiet"], {"warning"}),
+        (["-q", "info"], {"warning"}),
+        (["info", "-v"], {"detail", "note", "warning"}),
+        (["--verbose", "info"], {"detail", "note", "warning"}),
+    ],
+)
+def test_logs_go_to_standard_error_as_much_as_is_wanted(arguments: list[str], shown: set[str]) -> None:
+    code = f"""
+import logging, sys, types
+module = types.ModuleType("jointnmt.cli.info")
+def info():
+    log = logging.getLogger("jointnmt.part")
+    log.debug("detail"), log.info("note"), log.warning("warning")
+    sys.stdout.write("data")
+module.info = info
+sys.modules["jointnmt.cli.info"] = module
+from jointnmt.cli.main import app
+app({arguments!r})
+"""
+    result = python("-c", code)
+    assert result.stdout == "data"
+    assert {word for word in ("detail", "note", "warning") if word in result.stderr} == shown
+
+
+def test_loud_and_quiet_exclude_each_other(invoke: Invoke) -> None:
+    result = invoke("-v", "-q", "info", "recipe.yaml")
+    assert result.exit_code == 2
+    assert "--quiet" in result.stderr
+
+
+def test_flags_behind_a_double_dash_are_arguments(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    def info(word: str) -> None:
+        sys.stdout.write(word)
+
+    module = ModuleType("jointnmt.cli.info")
+    module.info = info  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jointnmt.cli.info", module)
+    assert invoke("info", "--", "--debug").stdout == "--debug"
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_that_stops_early_is_no_error_message(lines: int) -> None:
+    code = f"""
+import sys, types
+module = types.ModuleType("jointnmt.cli.info")
+def info():
+    for _ in range({lines}):
+        sys.stdout.write("line\\n")
+module.info = info
+sys.modules["jointnmt.cli.info"] = module
+from jointnmt.cli.main import app
+app(["info"])
+"""
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert (process.returncode, process.stderr) == (141, "")

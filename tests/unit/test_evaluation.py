@@ -1,0 +1,195 @@
+"""Corpus scores, and the significance of their differences."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from sacremoses import MosesTokenizer
+
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.scores import METRICS, corpus_scores, measures
+from jointnmt.evaluation.significance import paired_bootstrap
+
+REFERENCES = [
+    "The old man's dog sleeps on the red sofa.",
+    "Two children (a boy and a girl) are playing in the snow, aren't they?",
+    "A woman in a blue dress reads the newspaper.",
+    "Nobody has seen the film that he talked about.",
+]
+HYPOTHESES = [
+    "The old man's dog is sleeping on the red sofa.",
+    "Two children (a boy and a girl) play in the snow, don't they?",
+    "A WOMAN in a blue dress reads a newspaper.",
+    "Nobody has seen the film that he talked about.",
+]
+
+
+def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Papineni et al. 2002, as `multi-bleu.perl -lc` computes it: clipped 1- to 4-grams, brevity penalty, no smoothing.
+
+    An independent version, over texts whose tokens stand between spaces.
+    """
+    matches, totals, lengths = Counter[int](), Counter[int](), [0, 0]
+    for texts in zip(hypotheses, references, strict=True):
+        hypothesis, reference = (text.lower().split() for text in texts)
+        lengths = [lengths[0] + len(hypothesis), lengths[1] + len(reference)]
+        for order in range(1, 5):
+            grams, right = (
+                Counter(tuple(side[i : i + order]) for i in range(len(side) - order + 1))
+                for side in (hypothesis, reference)
+            )
+            matches[order] += (grams & right).total()
+            totals[order] += grams.total()
+    if not all(matches[order] for order in range(1, 5)):
+        return 0.0
+    precision = math.exp(sum(math.log(matches[order] / totals[order]) for order in range(1, 5)) / 4)
+    return 100 * precision * min(1.0, math.exp(1 - lengths[1] / lengths[0]))
+
+
+def test_tokenised_lower_cased_bleu_is_that_of_the_papers() -> None:
+    moses = MosesTokenizer("en")
+    sides = [[moses.tokenize(text, return_str=True) for text in texts] for texts in (HYPOTHESES, REFERENCES)]
+    expected = multi_bleu(*sides)
+    score = corpus_scores(HYPOTHESES, REFERENCES, "en").multi_bleu
+    assert score is not None
+    assert 40 < expected < 95
+    assert score.value == pytest.approx(expected, abs=1e-9)
+    assert corpus_scores(*sides, "en", tokenized=True).multi_bleu.value == pytest.approx(expected, abs=1e-9)
+    assert "case:lc" in score.signature
+    assert "tok:none" in score.signature
+    assert "smooth:none" in score.signature
+    assert "pre:moses-en" in score.signature
+
+
+def test_tokenised_bleu_is_not_smoothed() -> None:
+    scores = corpus_scores(["one two three"], ["one two three"], "en")
+    assert scores.multi_bleu is not None
+    assert scores.multi_bleu.value == 0.0  # no 4-gram, and multi-bleu gives 0
+
+
+def test_perfect_translations_score_perfectly() -> None:
+    scores = corpus_scores(REFERENCES, REFERENCES, "en")
+    values = {key: getattr(scores, key).value for key in METRICS}
+    assert values == pytest.approx({"bleu": 100, "chrf": 100, "ter": 0, "multi_bleu": 100})
+    assert scores.length_ratio == 1
+    assert scores.sentences == 4
+
+
+def test_only_the_metrics_that_are_asked_for() -> None:
+    scores = corpus_scores(HYPOTHESES, REFERENCES, "en", metrics=["chrf"])
+    assert scores.chrf is not None
+    assert scores.ter is None
+    assert scores.multi_bleu is None
+    assert scores.bleu.value > 0
+
+
+def test_case_counts_in_bleu_but_not_in_the_papers_bleu() -> None:
+    lower = [text.lower() for text in REFERENCES]
+    scores = corpus_scores(lower, REFERENCES, "en")
+    assert scores.multi_bleu is not None
+    assert scores.multi_bleu.value == pytest.approx(100)
+    assert scores.bleu.value < 95
+    blind = corpus_scores(lower, REFERENCES, "en", lowercase=True)
+    assert blind.bleu.value == pytest.approx(100)
+    assert "case:lc" in blind.bleu.signature
+    assert blind.chrf is not None
+    assert blind.chrf.value == pytest.approx(100)
+
+
+def test_length_ratio_is_hypothesis_over_reference_tokens() -> None:
+    scores = corpus_scores(["a b c d"], ["a b"], "en")
+    assert scores.length_ratio == 2
+    assert (scores.hypothesis_tokens, scores.reference_tokens) == (4, 2)
+    assert corpus_scores([""], ["a b"], "en").length_ratio == 0
+
+
+def test_the_tokeniser_follows_the_language() -> None:
+    scores = corpus_scores(["我喜欢读书。"], ["我喜欢看书。"], "zh")
+    assert "tok:zh" in scores.bleu.signature
+    assert scores.reference_tokens == 6
+
+
+def test_scores_become_json_values() -> None:
+    plain = corpus_scores(HYPOTHESES, REFERENCES, "en", metrics=["bleu"]).plain()
+    assert plain["bleu"]["signature"].startswith("nrefs:1|")
+    assert plain["ter"] is None
+    assert plain["length_ratio"] == pytest.approx(plain["hypothesis_tokens"] / plain["reference_tokens"])
+
+
+def test_texts_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(DataError, match="hypotheses and references do not belong together: 3 and 4 lines"):
+        corpus_scores(HYPOTHESES[:3], REFERENCES, "en")
+    with pytest.raises(DataError, match="no sentences"):
+        corpus_scores([], [], "en")
+    with pytest.raises(DataError, match="other"):
+        paired_bootstrap({"first": HYPOTHESES, "other": HYPOTHESES[:3]}, REFERENCES, measures("en"))
+
+
+def test_a_missing_tokeniser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise RuntimeError("no MeCab")
+
+    monkeypatch.setattr("jointnmt.evaluation.scores.BLEU", fail)
+    with pytest.raises(ConfigurationError, match=r"sacrebleu\[ja\]"):
+        corpus_scores(["a"], ["a"], "ja")
+
+
+@pytest.fixture(scope="module")
+def systems() -> tuple[dict[str, list[str]], list[str]]:
+    """A system, one that is clearly worse, one that is better or worse by chance, and the first again."""
+    source = random.Random(7)
+    words = [f"w{i}" for i in range(30)]
+    references = [" ".join(source.choices(words, k=10)) for _ in range(120)]
+
+    def spoil(count: int, seed: int) -> list[str]:
+        chance = random.Random(seed)
+        spoilt = [chance.sample(range(10), k=count + i % 3 - 1) for i in range(len(references))]
+        return [
+            " ".join("?" if i in places else word for i, word in enumerate(text.split()))
+            for text, places in zip(references, spoilt, strict=True)
+        ]
+
+    first = spoil(2, 1)
+    return {"first": first, "worse": spoil(3, 2), "alike": spoil(2, 3), "again": list(first)}, references
+
+
+def test_paired_bootstrap_tells_difference_from_chance(systems: tuple[dict[str, list[str]], list[str]]) -> None:
+    (comparison,) = paired_bootstrap(*systems, measures("en", ["bleu"]), samples=300)
+    first, worse, alike, again = comparison.systems
+    assert [system.system for system in comparison.systems] == list(systems[0])
+    assert first.p_value is None
+    assert worse.p_value is not None
+    assert worse.p_value < 0.01
+    assert alike.p_value is not None
+    assert alike.p_value > 0.05
+    assert again.p_value == 1.0
+    assert "bs:300" in comparison.signature
+    assert "seed:12345" in comparison.signature
+
+
+def test_paired_bootstrap_gives_the_scores_and_intervals(systems: tuple[dict[str, list[str]], list[str]]) -> None:
+    outputs, references = systems
+    comparisons = paired_bootstrap(outputs, references, measures("en"), samples=100)
+    assert [comparison.metric for comparison in comparisons] == list(METRICS)
+    scores = corpus_scores(outputs["worse"], references, "en")
+    for comparison in comparisons:
+        worse = comparison.systems[1]
+        assert worse.score == pytest.approx(getattr(scores, comparison.metric).value)
+        assert abs(worse.mean - worse.score) < worse.half_width < 20
+
+
+def test_paired_bootstrap_is_deterministic(systems: tuple[dict[str, list[str]], list[str]]) -> None:
+    twice = [paired_bootstrap(*systems, measures("en", ["chrf"]), samples=50) for _ in range(2)]
+    assert twice[0] == twice[1]
+
+
+def test_an_unknown_metric_is_named() -> None:
+    with pytest.raises(ValueError, match="meteor"):
+        measures("en", ["meteor"])
+
+
+def test_one_system_is_no_comparison() -> None:
+    with pytest.raises(ValueError, match="two or more"):
+        paired_bootstrap({"only": HYPOTHESES}, REFERENCES, measures("en"))

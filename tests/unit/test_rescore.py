@@ -1,0 +1,37 @@
+"""Rescoring: teacher-forced log-probabilities of given translations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from table_model import TableModel
+
+from jointnmt.data.batch import Batch
+from jointnmt.search import length_normalised, rescore
+from jointnmt.search.scoring import token_log_probabilities
+from jointnmt.text.special import bos_id, eos_id
+
+
+def test_each_token_has_its_log_probability_given_all_before_it() -> None:
+    model = TableModel(vocabulary=9, seed=1)
+    sources, targets = [[5, 4], [6], [4, 4, 4]], [[7, 8, 4], [], [5]]
+    found = rescore(model, Batch.collate(sources, targets))
+    for source, target, tokens in zip(sources, targets, found, strict=True):
+        expected = []
+        for position, token in enumerate([*target, eos_id]):
+            logits = model.logits((*source, eos_id), (bos_id, *target[:position])).double()
+            expected.append(float(logits[token] - logits.exp().sum().log()))
+        assert tokens == pytest.approx(expected, abs=1e-6)
+
+
+def test_log_probabilities_have_float32_precision_at_least() -> None:
+    logits = torch.randn(3, 50)
+    assert token_log_probabilities(logits.bfloat16()).dtype == torch.float32
+    assert token_log_probabilities(logits.double()).dtype == torch.float64
+    assert torch.equal(token_log_probabilities(logits.half()), logits.half().float().log_softmax(-1))
+
+
+def test_scores_are_normalised_by_a_power_of_the_length() -> None:
+    assert length_normalised(-6.0, 4, 0.0) == -6.0
+    assert length_normalised(-6.0, 4, 0.5) == -3.0
+    assert length_normalised(-6.0, 4, 1.0) == -1.5

@@ -1,0 +1,40 @@
+"""The learning rate of each update."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from jointnmt.training.schedule import ScheduleConfig, learning_rate
+
+PAPER = ScheduleConfig(peak_rate=1e-3, initial_rate=1e-7, warmup_steps=8000)
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [
+        (1, 1e-7 + (1e-3 - 1e-7) / 8000),
+        (4000, (1e-3 + 1e-7) / 2),
+        (8000, 1e-3),
+        (32000, 5e-4),  # 8000 / 32000 is a quarter, its root a half
+    ],
+)
+def test_warms_up_linearly_then_decays_with_the_root(step: int, rate: float) -> None:
+    assert learning_rate(PAPER, step) == pytest.approx(rate, rel=1e-12)
+
+
+def test_is_highest_at_the_end_of_the_warm_up() -> None:
+    rates = [learning_rate(PAPER.model_copy(update={"warmup_steps": 10}), step) for step in range(1, 40)]
+    assert max(rates) == rates[9] == 1e-3
+    assert rates[:10] == sorted(rates[:10])
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+
+
+def test_without_warm_up_it_begins_at_the_peak() -> None:
+    config = ScheduleConfig(peak_rate=0.5, initial_rate=0.1, warmup_steps=0)
+    assert [learning_rate(config, step) for step in (1, 4)] == [0.5, 0.25]
+
+
+def test_refuses_a_peak_below_the_start() -> None:
+    with pytest.raises(ValidationError, match=r"0\.2.*0\.1"):
+        ScheduleConfig(peak_rate=0.1, initial_rate=0.2)

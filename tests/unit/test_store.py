@@ -1,0 +1,280 @@
+"""The store of segmented text: right, made once, made anew when anything changes, never half."""
+
+import hashlib
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jointnmt.data import segmenting, store
+from jointnmt.data.corpus import DataConfig, Pair
+from jointnmt.data.store import TokenStore, build_store
+from jointnmt.errors import ConfigurationError, DataError
+
+
+@dataclass
+class LetterSegmenter:
+    """Each letter is a piece; `@` ends the process, `!` is an error."""
+
+    shift: int = 4
+
+    def encode_ids_batch(self, texts: list[str]) -> list[list[int]]:
+        if any("@" in text for text in texts):
+            os._exit(1)
+        if any("!" in text for text in texts):
+            raise RuntimeError("interrupted")
+        return [[self.shift + ord(letter) for letter in text.strip("\u200b")] for text in texts]
+
+
+class LetterSegmentation:
+    def __init__(self, shift: int = 4) -> None:
+        self.source = self.target = LetterSegmenter(shift)
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(str(self.source.shift).encode()).hexdigest()
+
+
+class Corpus:
+    """Files of pairs in a folder, and a store of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.values: dict[str, Any] = {
+            "root": folder,
+            "source_language": "de",
+            "target_language": "en",
+            "cache": folder / "cache",
+            "processes": 1,
+        }
+
+    def write(self, *files: list[tuple[str, str]], folder: str = ".") -> None:
+        texts = []
+        for number, pairs in enumerate(files):
+            path = Path(folder) / f"{number}.tsv"
+            (self.folder / path).parent.mkdir(exist_ok=True)
+            (self.folder / path).write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+            texts.append({"path": path})
+        self.values["train"] = self.values["validation"] = texts
+
+    def config(self, **changes: Any) -> DataConfig:
+        return DataConfig.parse({**self.values, **changes}, "test")
+
+    def build(self, which: Any = "train", shift: int = 4, **changes: Any) -> TokenStore:
+        return build_store(self.config(**changes), LetterSegmentation(shift), which)  # type: ignore[arg-type]
+
+    @property
+    def folders(self) -> list[str]:
+        """What lies in the cache, apart from locks."""
+        return sorted(p.name for p in (self.folder / "cache" / "segmented").iterdir() if p.suffix != ".lock")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    corpus = Corpus(tmp_path)
+    corpus.write([("ab", "c"), ("d", "efg")], [("hij", "k"), ("l", "m" * 50), ("n", "\u200b"), ("ab", "c")])
+    return corpus
+
+
+def ids(text: str) -> list[int]:
+    return [4 + ord(letter) for letter in text]
+
+
+def content(made: TokenStore) -> list[tuple[list[int], list[int]]]:
+    return made.pairs(range(len(made)))
+
+
+def test_pairs_lengths_and_origins(corpus: Corpus) -> None:
+    made = corpus.build()
+    assert len(made) == 5
+    assert content(made)[:3] == [(ids("ab"), ids("c")), (ids("d"), ids("efg")), (ids("hij"), ids("k"))]
+    assert made.pairs(np.array([2, 0, 2])) == [content(made)[i] for i in (2, 0, 2)]
+    source, target = made.lengths
+    assert (source.tolist(), target.tolist()) == ([3, 2, 4, 2, 3], [2, 4, 2, 51, 2])
+    assert [made.origin(i) for i in (1, 2, 4)] == [
+        f"{corpus.folder}/{place}" for place in ("0.tsv:2", "1.tsv:1", "1.tsv:4")
+    ]
+    assert made.report.removed == {"shorter than 2 pieces": 1}
+    assert made.report.examples == {"shorter than 2 pieces": f"{corpus.folder}/1.tsv:3"}
+    with pytest.raises(ValueError, match="keeps no text"):
+        made.texts()
+
+
+def test_filters_apply_to_training_text(corpus: Corpus) -> None:
+    made = corpus.build(filters={"max_length": 20, "duplicates": "drop", "max_ratio": 1.5})
+    assert content(made) == [(ids("ab"), ids("c"))]
+    assert (made.report.read, made.report.kept) == (6, 1)
+    assert made.report.removed == {
+        "shorter than 2 pieces": 1,
+        "longer than 20 pieces": 1,
+        "length ratio above 1.5": 2,
+        "duplicate": 1,
+    }
+
+
+def test_validation_keeps_its_text_and_all_but_what_is_too_long(corpus: Corpus) -> None:
+    made = corpus.build("validation", filters={"max_length": 20, "duplicates": "drop", "max_ratio": 1.5})
+    assert made.texts() == [("ab", "c"), ("d", "efg"), ("hij", "k"), ("n", "\u200b"), ("ab", "c")]
+    assert made.texts([2]) == [("hij", "k")]
+    assert len(made) == len(content(made)) == 5
+    assert content(made)[3] == (ids("n"), [])
+
+
+def test_chunks_make_no_difference(corpus: Corpus, monkeypatch: Any) -> None:
+    filters = {"duplicates": "drop"}
+    whole = corpus.build(filters=filters)
+    monkeypatch.setattr(store, "CHUNK_PAIRS", 2)
+    chunked = corpus.build(filters=filters, cache=corpus.folder / "other")
+    assert content(chunked) == content(whole)
+    assert [chunked.origin(i) for i in range(4)] == [whole.origin(i) for i in range(4)]
+    assert chunked.report == whole.report
+
+
+def test_several_processes_make_the_same_store(corpus: Corpus, monkeypatch: Any) -> None:
+    one = corpus.build()
+    monkeypatch.setattr(store, "CHUNK_PAIRS", 1)
+    monkeypatch.setattr(store, "POOL_BYTES", 0)
+    two = corpus.build(cache=corpus.folder / "other", processes=2)
+    assert content(two) == content(one)
+    files = [made.directory / "lengths.bin" for made in (one, two)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_dead_process_is_an_error_and_leaves_nothing(corpus: Corpus, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "POOL_BYTES", 0)
+    corpus.write([("a@", "b")])
+    with pytest.raises(DataError, match=r"ended early.*data\.processes=1"):
+        corpus.build(processes=2)
+    assert corpus.folders == []
+
+
+def test_chunks_are_read_only_as_they_are_needed() -> None:
+    taken = 0
+
+    def chunks() -> Any:
+        nonlocal taken
+        for taken in range(1, 100):
+            yield [Pair("a", "b", Path("f"), taken)]
+
+    segmented = segmenting.segment_chunks(chunks(), LetterSegmentation(), processes=2)  # type: ignore[arg-type]
+    assert next(segmented)[0][0].line == 1
+    assert taken <= 4
+    segmented.close()
+
+
+def test_a_second_build_opens_the_first(corpus: Corpus, monkeypatch: Any) -> None:
+    first = corpus.build()
+    monkeypatch.setattr(store, "_build", None)
+    second = corpus.build()
+    assert (second.fingerprint, second.directory) == (first.fingerprint, first.directory)
+    assert content(second) == content(first)
+    assert second.report == first.report
+
+
+def test_whatever_changes_makes_another_store(corpus: Corpus) -> None:
+    prints = [
+        corpus.build().fingerprint,
+        corpus.build("validation").fingerprint,
+        corpus.build(filters={"max_length": 1000}).fingerprint,
+        corpus.build(shift=5).fingerprint,
+        corpus.build(train=[{"path": "0.tsv"}]).fingerprint,
+        corpus.build(train=[{"path": "1.tsv"}, {"path": "0.tsv"}]).fingerprint,
+        corpus.build(train=[{"path": "0.tsv", "source_field": 1, "target_field": 0}]).fingerprint,
+    ]
+    corpus.write([("ab", "c"), ("d", "efh")])
+    prints.append(corpus.build().fingerprint)
+    assert len(set(prints)) == len(prints)
+    assert content(corpus.build())[1] == (ids("d"), ids("efh"))
+
+
+def test_the_same_content_elsewhere_is_the_same_store_and_is_named_as_given(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path)
+    prints = []
+    for folder in ("one", "two"):
+        corpus.write([("ab", "c")], folder=folder)
+        made = corpus.build()
+        prints.append(made.fingerprint)
+        assert made.origin(0) == f"{tmp_path}/{folder}/0.tsv:1"
+    assert prints[0] == prints[1]
+
+
+def test_relative_root(corpus: Corpus, monkeypatch: Any) -> None:
+    monkeypatch.chdir(corpus.folder.parent)
+    assert len(corpus.build(root=corpus.folder.name)) == 5
+
+
+def test_an_interrupted_build_leaves_nothing(corpus: Corpus, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "CHUNK_PAIRS", 1)
+    corpus.write([("a", "b"), ("a!", "b")])
+    with pytest.raises(RuntimeError):
+        corpus.build()
+    assert corpus.folders == []
+
+
+def test_a_killed_build_is_begun_again(corpus: Corpus) -> None:
+    made = corpus.build()
+    partial = made.directory.with_name(made.directory.name + ".partial")
+    made.directory.rename(partial)
+    assert len(corpus.build()) == 5
+    assert corpus.folders == [made.directory.name]
+
+
+@pytest.mark.parametrize("name", ["pairs.arrow", "lengths.bin", "store.json"])
+@pytest.mark.parametrize("damage", ["truncated", "gone"])
+def test_a_damaged_store_is_made_anew(corpus: Corpus, name: str, damage: str) -> None:
+    made = corpus.build()
+    expected = content(made)
+    path = made.directory / name
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-10])
+    assert content(corpus.build()) == expected
+
+
+def test_one_builds_while_the_others_wait(corpus: Corpus, monkeypatch: Any) -> None:
+    builders, together = [], threading.Barrier(4)
+    build = store._build
+
+    def counted(*arguments: Any) -> None:
+        builders.append(threading.get_ident())
+        build(*arguments)
+
+    def begin(_: int) -> TokenStore:
+        together.wait()
+        return corpus.build()
+
+    monkeypatch.setattr(store, "_build", counted)
+    with ThreadPoolExecutor(4) as threads:
+        stores = list(threads.map(begin, range(4)))
+    assert len(builders) == 1
+    assert all(content(made) == content(stores[0]) for made in stores)
+
+
+def test_the_cache_folder(corpus: Corpus, monkeypatch: Any) -> None:
+    monkeypatch.setenv("JOINTNMT_CACHE", str(corpus.folder / "elsewhere"))
+    assert corpus.build(cache=None).directory.is_relative_to(corpus.folder / "elsewhere")
+    assert corpus.build().directory.is_relative_to(corpus.folder / "cache")
+    monkeypatch.delenv("JOINTNMT_CACHE")
+    monkeypatch.setenv("HOME", str(corpus.folder / "home"))
+    assert corpus.build(cache=None).directory.is_relative_to(corpus.folder / "home" / ".cache" / "jointnmt")
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(corpus: Corpus) -> None:
+    (corpus.folder / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"file: segmented text cannot be stored.*JOINTNMT_CACHE"):
+        corpus.build(cache=corpus.folder / "file")
+
+
+def test_no_text_and_no_pair_are_errors(corpus: Corpus) -> None:
+    with pytest.raises(ConfigurationError, match=r"data\.validation names no text"):
+        corpus.build("validation", validation=[])
+    with pytest.raises(DataError, match=r"no pair is left(.|\n)*shorter than 60 pieces: 6"):
+        corpus.build(filters={"min_length": 60})
+    with pytest.raises(DataError, match=r"missing\.tsv"):
+        corpus.build(train=[{"path": "missing.tsv"}])
+    assert corpus.folders == []

@@ -1,0 +1,279 @@
+"""The trainer: what an update is, whatever its batches, processes and mishaps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from jointnmt.data.batch import Batch
+from jointnmt.data.batches import load, plan_epoch
+from jointnmt.errors import DataError, ModelError
+from jointnmt.models.interface import AttentionMaps
+from jointnmt.training.memory import is_out_of_memory
+from jointnmt.training.trainer import StepReport, Trainer
+from tiny import TinyModel, tiny_trainer
+
+
+def reports(trainer: Trainer, count: int) -> list[StepReport]:
+    return list(itertools.islice(trainer.steps(), count))
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def assert_same(one: Trainer, other: Trainer) -> None:
+    """Both have bit-identical weights."""
+    for name, tensor in weights(one).items():
+        assert torch.equal(tensor, other.model.state_dict()[name]), name
+
+
+def test_an_update_is_adamw_on_the_smoothed_loss_per_true_token() -> None:
+    """One update against plain torch: the whole update as one batch, its loss divided by its target tokens."""
+    trainer = tiny_trainer(
+        dropout=0.0, clip_norm=0.1, label_smoothing=0.1, optimizer={"weight_decay": 0.1}, batches={"max_tokens": 24}
+    )
+    reference = TinyModel()
+    reference.load_state_dict(weights(trainer))
+    update = plan_epoch(*trainer.store.lengths, trainer.batches, trainer.seed, 0)[0]
+    assert len(update) > 1
+    batch = load(trainer.store, np.concatenate(update))
+    (report,) = reports(trainer, 1)
+
+    optimizer = torch.optim.AdamW(reference.parameters(), lr=report.learning_rate, betas=(0.9, 0.997), weight_decay=0.1)
+    logits = reference(batch.source, batch.target_input)
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.target_output.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
+    )
+    (loss / batch.num_target_tokens).backward()
+    norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.1)
+    optimizer.step()
+
+    assert report.sums.target_tokens == batch.num_target_tokens
+    assert report.sums.source_tokens == batch.num_source_tokens
+    assert report.sums.cells == batch.num_real_cells <= report.sums.padded_cells < batch.num_cells
+    assert report.sums.loss == pytest.approx(loss.item(), rel=1e-6)
+    assert report.gradient_norm == pytest.approx(norm.item(), rel=1e-5)
+    assert norm > 0.1
+    for name, tensor in reference.state_dict().items():
+        torch.testing.assert_close(trainer.model.state_dict()[name], tensor, rtol=1e-6, atol=1e-7)
+
+
+def test_how_an_update_is_cut_into_batches_does_not_matter() -> None:
+    small = tiny_trainer(dropout=0.0, batches={"max_tokens": 18, "update_tokens": 10_000})
+    large = tiny_trainer(dropout=0.0, batches={"max_tokens": 10_000, "update_tokens": 10_000})
+    for one, other in zip(reports(small, 5), reports(large, 5), strict=True):
+        assert one.sums.loss == pytest.approx(other.sums.loss, rel=1e-5)
+    for name, tensor in weights(small).items():
+        torch.testing.assert_close(tensor, large.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_epoch_is_every_pair_once() -> None:
+    trainer, seen = tiny_trainer(), []
+    for report in trainer.steps():
+        seen.append(report)
+        if report.ends_epoch:
+            break
+    assert sum(report.sums.sentences for report in seen) == len(trainer.store)
+    assert len(seen) == seen[0].epoch_updates > 2
+    assert (trainer.position.epoch, trainer.position.update) == (1, 0)
+
+
+@pytest.mark.parametrize("done", [1, 4, 7])
+def test_going_on_equals_not_stopping(done: int) -> None:
+    """Bit for bit, with dropout, shuffling and accumulation, in the middle of an epoch and after its end."""
+    whole, first = tiny_trainer(), tiny_trainer()
+    expected = reports(whole, 12)
+    assert 1 < expected[0].epoch_updates < 12
+    reports(first, done)
+    tensors, values = first.state()
+    second = tiny_trainer()
+    second.load_state({name: tensor.clone() for name, tensor in tensors.items()}, values)
+    torch.manual_seed(12345)  # the state of torch's generator is no part of it
+    for one, other in zip(reports(second, 12 - done), expected[done:], strict=True):
+        assert (one.sums, one.position, one.gradient_norm) == (other.sums, other.position, other.gradient_norm)
+    assert_same(whole, second)
+
+
+def test_dropout_differs_from_update_to_update() -> None:
+    """With a learning rate near zero, only the noise can change an update's loss from epoch to epoch."""
+    settings: dict[str, Any] = {"schedule": {"peak_rate": 1e-12, "initial_rate": 0, "warmup_steps": 0}}
+    noisy, quiet = (
+        [report.sums.loss for report in reports(tiny_trainer(dropout, {"update_tokens": 10_000}, **settings), 2)]
+        for dropout in (0.5, 0.0)
+    )
+    assert noisy[0] != pytest.approx(noisy[1], rel=1e-4)
+    assert quiet[0] == pytest.approx(quiet[1], rel=1e-6)
+
+
+class SmallMemory(TinyModel):
+    """Has no memory for more than `most` sentences at once: fails going forward, or in the middle of going back."""
+
+    def __init__(self, most: int, backward: bool, message: str) -> None:
+        super().__init__()
+        self.most, self.in_backward, self.message = most, backward, message
+
+    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+        logits = super().forward(source, target_input)
+        if len(source) > self.most:
+            if not self.in_backward:
+                raise RuntimeError(self.message)
+            # The projection's gradient has been added already when this fails.
+            self.embedding.weight.register_hook(lambda _: None)
+            logits = _FailBackward.apply(logits, self.message)
+        return logits
+
+
+class _FailBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, message: str) -> Tensor:
+        ctx.message = message
+        return logits.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        raise RuntimeError(ctx.message)
+
+
+CPU_MESSAGE = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 80000000 bytes."
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_batch_that_does_not_fit_is_split(backward: bool) -> None:
+    sizes = {"max_tokens": 48, "update_tokens": 200}
+    roomy = tiny_trainer(dropout=0.0, batches=sizes)
+    cramped = tiny_trainer(batches=sizes, model=SmallMemory(3, backward, CPU_MESSAGE))
+    cramped.model.load_state_dict(weights(roomy))
+    for one, other in zip(reports(cramped, 4), reports(roomy, 4), strict=True):
+        assert one.sums.splits > 0 == other.sums.splits
+        assert one.sums.loss == pytest.approx(other.sums.loss, rel=1e-5)
+        assert one.sums.sentences == other.sums.sentences
+        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-5)
+    for name, tensor in weights(cramped).items():
+        torch.testing.assert_close(tensor, roomy.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_single_sentence_that_does_not_fit_is_named() -> None:
+    trainer = tiny_trainer(model=SmallMemory(0, False, CPU_MESSAGE))
+    with pytest.raises(DataError, match=r"train\.de:\d+, \d+ source and \d+ target tokens, \d+ cells"):
+        reports(trainer, 1)
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+    trainer = tiny_trainer(model=SmallMemory(0, False, "mat1 and mat2 shapes cannot be multiplied"))
+    with pytest.raises(RuntimeError, match="mat1"):
+        reports(trainer, 1)
+
+
+def test_lack_of_memory_is_recognised() -> None:
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError(CPU_MESSAGE))
+    assert not is_out_of_memory(RuntimeError("expected scalar type Long"))
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**50)  # a petabyte: what torch itself says
+    assert is_out_of_memory(caught.value)
+
+
+class Exploding(TinyModel):
+    """Its logits are not a number for a source that holds the token `bad`."""
+
+    bad = 5
+
+    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+        return super().forward(source, target_input) + torch.where((source == self.bad).any(), math.nan, 0.0)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_the_batch_named() -> None:
+    trainer = tiny_trainer(model=Exploding(), batches={"max_tokens": 9, "update_tokens": 30})
+    with pytest.raises(ModelError, match=r"update \d+ is not finite, in the batch of train\.de:\d+") as caught:
+        reports(trainer, 100)
+    for batch in str(caught.value).split("the batch of")[1:]:
+        lines = re.findall(r"train\.de:(\d+)", batch)
+        assert any(Exploding.bad in trainer.store.pairs([int(line) - 1])[0][0] for line in lines)
+
+
+def test_a_large_batch_is_named_by_its_first_sentences() -> None:
+    trainer = tiny_trainer(model=Exploding(), batches={"max_tokens": 1000, "update_tokens": 1000})
+    with pytest.raises(ModelError, match=r"the batch of (train\.de:\d+, ){5}and 35 more"):
+        reports(trainer, 1)
+
+
+def test_a_loss_that_is_not_finite_is_skipped_if_so_configured() -> None:
+    trainer = tiny_trainer(model=Exploding(), non_finite="skip", batches={"max_tokens": 9, "update_tokens": 30})
+    before, skipped = weights(trainer), set()
+    for report in itertools.islice(trainer.steps(), 10):
+        after = weights(trainer)
+        assert report.skipped == math.isnan(report.sums.loss)
+        assert report.skipped == all(torch.equal(before[name], after[name]) for name in after)
+        before = after
+        skipped.add(report.skipped)
+    assert skipped == {True, False}
+    assert trainer.position.step == 10
+    assert all(tensor.isfinite().all() for tensor in weights(trainer).values())
+
+
+class SteepModel(TinyModel):
+    """Its loss is finite, its gradient is not."""
+
+    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+        logits = super().forward(source, target_input)
+        return logits + (self.projection.bias[0] * 0).abs().sqrt()  # the slope of the root is infinite at 0
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_too() -> None:
+    with pytest.raises(ModelError, match="gradient of update 1 is not finite"):
+        reports(tiny_trainer(model=SteepModel()), 1)
+    (report,) = reports(tiny_trainer(model=SteepModel(), non_finite="skip"), 1)
+    assert report.skipped
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_mixed_precision_trains_float32_weights(precision: str) -> None:
+    single, mixed = tiny_trainer(), tiny_trainer(precision=precision)
+    losses = [
+        [report.sums.loss / report.sums.target_tokens for report in reports(each, 60)] for each in (single, mixed)
+    ]
+    assert losses[1][-1] == pytest.approx(losses[0][-1], abs=0.05)
+    assert losses[1][-1] < losses[1][0] - 0.2
+    assert {tensor.dtype for tensor in weights(mixed).values()} == {torch.float32}
+
+
+def test_float16_goes_on_with_its_loss_scale() -> None:
+    whole, first, second = (tiny_trainer(precision="float16") for _ in range(3))
+    reports(whole, 6)
+    reports(first, 3)
+    second.load_state(*first.state())
+    reports(second, 3)
+    assert_same(whole, second)
+
+
+def test_float16_finds_its_loss_scale_without_touching_the_weights() -> None:
+    trainer = tiny_trainer(precision="float16")
+    tensors, values = trainer.state()
+    values["scaler"]["scale"] = 2.0**120  # overflows
+    trainer.load_state(tensors, values)
+    before = weights(trainer)
+    (report,) = reports(trainer, 1)
+    assert report.skipped
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
+    assert trainer.state()[1]["scaler"]["scale"] < 2.0**120
+
+
+def test_an_empty_share_of_an_update_adds_nothing() -> None:
+    """A process with too few pairs has no batch, and still takes part in the update."""
+    trainer = tiny_trainer()
+    batches, losses, splits = trainer._accumulate([], 1, 10)
+    assert (batches, losses, splits) == ([], [], 0)
+
+
+def test_the_smallest_part_of_a_batch_keeps_its_sentence() -> None:
+    batch = Batch.collate([[4, 5], [6]], [[7], [8, 9]], [3, 8])
+    assert [half.indices for half in batch.split()] == [(3,), (8,)]

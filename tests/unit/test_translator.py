@@ -1,0 +1,362 @@
+"""The translator: raw lines in, raw lines out, whatever is translated beside them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from table_model import TableModel, TableState
+from torch import Tensor
+
+from jointnmt.data.batch import Batch
+from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.models import AttentionMaps, build_model
+from jointnmt.search import SamplingConfig, SearchConfig
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.training import checkpoint
+from jointnmt.translator import Candidate, TranslationOptions, Translator
+from jointnmt.translator.batching import in_order, in_parts, plan_batches, windows
+from jointnmt.translator.parts import Part
+
+SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
+TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]
+LINES = [
+    "der Hund sieht die Katze .",
+    "",
+    "die Katze",
+    "der Hund hört die Katze nicht und die Katze sieht der Hund !",
+    "  \t",
+    "und",
+    "nicht der Hund .",
+    "die Katze hört",
+]
+
+
+def experiment(**changes: Any) -> Experiment:
+    """A small one; changes of the model and of search by keyword."""
+    model = {"family": "reformer-fast", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, "num_layers": 1}
+    values = {
+        "name": "tiny",
+        "data": {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]},
+        "segmentation": {"kind": "word", "joint": False},
+        "model": {**model, "prenet_layers": 1, **changes.pop("model", {})},
+        "training": {},
+        "search": {"beam_size": 3, "max_length_offset": 3},
+    }
+    return Experiment.parse({**values, **changes}, origin="test")
+
+
+@pytest.fixture(scope="module")
+def segmentation() -> Segmentation:
+    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1)
+    return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], "de", "en")
+
+
+@pytest.fixture
+def translator(segmentation: Segmentation) -> Translator:
+    return make(segmentation)
+
+
+def sizes(segmentation: Segmentation) -> tuple[int, int]:
+    return segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+
+
+def make(segmentation: Segmentation, max_cells: int | None = None, **changes: Any) -> Translator:
+    model = TableModel(segmentation.target.vocabulary_size, seed=1)
+    return Translator(model, segmentation, experiment(**changes), max_cells=max_cells)
+
+
+def options(**settings: Any) -> TranslationOptions:
+    return TranslationOptions(**settings)
+
+
+def test_lines_come_out_in_order_and_empty_ones_stay_empty(translator: Translator) -> None:
+    found = list(translator.translate_stream(LINES))
+    assert [each.source for each in found] == LINES
+    for translation in found:
+        assert (translation.text == "") == (translation.candidates == ())
+        assert (not translation.source.strip()) == (translation.candidates == ())
+        assert set(translation.text.split()) <= {*TARGET_WORDS, "<unk>"}
+    assert translator.translate(LINES) == [each.text for each in found]
+    assert translator.translate([]) == []
+
+
+@pytest.mark.parametrize("search", [None, SamplingConfig()])
+def test_a_translation_does_not_depend_on_what_is_translated_beside_it(
+    segmentation: Segmentation, search: SamplingConfig | None
+) -> None:
+    expected = make(segmentation).translate(LINES * 5, options(search=search))
+    if search is None:
+        assert expected == make(segmentation).translate(LINES) * 5
+        assert expected[:8] == [make(segmentation).translate([line])[0] for line in LINES]
+    for max_cells, window in [(1, 1), (1, 1024), (200, 5), (10**6, 40)]:
+        assert make(segmentation, max_cells).translate(LINES * 5, options(search=search, window=window)) == expected
+
+
+def test_the_first_lines_do_not_wait_for_the_last(translator: Translator) -> None:
+    read = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal read
+        while True:
+            read += 1
+            yield LINES[read % len(LINES)]
+
+    stream = translator.translate_stream(endless())
+    next(stream)
+    assert read <= 16
+    following = translator.translate_stream(endless(), options(window=1))
+    for count in range(1, 5):
+        read = 0 if count == 1 else read
+        next(following)
+        assert read == count
+
+
+def test_candidates_say_what_search_found(translator: Translator) -> None:
+    [translation] = translator.translate_stream(LINES[:1], options(num_best=3))
+    assert len(translation.candidates) == 3
+    assert translation.source_tokens == (*LINES[0].split(), "</s>")
+    scores = [each.score for each in translation.candidates]
+    assert scores == sorted(scores, reverse=True)
+    for each in translation.candidates:
+        assert each.text.split() == list(each.tokens[:-1])
+        assert each.tokens[-1] == "</s>"
+        assert len(each.token_log_probabilities) == len(each.tokens)
+        assert each.log_probability == pytest.approx(sum(each.token_log_probabilities))
+        assert each.score == pytest.approx(each.log_probability / len(each.tokens))
+    assert translation.text == translation.candidates[0].text
+    with pytest.raises(ConfigurationError, match="beam_size is 3"):
+        translator.translate(LINES, options(num_best=4))
+    with pytest.raises(ConfigurationError, match="num_best is 0"):
+        options(num_best=0)
+
+
+def test_scores_of_given_translations_are_those_of_search(translator: Translator) -> None:
+    search = SearchConfig(allow_unknown=False)
+    found = list(translator.translate_stream(LINES, options(search=search)))
+    scored = translator.score(LINES, [each.text for each in found])
+    for translation, score in zip(found, scored, strict=True):
+        assert (score.source, score.target) == (translation.source, translation.text)
+        if translation.candidates:
+            best = translation.candidates[0]
+            assert score.tokens == best.tokens
+            assert score.token_log_probabilities == pytest.approx(best.token_log_probabilities, abs=1e-5)
+            assert score.score == pytest.approx(best.score, abs=1e-5)
+        else:
+            assert (score.log_probability, score.tokens) == (0, ())
+    [empty] = translator.score(["der Hund"], [""])
+    assert empty.tokens == ("</s>",)
+    assert empty.log_probability < 0
+
+
+def test_what_cannot_be_scored_is_an_error_that_names_the_line(translator: Translator) -> None:
+    with pytest.raises(DataError, match=r"^input:2: an empty line cannot have a target"):
+        translator.score(["der Hund", ""], ["the dog", "cat"])
+    with pytest.raises(DataError, match="more lines than targets: the targets end after 1"):
+        translator.score(["der Hund", "die Katze"], ["the dog"])
+    with pytest.raises(DataError, match="more targets than lines: the lines end after 0"):
+        translator.score([], ["the dog"])
+
+
+def test_alignments_have_a_row_for_each_target_token(translator: Translator) -> None:
+    for translation in translator.translate_stream(LINES, options(num_best=2, alignments=True)):
+        for each in translation.candidates:
+            assert each.alignment is not None
+            assert each.alignment.shape == (len(each.tokens), len(translation.source_tokens))
+            assert np.allclose(each.alignment.sum(1), 1)
+
+
+@pytest.mark.parametrize("reduction", ["attention", "max", "mean"])
+def test_alignments_are_those_of_the_model(segmentation: Segmentation, reduction: str) -> None:
+    configuration = experiment(model={"reduction": reduction})
+    model = build_model(configuration.model, *sizes(segmentation))
+    translator = Translator(model, segmentation, configuration)
+    for translation in translator.translate_stream(LINES, options(num_best=2, alignments=True)):
+        source = segmentation.source.encode_ids(translation.source)
+        for each in translation.candidates:
+            maps = AttentionMaps()
+            batch = Batch.collate([source], [segmentation.target.encode_ids(each.text)])
+            model(batch.source, batch.target_input, maps)
+            assert each.alignment is not None
+            assert maps.alignment is not None
+            assert np.allclose(each.alignment, maps.alignment[0].detach().numpy(), atol=1e-6)
+
+
+def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segmentation: Segmentation) -> None:
+    translator = make(segmentation, model={"max_length": 6})
+    sentences = ["Hund sieht Katze .", "Katze !", "Katze hört Hund nicht ."]
+    lines = ["die Katze", " ".join(sentences), "der Hund sieht die Katze"]
+    with pytest.raises(DataError, match=r"^input:2: a sentence has 12 tokens.*at most 6"):
+        translator.translate(lines)
+    assert translator.translate([lines[2]])[0], "as long as the limit, end mark counted"
+    split = options(long="split", num_best=2, alignments=True)
+    found = list(translator.translate_stream(lines, split))[1]
+    parts = list(translator.translate_stream(sentences, split))
+    assert found.source_tokens == tuple(token for part in parts for token in part.source_tokens)
+    for number, candidate in enumerate(found.candidates):
+        each = [part.candidates[number] for part in parts]
+        assert candidate.text == " ".join(one.text for one in each if one.text)
+        assert candidate.log_probability == pytest.approx(sum(one.log_probability for one in each))
+        assert candidate.score == pytest.approx(candidate.log_probability / len(candidate.tokens))
+        assert candidate.alignment is not None
+        assert candidate.alignment.shape == (len(candidate.tokens), len(found.source_tokens))
+        assert np.allclose(candidate.alignment.sum(1), 1)
+        assert not candidate.alignment[: len(each[0].tokens), len(parts[0].source_tokens) :].any()
+    with pytest.raises(DataError, match=r"^input:1: a sentence has 8 tokens.*no end of a sentence"):
+        translator.translate(["und und und und und und . Hund"], options(long="split"))
+    with pytest.raises(DataError, match=r"^lines\.txt:1: a sentence has 12 tokens"):
+        next(translator.score_stream([lines[1]], ["the dog"], "lines.txt"))
+
+
+def test_prefixes_begin_the_translations(segmentation: Segmentation) -> None:
+    translator = make(segmentation, model={"max_length": 6})
+    prefixes = ["not the", "", "cat"]
+    found = translator.translate(["die Katze", "", "und"], prefixes=prefixes)
+    assert found[0].startswith("not the ")
+    assert found[1] == ""
+    assert found[2].startswith("cat")
+    with pytest.raises(DataError, match=r"^input:2: an empty line cannot have"):
+        translator.translate(["die Katze", ""], prefixes=["", "the"])
+    with pytest.raises(DataError, match=r"^input:1: a line that has to be split cannot have"):
+        translator.translate(["Hund sieht Katze . Katze hört Hund ."], options(long="split"), prefixes=["the"])
+    with pytest.raises(DataError, match=r"^input:2: the target prefix has 9 pieces, .* at most 5 tokens"):
+        translator.translate(["und", "und"], prefixes=["", "the " * 9])
+    with pytest.raises(DataError, match="more lines than target prefixes"):
+        translator.translate(["und", "und"], prefixes=[""])
+
+
+def test_translations_ended_by_the_limit_are_reported(translator: Translator, caplog: pytest.LogCaptureFixture) -> None:
+    short = SearchConfig(beam_size=1, max_length_factor=0, max_length_offset=1)
+    with caplog.at_level(logging.WARNING):
+        found = list(translator.translate_stream(LINES, options(search=short)))
+    assert "6 of 8 translations reached the greatest length" in caplog.text
+    assert [each.candidates[0].complete for each in found if each.candidates] == [False] * 6
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        translator.translate(["die Katze"], options(search=SearchConfig(max_length_offset=50)))
+    assert not caplog.text
+
+
+def test_samples_follow_the_seed(translator: Translator) -> None:
+    def draw(seed: int) -> list[str]:
+        wanted = options(search=SamplingConfig(), seed=seed, num_best=5)
+        return [each.text for line in translator.translate_stream(LINES, wanted) for each in line.candidates]
+
+    assert draw(0) == draw(0) != draw(1)
+    assert len(draw(0)) == 5 * 6
+    assert len(set(draw(0))) > 6
+
+
+class LittleMemory(TableModel):
+    """Has room for two sentences at once."""
+
+    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+        if len(source) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return super().start(source, maps)
+
+
+class NoMemory(TableModel):
+    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+        raise torch.OutOfMemoryError
+
+
+def test_a_batch_that_does_not_fit_in_memory_is_halved(segmentation: Segmentation) -> None:
+    size = segmentation.target.vocabulary_size
+    expected = make(segmentation).translate(LINES)
+    assert Translator(LittleMemory(size, seed=1), segmentation, experiment()).translate(LINES) == expected
+    with pytest.raises(DataError, match=r"^input:\d: this sentence does not fit in memory"):
+        Translator(NoMemory(size), segmentation, experiment()).translate(LINES)
+
+
+def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
+    def fail(parts: object) -> list[int]:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        in_parts([Part("input:1", (1, 0), (2,), ())], fail)
+
+
+def test_batches_are_bounded_and_results_come_back_in_order() -> None:
+    source, target = [3, 9, 4, 4, 30, 9], [3, 9, 4, 4, 30, 9]
+    batches = plan_batches(source, target, max_cells=200, max_tokens=100)
+    assert sorted(number for batch in batches for number in batch) == list(range(6))
+    assert batches[0][0] == 0 or 0 in batches[0]
+    assert [4] in batches, "a sentence that is too large for all limits is a batch of its own"
+    small = plan_batches(source[:4], target[:4], max_cells=100, max_tokens=100)
+    assert all(max(source[n] for n in batch) * max(target[n] for n in batch) * len(batch) <= 100 for batch in small)
+    assert list(in_order(batches, lambda batch: [10 * number for number in batch])) == [0, 10, 20, 30, 40, 50]
+    assert [len(window) for window in windows(range(100), 32)] == [16, 32, 32, 20]
+    assert [len(window) for window in windows(range(3), 1)] == [1, 1, 1]
+    assert plan_batches([], [], 10, 10) == []
+
+
+def test_joining_one_sentence_changes_nothing() -> None:
+    candidate = Candidate("a", ("a", "</s>"), (-1.0, -0.5), -0.75, complete=True)
+    assert Candidate.joined([candidate], " ", 1.0) is candidate
+
+
+@pytest.fixture
+def run(tmp_path: Path, segmentation: Segmentation) -> Path:
+    """A RUN directory with a random model."""
+    torch.manual_seed(1)
+    configuration = experiment()
+    model = build_model(configuration.model, *sizes(segmentation))
+    (tmp_path / "experiment.yaml").write_text(configuration.to_yaml())
+    segmentation.save(tmp_path / "segmentation")
+    checkpoint.write(tmp_path / "model.safetensors", model.state_dict(), {"steps": [1]})
+    return tmp_path
+
+
+def test_loads_the_weights_of_a_run_and_leaves_the_random_state_alone(run: Path, segmentation: Segmentation) -> None:
+    before = torch.get_rng_state()
+    translator = Translator.load(run, device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not translator.model.training
+    assert translator.translate(LINES) == Translator.load(str(run), device="cpu").translate(LINES)
+    half = Translator.load(run, device="cpu", precision="bfloat16")
+    assert len(half.translate(LINES)) == len(LINES)
+    exact, rounded = (each.score(LINES[:1], ["the dog"])[0] for each in (translator, half))
+    assert exact.log_probability == pytest.approx(rounded.log_probability, abs=0.1)
+    assert exact.log_probability != rounded.log_probability
+
+
+def test_a_run_that_is_not_whole_is_a_model_error_that_names_the_file(run: Path) -> None:
+    with pytest.raises(ModelError, match="no trained model here"):
+        Translator.load(run / "nowhere")
+    weights = run / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1])
+    with pytest.raises(ModelError, match=r"model\.safetensors"):
+        Translator.load(run)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"model\.safetensors: is missing"):
+        Translator.load(run)
+    weights.write_bytes(content)
+    (run / "experiment.yaml").write_text("name: [")
+    with pytest.raises(ModelError, match=r"experiment\.yaml"):
+        Translator.load(run)
+
+
+def test_weights_of_another_model_are_refused(run: Path) -> None:
+    text = (run / "experiment.yaml").read_text()
+    (run / "experiment.yaml").write_text(text.replace("ffn_dim: 8", "ffn_dim: 10"))
+    with pytest.raises(ModelError, match=r"model\.safetensors: .*is \(8,\) in place of \(10,\)"):
+        Translator.load(run, device="cpu")
+    (run / "experiment.yaml").write_text(text.replace("num_layers: 1", "num_layers: 2"))
+    with pytest.raises(ModelError, match="is missing in place of"):
+        Translator.load(run, device="cpu")
+
+
+def test_a_device_that_is_not_there_is_a_configuration_error(run: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'nonsense'"):
+        Translator.load(run, device="nonsense")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigurationError, match="'cuda'"):
+            Translator.load(run, device="cuda")
