@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.training.settings import TrainingConfig
+
+PATIENCE = timedelta(hours=12)
+"""How long processes wait for each other: for one to train the segmentation of a large corpus, say."""
 
 
 def launch_fabric(config: TrainingConfig) -> Fabric:
@@ -36,7 +41,7 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
         accelerator="cuda" if kind == "cuda" else "cpu",
         devices=devices,
         num_nodes=nodes,
-        strategy="ddp" if several else "auto",
+        strategy=DDPStrategy(timeout=PATIENCE) if several else "auto",
         plugins=[MixedPrecision(mixed, kind)] if mixed else [],  # type: ignore[arg-type]
     )
     fabric.launch()

@@ -17,7 +17,7 @@ from jointnmt.errors import DataError, JointNMTError
 from jointnmt.training.averaging import average_checkpoints
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.logs import Logs, Window
-from jointnmt.training.processes import gather, synchronise
+from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
 from jointnmt.training.selection import Scored, Selection
 from jointnmt.training.trainer import StepReport, Trainer
@@ -95,7 +95,7 @@ class Run:
         self.saved_step = 0
         self._restore()
         self.logs: Logs | None = None
-        if trainer.fabric.global_rank == 0:
+        if is_first():
             tensorboard = directory.tensorboard if self.config.tensorboard else None
             self.logs = Logs(directory.log, tensorboard, self.step)
 
@@ -142,15 +142,18 @@ class Run:
                 self._record(report)
                 if report.sums.interrupted:
                     self._save()
-                    raise TrainingInterruptedError(
-                        f"stopped after update {self.step}, saved. The same command goes on from here."
-                    )
+                    raise self._interruption()
                 if self._validation_is_due():
                     self._validate(self._translation_is_due())
                     self._save()
                 elif self.step % self.config.checkpoint_every == 0:
                     self._save()
         logger.info("training ends after update %d: %s", self.step, reason)
+
+    def _interruption(self) -> BaseException:
+        if not is_first():
+            return SystemExit(TrainingInterruptedError.exit_code)  # one message is enough
+        return TrainingInterruptedError(f"stopped after update {self.step}, saved. The same command goes on from here.")
 
     def _reason_to_stop(self) -> str | None:
         config, patience = self.config, self.rules.patience

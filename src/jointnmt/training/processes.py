@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+
+from jointnmt.errors import JointNMTError
 
 Value = TypeVar("Value")
 
@@ -43,3 +46,27 @@ def gather(value: Value) -> list[Value]:
     values: list[Value | None] = [None] * num_processes()
     distributed.all_gather_object(values, value)
     return values  # type: ignore[return-value]
+
+
+def first_process_first(act: Callable[[], None]) -> None:
+    """Let the first process act while the others wait.
+
+    Raises:
+        JointNMTError: in the first process, if it raised one; the others exit quietly with its exit code.
+    """
+    error: JointNMTError | None = None
+    if is_first():
+        try:
+            act()
+        except JointNMTError as raised:
+            error = raised
+    exit_code = gather(error.exit_code if error else 0)[0]
+    if error is not None:
+        raise error
+    if exit_code:
+        raise SystemExit(exit_code)
+
+
+def is_first() -> bool:
+    """Whether this is the first process, or the only one."""
+    return num_processes() == 1 or distributed.get_rank() == 0

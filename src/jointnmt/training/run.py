@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ from jointnmt.training.allocator import keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.loop import Run
+from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
@@ -42,15 +42,16 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
     _check_end(experiment)
     keep_freed_memory()
     fabric = launch_fabric(experiment.training)
+    if not is_first():
+        logging.getLogger("jointnmt").setLevel(logging.WARNING)
+        display = NoDisplay()
     directory = RunDirectory(out)
-    with _first_process_writes(fabric, directory):
-        run = _prepare(experiment, fabric, directory, display)
-        try:
-            run.loop()
-            run.finish()
-            logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
-        finally:
-            run.close()
+    with ExitStack() as held:
+        first_process_first(lambda: _open(experiment, directory, held))
+        run = held.enter_context(closing(_prepare(experiment, fabric, directory, display)))
+        run.loop()
+        run.finish()
+        logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
 
 
 def _check_end(experiment: Experiment) -> None:
@@ -65,36 +66,27 @@ def _check_end(experiment: Experiment) -> None:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
 
 
-@contextmanager
-def _first_process_writes(fabric: Fabric, directory: RunDirectory) -> Iterator[None]:
-    """Only the first process owns the directory and says what happens."""
-    if fabric.global_rank == 0:
-        with directory.lock():
-            yield
-    else:
-        logging.getLogger("jointnmt").setLevel(logging.WARNING)
-        yield
+def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack) -> None:
+    """What the first process does alone: take the directory and train the segmentation."""
+    held.enter_context(directory.lock())
+    directory.open(experiment)
+    _segment(experiment, directory)
 
 
 def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> Run:
-    """Everything before the first update: RUN, segmentation, data, model, and the state to go on from."""
-    first = fabric.global_rank == 0
-    with fabric.rank_zero_first():
-        if first:
-            directory.open(experiment)
-            _segment(experiment, directory)
-        segmentation = Segmentation.load(directory.segmentation)
-        store = build_store(experiment.data, segmentation)
+    """Everything else before the first update: data, model, and the state to go on from."""
+    segmentation = Segmentation.load(directory.segmentation)
+    store = build_store(experiment.data, segmentation)
     _check_lengths(store, experiment.model.max_length, "training")
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
-    if first:
+    if is_first():
         parameters = sum(parameter.numel() for parameter in model.parameters())
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
-    return Run(directory, trainer, validation, experiment.validation, display if first else NoDisplay())
+    return Run(directory, trainer, validation, experiment.validation, display)
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:

@@ -60,6 +60,8 @@ class Adjective:
     """What endings are put to: teuer, ein teures Kleid."""
     state: bool
     """A state that one can get into: müde werden."""
+    gradable: bool
+    """Goes with `sehr` and `zu`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

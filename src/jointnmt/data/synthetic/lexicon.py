@@ -91,14 +91,11 @@ def asked_kinds(verb: Verb, role: Role) -> Kind:
     kinds = Kind.NOTHING
     for reading in VERBS:
         if reading.german == verb.german and _frame(reading) == _frame(verb):
-            kinds |= {
-                Role.SUBJECT: reading.subject,
-                Role.DIRECT: reading.direct.kind if reading.direct else Kind.NOTHING,
-                Role.INDIRECT: reading.recipient,
-            }[role]
+            kinds |= own_kinds(reading, role)
     return kinds
 
 
+@cache
 def readings(verb: Verb) -> int:
     """How many English verbs the German verb has in this frame; the object tells which is meant."""
     return sum(other.german == verb.german and _frame(other) == _frame(verb) for other in VERBS)
@@ -123,11 +120,12 @@ def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
 @cache
 def settling_adjectives(noun: Noun, plural: bool) -> tuple[Adjective, ...]:
     """The adjectives that leave this reading of the noun only."""
-    return tuple(a for a in adjectives_for(noun) if settles(_adjective_kinds(a.german), noun, plural))
+    return tuple(a for a in adjectives_for(noun) if settles(adjective_kinds(a.german), noun, plural))
 
 
 @cache
-def _adjective_kinds(german: str) -> Kind:
+def adjective_kinds(german: str) -> Kind:
+    """The kinds that a German adjective may describe in any of its readings."""
     kinds = Kind.NOTHING
     for adjective in ADJECTIVES:
         if adjective.german == german:
@@ -136,11 +134,20 @@ def _adjective_kinds(german: str) -> Kind:
 
 
 @cache
-def fits(verb: Verb, role: Role, noun: Noun, plural: bool, settling: bool) -> bool:
-    """Whether the noun may stand in a role of the verb; if `settling`, the verb must also settle its reading."""
-    own = {
-        Role.SUBJECT: verb.subject,
-        Role.DIRECT: verb.direct.kind if verb.direct else Kind.NOTHING,
-        Role.INDIRECT: verb.recipient,
-    }[role]
-    return bool(noun.kind & own) and (not settling or settles(asked_kinds(verb, role), noun, plural))
+def verbs_for(noun: Noun, plural: bool, role: Role, settling: bool) -> tuple[Verb, ...]:
+    """The verbs in whose role the noun may stand; if `settling`, those that leave this reading of it only."""
+    return tuple(
+        verb
+        for verb in VERBS
+        if noun.kind & own_kinds(verb, role)
+        and (not settling or settles(asked_kinds(verb, role), noun, plural))
+    )
+
+
+def own_kinds(verb: Verb, role: Role) -> Kind:
+    """The kinds that a reading of a verb asks for in a role."""
+    if role is Role.SUBJECT:
+        return verb.subject
+    if role is Role.DIRECT:
+        return verb.direct.kind if verb.direct is not None else Kind.NOTHING
+    return verb.recipient

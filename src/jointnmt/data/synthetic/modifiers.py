@@ -11,12 +11,12 @@ _COLOURED = Kind.CLOTHES | Kind.VEHICLE | Kind.FURNITURE | Kind.THING
 _TOLD = Kind.TEXT | Kind.STORY | Kind.EVENT
 
 
-def _adjective(german: str, english: str, kind: Kind, stem: str | None = None) -> Adjective:
-    return Adjective(german, english, kind, stem or german, state=False)
+def _adjective(german: str, english: str, kind: Kind, stem: str | None = None, gradable: bool = True) -> Adjective:
+    return Adjective(german, english, kind, stem or german, state=False, gradable=gradable)
 
 
 def _state(german: str, english: str, kind: Kind = _ANIMATE) -> Adjective:
-    return Adjective(german, english, kind, german, state=True)
+    return Adjective(german, english, kind, german, state=True, gradable=True)
 
 
 ADJECTIVES = (
@@ -51,12 +51,12 @@ ADJECTIVES = (
     _adjective("hässlich", "ugly", _ANIMATE | Kind.CLOTHES | Kind.BUILDING | Kind.FURNITURE),
     _adjective("teuer", "expensive", _ARTEFACT | Kind.FOOD | Kind.DRINK, stem="teur"),
     _adjective("billig", "cheap", _ARTEFACT | Kind.FOOD | Kind.DRINK),
-    _adjective("kaputt", "broken", Kind.DEVICE | Kind.VEHICLE | Kind.HARDWARE),
+    _adjective("kaputt", "broken", Kind.DEVICE | Kind.VEHICLE | Kind.HARDWARE, gradable=False),
     _adjective("rostig", "rusty", Kind.HARDWARE | Kind.VEHICLE | Kind.BLADE),
     _adjective("leer", "empty", Kind.OPENABLE | Kind.BUILDING),
     _adjective("weich", "soft", Kind.BEDDING | Kind.FRUIT),
     _adjective("niedrig", "low", Kind.CEILING),
-    _adjective("verwelkt", "withered", Kind.PLANT),
+    _adjective("verwelkt", "withered", Kind.PLANT, gradable=False),
     _adjective("reif", "ripe", Kind.FRUIT),
     _adjective("süß", "sweet", Kind.SWEET),
     _adjective("frisch", "fresh", Kind.FOOD | Kind.DRINK),

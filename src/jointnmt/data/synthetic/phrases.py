@@ -150,7 +150,9 @@ class PhraseSampler(ABC):
     def object(self, wish: Wish, scope: Scope, case: Case, subject: Nominal | None) -> Nominal:
         """An object that fits: a pronoun, a name, or a noun phrase."""
         if self.dice.chance(0.4) and (resumed := self.resumed(wish, scope, case)) is not None:
-            return resumed[0]
+            # A subject and an object that took up the same noun would have to be reflexive.
+            if not (isinstance(subject, Pronoun) and subject.agreement == agreement_of(resumed[0])):
+                return resumed[0]
         if Kind.PERSON & wish.kinds and subject is not None:
             choice = self.dice.weigh((("noun", 80), ("speaker", 9), ("name", 7), ("stranger", 4)))
             if choice == "speaker" and agreement_of(subject).person == 3:

@@ -204,6 +204,9 @@ BE = _verb("sein", "be", Kind.NOTHING, locality=Locality.NONE)
 BECOME = _verb("werden", "get", Kind.NOTHING, locality=Locality.NONE)
 HAVE = next(verb for verb in STATIVE if verb.german.infinitive == "haben")
 
+WITHOUT_MANNER = frozenset("sehen finden verlieren treffen hören begegnen gewinnen schießen stattfinden".split())
+"""Verbs that say nothing of how the subject goes about it."""
+
 VERBS = (*INTRANSITIVE, *LOCAL, *TRANSITIVE, *STATIVE, *OBLIQUE, *DITRANSITIVE, *CLAUSAL, BE, BECOME)
 
 MODALS = (
