@@ -239,5 +239,7 @@ def _validation_sentence(measured: Mapping[str, Any] | None) -> str:
 def _score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:
     found = ((metric, getattr(scores, metric)) for metric in METRICS)
     return [
-        (test_set, TITLES[metric], f"{score.value:.2f}", f"`{score.signature}`") for metric, score in found if score
+        (test_set, TITLES[metric], f"{score.value:.2f}", f"`{score.signature}`".replace("|", r"\|"))
+        for metric, score in found
+        if score is not None
     ]

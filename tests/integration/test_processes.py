@@ -26,7 +26,9 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
     """Without dropout, to rounding; some updates hold a single batch of few sentences, some several."""
     write_corpus(tmp_path)
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, model__dropout=0.0, training__log_every=1)))
+    # Some gradients are zero but for rounding (those of key biases), and a small epsilon would let Adam blow them up.
+    changes = {"model__dropout": 0.0, "training__log_every": 1, "training__optimizer": {"epsilon": 1e-3}}
+    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, **changes)))
     one, two = tmp_path / "one", tmp_path / "two"
     run("jointnmt", "train", str(recipe), "--out", str(one))
     torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "jointnmt")
@@ -43,6 +45,6 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
             assert together[key] == pytest.approx(alone[key], rel=1e-5), (alone["event"], alone["step"], key)
     weights, other = read_weights(one / "model.safetensors"), read_weights(two / "model.safetensors")
     for name, tensor in weights.items():
-        torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(other[name], tensor, rtol=1e-5, atol=1e-6)
     versions = json.loads((two / "versions.json").read_text(encoding="utf-8"))
     assert versions["hardware"] == "2 x CPU"

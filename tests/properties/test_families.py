@@ -99,7 +99,7 @@ def test_every_parameter_gets_a_gradient(model: TranslationModel) -> None:
     assert without == []
 
 
-def test_save_and_load_is_exact(model: TranslationModel, tmp_path) -> None:  # noqa: ANN001
+def test_save_and_load_is_exact(model: TranslationModel, tmp_path) -> None:
     source, target = sources((5, 6)), target_inputs((6, 5))
     expected = model(source, target)
     save_model(model, str(tmp_path / "weights.safetensors"))

@@ -29,7 +29,7 @@ SIZES = {"embed_dim": EMBED, "num_heads": HEADS, "ffn_dim": FFN, "dropout": 0.0}
         (ReformerFastConfig(num_layers=7, prenet_layers=7, ffn_dim=1536), 27_828_480),
     ],
 )
-def test_parameter_counts_are_the_papers(config, expected) -> None:  # noqa: ANN001
+def test_parameter_counts_are_the_papers(config, expected) -> None:
     with torch.device("meta"):
         model = build_model(config, 8_848, 6_632)
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
@@ -113,7 +113,7 @@ def embed(ids: Array, w: dict[str, Array], name: str) -> Array:
 
 
 def encoder(x: Array, w: dict[str, Array], name: str, layers: int, pre: bool) -> Array:
-    def residual(x: Array, layer: str, norm_name: str, f) -> Array:  # noqa: ANN001
+    def residual(x: Array, layer: str, norm_name: str, f) -> Array:
         full = f"{layer}.{norm_name}.norm"
         return x + f(norm(x, w, full)) if pre else norm(x + f(x), w, full)
 
@@ -194,9 +194,7 @@ def test_models_compute_the_equations(variant: str, gradients: bool) -> None:
         expected = transformer(source[0].numpy(), target[0].numpy(), w, layers, variant == "pre")
     else:
         height = prenet if variant == "fast" else 0
-        expected = reformer(
-            source[0].numpy(), target[0].numpy(), w, layers, height, grids.get(variant, "attention")
-        )
+        expected = reformer(source[0].numpy(), target[0].numpy(), w, layers, height, grids.get(variant, "attention"))
     with torch.set_grad_enabled(gradients):
         logits = model(source, target)
     np.testing.assert_allclose(logits[0].detach().numpy(), expected, rtol=1e-6, atol=1e-6)

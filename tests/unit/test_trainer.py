@@ -17,7 +17,8 @@ from jointnmt.data.batches import load, plan_epoch
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
 from jointnmt.training.memory import is_out_of_memory
-from jointnmt.training.trainer import StepReport, Trainer
+from jointnmt.training.report import StepReport
+from jointnmt.training.trainer import Trainer
 from tiny import TinyModel, tiny_trainer
 
 

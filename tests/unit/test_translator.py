@@ -11,21 +11,18 @@ import numpy as np
 import pytest
 import torch
 from table_model import TableModel, TableState
+from tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation, write_run
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError, DataError, ModelError
-from jointnmt.experiment import Experiment
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
-from jointnmt.training import checkpoint
 from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.batching import in_order, in_parts, plan_batches, windows
 from jointnmt.translator.parts import Part
 
-SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
-TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]
 LINES = [
     "der Hund sieht die Katze .",
     "",
@@ -38,33 +35,14 @@ LINES = [
 ]
 
 
-def experiment(**changes: Any) -> Experiment:
-    """A small one; changes of the model and of search by keyword."""
-    model = {"family": "reformer-fast", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, "num_layers": 1}
-    values = {
-        "name": "tiny",
-        "data": {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]},
-        "segmentation": {"kind": "word", "joint": False},
-        "model": {**model, "prenet_layers": 1, **changes.pop("model", {})},
-        "training": {},
-        "search": {"beam_size": 3, "max_length_offset": 3},
-    }
-    return Experiment.parse({**values, **changes}, origin="test")
-
-
 @pytest.fixture(scope="module")
 def segmentation() -> Segmentation:
-    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1)
-    return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], "de", "en")
+    return word_segmentation()
 
 
 @pytest.fixture
 def translator(segmentation: Segmentation) -> Translator:
     return make(segmentation)
-
-
-def sizes(segmentation: Segmentation) -> tuple[int, int]:
-    return segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
 
 
 def make(segmentation: Segmentation, max_cells: int | None = None, **changes: Any) -> Translator:
@@ -80,9 +58,9 @@ def test_lines_come_out_in_order_and_empty_ones_stay_empty(translator: Translato
     found = list(translator.translate_stream(LINES))
     assert [each.source for each in found] == LINES
     for translation in found:
-        assert (translation.text == "") == (translation.candidates == ())
         assert (not translation.source.strip()) == (translation.candidates == ())
         assert set(translation.text.split()) <= {*TARGET_WORDS, "<unk>"}
+    assert sum(bool(each.text) for each in found) > 3
     assert translator.translate(LINES) == [each.text for each in found]
     assert translator.translate([]) == []
 
@@ -153,6 +131,25 @@ def test_scores_of_given_translations_are_those_of_search(translator: Translator
     [empty] = translator.score(["der Hund"], [""])
     assert empty.tokens == ("</s>",)
     assert empty.log_probability < 0
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_pieces_are_scored_as_search_chose_them(kind: str) -> None:
+    config = SegmentationConfig.model_validate({"kind": kind, "vocabulary_size": 40, "min_frequency": 1})
+    segmentation = Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], "de", "en")
+    translator = make(segmentation)
+    found = list(translator.translate_stream(LINES))
+    pieces = [" ".join(each.candidates[0].tokens[:-1]) if each.candidates else "" for each in found]
+    scored = list(translator.score_stream(LINES, pieces, pieces=True))
+    for translation, score in zip(found, scored, strict=True):
+        expected = translation.candidates[0].token_log_probabilities if translation.candidates else ()
+        assert score.token_log_probabilities == pytest.approx(expected, abs=1e-5)
+    as_text = translator.score(LINES, [each.text for each in found])
+    assert any(len(text.tokens) != len(score.tokens) for text, score in zip(as_text, scored, strict=True))
+    with pytest.raises(DataError, match=r"^input:1: the target holds 'zzz', which is no piece"):
+        list(translator.score_stream(["und"], ["zzz"], pieces=True))
+    with pytest.raises(DataError, match="'</s>', which is no piece"):
+        list(translator.score_stream(["und"], ["</s>"], pieces=True))
 
 
 def test_what_cannot_be_scored_is_an_error_that_names_the_line(translator: Translator) -> None:
@@ -303,18 +300,11 @@ def test_joining_one_sentence_changes_nothing() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, segmentation: Segmentation) -> Path:
-    """A RUN directory with a random model."""
-    torch.manual_seed(1)
-    configuration = experiment()
-    model = build_model(configuration.model, *sizes(segmentation))
-    (tmp_path / "experiment.yaml").write_text(configuration.to_yaml())
-    segmentation.save(tmp_path / "segmentation")
-    checkpoint.write(tmp_path / "model.safetensors", model.state_dict(), {"steps": [1]})
-    return tmp_path
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path)
 
 
-def test_loads_the_weights_of_a_run_and_leaves_the_random_state_alone(run: Path, segmentation: Segmentation) -> None:
+def test_loads_the_weights_of_a_run_and_leaves_the_random_state_alone(run: Path) -> None:
     before = torch.get_rng_state()
     translator = Translator.load(run, device="cpu")
     assert torch.equal(torch.get_rng_state(), before)

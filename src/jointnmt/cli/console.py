@@ -1,5 +1,6 @@
 """The terminal, as everything that shows progress or logs shares it, so that they do not write over each other."""
 
+import os
 from functools import cache
 
 from rich.console import Console
@@ -13,5 +14,6 @@ def stderr() -> Console:
 
 @cache
 def stdout() -> Console:
-    """The console of tables for people; programs get plain JSON lines instead."""
-    return Console()
+    """The console of tables for people; programs get JSON instead. In a file a line is wider than a terminal's."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)

@@ -171,12 +171,17 @@ def shared(
 
 
 def _log_to_stderr(level: int) -> None:
-    from rich.logging import RichHandler
-
+    """Log from `level` on: in colours on a terminal, a line a message elsewhere; other packages log only warnings."""
     from jointnmt.cli.console import stderr
 
-    handler = RichHandler(console=stderr(), show_path=False, log_time_format="[%X]")
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    console = stderr()
+    handler: logging.Handler = logging.StreamHandler()
+    form = "%(asctime)s %(levelname)s %(message)s"
+    if console.is_terminal:
+        from rich.logging import RichHandler
+
+        handler, form = RichHandler(console=console, show_path=False, log_time_format="[%X]"), "%(message)s"
+    logging.basicConfig(level=logging.WARNING, format=form, datefmt="%Y-%m-%d %H:%M:%S", handlers=[handler], force=True)
     logger.setLevel(level)
 
 

@@ -16,6 +16,10 @@ def score(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
     source: Annotated[Path, typer.Option(help="Source sentences, one a line (also .gz, .xz).")],
     target: Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")],
+    pieces: Annotated[
+        bool,
+        typer.Option("--pieces", help="The target holds pieces with spaces (tokens of translate --json), not text."),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
     ] = None,
@@ -34,9 +38,10 @@ def score(
     them.
     """
     translator = Translator.load(run, device, precision, batch_cells)
+    scores = translator.score_stream(text_lines(source), text_lines(target), str(source), pieces)
     with open_output(output) as write:
-        for number, each in enumerate(translator.score_stream(text_lines(source), text_lines(target), str(source)), 1):
-            write(_rendered(each, number, as_json))
+        for number, scored in enumerate(scores, start=1):
+            write(_rendered(scored, number, as_json))
 
 
 def _rendered(scored: Score, number: int, as_json: bool) -> str:

@@ -46,7 +46,7 @@ Beam = Annotated[int | None, _option(SEARCH, "Hypotheses followed at once.", min
 LengthPenalty = Annotated[float | None, _option(SEARCH, "Score = log-probability / length ** this.", min=0)]
 Factor = Annotated[float | None, _option(SEARCH, "Longest translation, in tokens: this * source + offset.", min=0)]
 Offset = Annotated[int | None, _option(SEARCH, "Longest translation, in tokens: factor * source + this.", min=0)]
-NoUnknown = Annotated[bool, _option(SEARCH, "Never write the piece <unk>.", "--no-unknown")]
+NoUnknown = Annotated[bool, _option(SEARCH, "Never write `<unk>`, which stands for what has no piece.", "--no-unknown")]
 Sample = Annotated[bool, _option(SAMPLING, "Draw translations at random, in place of beam search.", "--sample")]
 Temperature = Annotated[float | None, _option(SAMPLING, "Below 1, likely tokens become likelier. Default: 1.")]
 TopK = Annotated[int | None, _option(SAMPLING, "Draw from so many likeliest tokens. Default: all.", min=1)]

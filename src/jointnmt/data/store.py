@@ -35,7 +35,7 @@ FORMAT_VERSION = 1
 CHUNK_PAIRS = 8192
 """Pairs that are segmented, filtered and written at once: what building holds in memory, a few times over."""
 
-POOL_BYTES = 4_000_000
+POOL_BYTES = 20_000_000
 """Files smaller than this together are segmented in this process: starting others would take longer."""
 
 Which = Literal["train", "validation"]

@@ -11,9 +11,9 @@ from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from sacremoses import MosesTokenizer
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.text.moses import Moses
 
 METRICS = ("bleu", "chrf", "ter", "multi_bleu")
 """The metrics' keys, in the order of tables: `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
@@ -57,18 +57,18 @@ class Measure:
     """One metric of sacrebleu, ready for a language: how to prepare texts for it, and how to describe it."""
 
     metric: Metric
-    moses: MosesTokenizer | None = None
+    language: str
+    moses: Moses | None = None
+    """What tokenises the texts first, if anything does."""
 
     def prepare(self, texts: Sequence[str]) -> list[str]:
         """The texts as the metric takes them."""
-        if self.moses is None:
-            return list(texts)
-        return [self.moses.tokenize(text, return_str=True, escape=False) for text in texts]
+        return list(texts) if self.moses is None else [self.moses.tokenize(text) for text in texts]
 
     def describe(self, signature: Signature) -> str:
         """sacrebleu's signature, and how the texts were prepared for it."""
         text = signature.format()
-        return text if self.moses is None else f"{text}|pre:moses-{self.moses.lang}-{version('sacremoses')}"
+        return text if self.moses is None else f"{text}|pre:moses-{self.language}-{version('sacremoses')}"
 
 
 def measures(
@@ -86,14 +86,14 @@ def measures(
     found = {}
     for key in metrics:
         if key == "bleu":
-            found[key] = Measure(_bleu(language, tokenized, lowercase))
+            found[key] = Measure(_bleu(language, tokenized, lowercase), language)
         elif key == "chrf":
-            found[key] = Measure(CHRF(lowercase=lowercase))
+            found[key] = Measure(CHRF(lowercase=lowercase), language)
         elif key == "ter":
-            found[key] = Measure(TER())
+            found[key] = Measure(TER(), language)
         elif key == "multi_bleu":
             bleu = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
-            found[key] = Measure(bleu, None if tokenized else MosesTokenizer(lang=language))
+            found[key] = Measure(bleu, language, None if tokenized else Moses(language))
         else:
             raise ValueError(f"there is no metric {key!r}; there are {', '.join(METRICS)}")
     return found

@@ -7,7 +7,6 @@ from typing import Any, Literal, Self
 import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
-
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -60,7 +59,7 @@ def embedding_tables(
     return source, target, VocabularyProjection(table)
 
 
-def compute_type(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def compute_type(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
     """`x` in the type of mixed precision, where that is on: states are kept in it between layers too."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
@@ -71,5 +70,4 @@ def run_layer(layer: nn.Module, config: ModelSettings, *arguments: Any) -> Tenso
     if config.activation_checkpointing and layer.training and torch.is_grad_enabled():
         result: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
         return result
-    result = layer(*arguments)
-    return result
+    return layer(*arguments)

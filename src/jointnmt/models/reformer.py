@@ -53,9 +53,9 @@ class ReformerFastConfig(ReformerSettings):
 class GridBiases:
     """Where the attention of both axes may look: 0 there, minus infinity elsewhere."""
 
-    source: Float[Tensor, "..."]
+    source: Float[Tensor, ...]
     """Broadcast to `[B, T, H, S, S]`: padding of the source is masked."""
-    target: Float[Tensor, "..."]
+    target: Float[Tensor, ...]
     """Broadcast to `[B, S, H, T, T]`: the future is masked. Padding needs no mask, for it only comes after."""
 
 

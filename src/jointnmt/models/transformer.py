@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
@@ -30,8 +31,11 @@ class TransformerConfig(ModelSettings):
 
 
 class Residual(nn.Module):
-    """What surrounds a sub-layer f: `x + dropout(f(norm(x)))` pre-norm (Li et al. 2020, Eq. 1), `norm(x + dropout(f(x)))`
-    post-norm (Vaswani et al. 2017, section 3.1)."""
+    """What surrounds a sub-layer f.
+
+    Pre-norm: `x + dropout(f(norm(x)))` (Li et al. 2020, Eq. 1). Post-norm: `norm(x + dropout(f(x)))` (Vaswani et al.
+    2017, section 3.1).
+    """
 
     def __init__(self, embed_dim: int, norm: NormPlace, dropout: float) -> None:
         super().__init__()
@@ -56,7 +60,7 @@ class EncoderLayer(nn.Module):
         self.ffn_residual = Residual(config.embed_dim, norm, config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "B S E"], bias: Float[Tensor, "..."], maps: list[Tensor] | None = None
+        self, x: Float[Tensor, "B S E"], bias: Float[Tensor, ...], maps: list[Tensor] | None = None
     ) -> Float[Tensor, "B S E"]:
         x = self.attention_residual(x, lambda y: self.attention(y, bias, maps=maps))
         return self.ffn_residual(x, self.ffn)
@@ -98,8 +102,8 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "B T E"],
         projected_source: Float[Tensor, "B HH S D"],
-        self_bias: Float[Tensor, "..."],
-        source_bias: Float[Tensor, "..."],
+        self_bias: Float[Tensor, ...],
+        source_bias: Float[Tensor, ...],
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
     ) -> Float[Tensor, "B T E"]:
@@ -130,8 +134,7 @@ class Transformer(TranslationModel):
         x = compute_type(self.target_embedding(target_input))
         self_bias = causal_bias(x.shape[1], x)
         source_bias = mask_bias(source != pad_id, x)[:, None, None]
-        for layer in self.layers:
-            projected = layer.cross_attention.project(memory)
+        for layer, projected in zip(self.layers, self._project(memory), strict=True):
             x = run_layer(layer, self.config, x, projected, self_bias, source_bias, None, maps)
         return self._predict(x, maps)
 
@@ -141,8 +144,8 @@ class Transformer(TranslationModel):
         return self.encoder(embedded, source != pad_id, None if maps is None else maps.encoder)
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
-        memory = self.encode(source, maps)
-        constants = {f"projected_{i}": layer.cross_attention.project(memory) for i, layer in enumerate(self.layers)}
+        projected = self._project(self.encode(source, maps))
+        constants = {f"projected_{i}": tensor for i, tensor in enumerate(projected)}
         return CachedState(len(self.layers), {"mask": source != pad_id, **constants})
 
     def step(
@@ -163,7 +166,11 @@ class Transformer(TranslationModel):
             maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
         return logits.flatten(0, 1), state
 
+    def _project(self, memory: Float[Tensor, "B S E"]) -> list[Float[Tensor, "B HH S D"]]:
+        """The keys and values that each decoder layer makes of the encoder's output."""
+        return [cast(DecoderLayer, layer).cross_attention.project(memory) for layer in self.layers]
+
     def _predict(self, x: Float[Tensor, "B T E"], maps: AttentionMaps | None) -> Float[Tensor, "B T V"]:
         if maps is not None:
-            maps.alignment = sum(weights.float().mean(dim=1) for weights in maps.cross) / len(maps.cross)
+            maps.alignment = torch.stack([weights.float().mean(dim=1) for weights in maps.cross]).mean(dim=0)
         return self.output(self.norm(x))

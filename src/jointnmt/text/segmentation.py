@@ -203,7 +203,7 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
 
 
 def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]:
-    common = {"vocab_size": size, "special_tokens": list(SPECIAL_PIECES), "show_progress": False}
+    common: dict[str, Any] = {"vocab_size": size, "special_tokens": list(SPECIAL_PIECES), "show_progress": False}
     if config.kind == "bpe":
         return models.BPE(unk_token=UNK), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
     if config.kind == "unigram":

@@ -21,4 +21,5 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     settings = ((_TRIM_THRESHOLD, _LARGEST_INT), (_TOP_PAD, 2**26), (_MMAP_MAX, 0))
-    return all([mallopt(name, value) == 1 for name, value in settings])
+    taken = [mallopt(name, value) == 1 for name, value in settings]
+    return all(taken)

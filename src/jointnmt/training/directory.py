@@ -76,11 +76,16 @@ class RunDirectory:
         """
         if self.experiment.exists():
             self._check(experiment)
-        elif self.path.exists() and any(entry.name != ".lock" for entry in self.path.iterdir()):
+        elif self.path.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_text(self.experiment, experiment.to_yaml())  # first: from now on this is a run
+        for directory in (self.checkpoints, self.validation):
+            directory.mkdir(exist_ok=True)
         for directory in (self.path, self.checkpoints, self.validation):
-            directory.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(self.experiment, experiment.to_yaml())
+            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # safetensors' name for its own
+                if unfinished.is_file():  # a killed process was writing it
+                    unfinished.unlink()
 
     def _check(self, experiment: Config) -> None:
         old = type(experiment).parse(read_yaml(self.experiment), origin=str(self.experiment))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jointnmt.training import checkpoint
-from jointnmt.training.trainer import StepReport, Sums
+from jointnmt.training.report import StepReport, Sums
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Window:
         return self.sums.nll / self.sums.target_tokens if self.sums.target_tokens else math.nan
 
     def record(self) -> dict[str, Any]:
-        """Means and rates, as a line of the log has them."""
+        """Means over true target tokens, and rates in true source and target tokens and true cells."""
         sums, tokens, seconds = self.sums, max(self.sums.target_tokens, 1), max(self.seconds, 1e-9)
         return {
             "loss": sums.loss / tokens,

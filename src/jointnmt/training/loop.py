@@ -19,8 +19,9 @@ from jointnmt.training.directory import RunDirectory
 from jointnmt.training.logs import Logs, Window
 from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
+from jointnmt.training.report import StepReport
 from jointnmt.training.selection import Scored, Selection
-from jointnmt.training.trainer import StepReport, Trainer
+from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validated, Validation, ValidationConfig
 
 logger = logging.getLogger(__name__)
@@ -204,7 +205,7 @@ class Run:
     def _validate(self, translate: bool) -> None:
         """Validate, and keep the weights if they are among the best."""
         assert self.validation is not None
-        self.display.validating(self.step)
+        self.display.validating()
         result = self.validation.measure(self.trainer.model, translate)
         selection, score = self.state.selection, result.score(self.rules.metric)
         if score is not None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
-import math
+from collections import deque
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from jointnmt.training.trainer import StepReport
+from jointnmt.training.logs import Window
+from jointnmt.training.report import StepReport
 
 logger = logging.getLogger(__name__)
+
+
+RECENT_UPDATES = 20
+"""Over how many updates a live display takes means."""
 
 
 class Display(Protocol):
@@ -27,7 +33,7 @@ class Display(Protocol):
     def summary(self, step: int, record: Mapping[str, Any]) -> None:
         """A line of the log is written: means over the updates since the line before."""
 
-    def validating(self, step: int) -> None:
+    def validating(self) -> None:
         """A validation begins."""
 
     def end(self) -> None:
@@ -40,7 +46,7 @@ class NoDisplay:
     def begin(self, step: int, total: int | None) -> None: ...
     def step(self, report: StepReport, total: int | None) -> None: ...
     def summary(self, step: int, record: Mapping[str, Any]) -> None: ...
-    def validating(self, step: int) -> None: ...
+    def validating(self) -> None: ...
     def end(self) -> None: ...
 
 
@@ -77,19 +83,21 @@ class LiveDisplay(NoDisplay):
             refresh_per_second=4,
         )
         self.task = self.bar.add_task("training", total=None, figures="")
+        self.recent: deque[StepReport] = deque(maxlen=RECENT_UPDATES)
 
     def begin(self, step: int, total: int | None) -> None:
         self.bar.update(self.task, completed=step, total=total)
         self.bar.start()
 
     def step(self, report: StepReport, total: int | None) -> None:
+        self.recent.append(report)
+        figures = _figures(reduce(Window.add, self.recent, Window()).record())
         description = f"epoch {report.position.epoch + (not report.ends_epoch)}"
-        self.bar.update(self.task, completed=report.position.step, total=total, description=description)
+        self.bar.update(
+            self.task, completed=report.position.step, total=total, description=description, figures=figures
+        )
 
-    def summary(self, step: int, record: Mapping[str, Any]) -> None:
-        self.bar.update(self.task, figures=_figures(record))
-
-    def validating(self, step: int) -> None:
+    def validating(self) -> None:
         self.bar.update(self.task, description="validating")
 
     def end(self) -> None:
@@ -104,5 +112,6 @@ def _figures(record: Mapping[str, Any]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    minutes = math.ceil(seconds / 60)
-    return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m"
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"

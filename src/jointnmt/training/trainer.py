@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, astuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from jointnmt.models.interface import TranslationModel
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
+from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
 from jointnmt.training.settings import TrainingConfig as TrainingConfig
 
@@ -30,66 +31,6 @@ SMALLEST_SCALE = 1e-3
 
 NAMED_SENTENCES = 5
 """How many sentences of a batch a message names."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where training is: updates done in all, the epoch it is in, and how many of that epoch's updates are done."""
-
-    step: int = 0
-    epoch: int = 0
-    update: int = 0
-
-
-class Loss(NamedTuple):
-    """Of a batch: the label-smoothed loss and the plain negative log-likelihood, summed over target tokens, in nats."""
-
-    loss: float
-    nll: float
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What an update sums up over its batches and over the processes."""
-
-    loss: float = 0.0
-    """Label-smoothed cross entropy in nats."""
-    nll: float = 0.0
-    """Negative log-likelihood without smoothing, in nats."""
-    sentences: float = 0.0
-    source_tokens: float = 0.0
-    target_tokens: float = 0.0
-    cells: float = 0.0
-    """Grid cells whose source and target token are both real."""
-    padded_cells: float = 0.0
-    """Grid cells computed, padding included."""
-    splits: float = 0.0
-    """How often a batch was split because it did not fit in memory."""
-    interrupted: float = 0.0
-    """How many processes have been asked to stop."""
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """What one update did, over all processes."""
-
-    position: Position
-    """After the update."""
-    epoch_updates: int
-    """Updates of a whole epoch."""
-    sums: Sums
-    gradient_norm: float
-    """Length of the gradient before clipping."""
-    learning_rate: float
-    seconds: float
-    """Waiting for its batches included."""
-    skipped: bool
-    """True if the weights were left as they were, because the loss or the gradient was not finite."""
-
-    @property
-    def ends_epoch(self) -> bool:
-        """True for the last update of an epoch."""
-        return self.position.update == 0
 
 
 class Trainer:

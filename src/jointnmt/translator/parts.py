@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from jointnmt.errors import DataError
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.sentences import split_sentences
-from jointnmt.text.special import eos_id
+from jointnmt.text.special import bos_id, eos_id, pad_id
 
 
 class Line(NamedTuple):
@@ -61,10 +61,19 @@ class Preparation:
         segmentation: of both sides.
         max_length: most source tokens of a sentence, end mark included; None: any number.
         long: whether a longer line is an error, or split at the ends of its sentences.
+        pieces: whether targets are not text, but pieces with spaces between them.
     """
 
-    def __init__(self, segmentation: Segmentation, max_length: int | None, long: Literal["error", "split"]) -> None:
+    def __init__(
+        self,
+        segmentation: Segmentation,
+        max_length: int | None,
+        long: Literal["error", "split"] = "error",
+        pieces: bool = False,
+    ) -> None:
         self.segmentation, self.max_length, self.long = segmentation, max_length, long
+        target = segmentation.target
+        self._ids = {target.piece(i): i for i in range(target.vocabulary_size)} if pieces else None
 
     def parts(self, lines: Sequence[Line]) -> list[list[Part]]:
         """The sentences of each line: one, none of an empty line, or several of a long line that is split.
@@ -81,12 +90,23 @@ class Preparation:
         sentences = [ids] if ids else []
         if self._too_long(ids):
             sentences = self._split(line, text, ids)
-        given = line.target.strip()
-        if given and len(sentences) != 1:
+        if line.target.strip() and len(sentences) != 1:
             what = "an empty line" if not sentences else "a line that has to be split"
             raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
-        target = tuple(self.segmentation.target.encode_ids(given))
+        target = self._target_ids(line)
         return [Part(line.origin, (line.number, i), (*each, eos_id), target) for i, each in enumerate(sentences)]
+
+    def _target_ids(self, line: Line) -> tuple[int, ...]:
+        if self._ids is None:
+            return tuple(self.segmentation.target.encode_ids(line.target))
+        pieces = line.target.split()
+        unknown = [piece for piece in pieces if self._ids.get(piece) in (None, pad_id, bos_id, eos_id)]
+        if unknown:
+            raise DataError(
+                f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the "
+                "pieces of a translation by this model, without the end mark, or text without --pieces."
+            )
+        return tuple(self._ids[piece] for piece in pieces)
 
     def _split(self, line: Line, text: str, ids: list[int]) -> list[list[int]]:
         if self.long == "error":

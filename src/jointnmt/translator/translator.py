@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
-CELLS = {"cpu": 100_000, "cuda": 1_000_000}
+CELLS = {"cpu": 50_000, "cuda": 1_000_000}
 """Most cells of a batch by kind of device, the hypotheses of a beam counted apart, at the greatest length allowed."""
 SCORED_TOKENS = 4096
 """Most tokens scored at once: each has a whole vocabulary of logits."""
@@ -168,25 +168,27 @@ class Translator(PretrainedMixin):
         """How probable the model finds each target, given its source; see `score_stream`."""
         return list(self.score_stream(sources, targets))
 
-    def score_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Score]:
+    def score_stream(
+        self, sources: Iterable[str], targets: Iterable[str], origin: str = "input", pieces: bool = False
+    ) -> Iterator[Score]:
         """The log-probability of each target given its source, total and of each token.
 
-        It equals what search reports, where the segmentation splits the target into the pieces that search chose.
+        Search may build a text out of other pieces than the segmentation cuts it into. With `pieces`, targets are the
+        pieces themselves, with spaces between them (`Candidate.tokens` without the end mark): the log-probabilities
+        then equal those that search reports.
 
         Raises:
             DataError: naming the line, if a source is longer than the model takes, or empty when its target is not; if
-                there are not as many targets as sources.
+                there are not as many targets as sources; if a piece is none of the vocabulary's.
             ModelError: if the model's output is not a number.
         """
+        preparation = Preparation(self.segmentation, self.experiment.model.max_length, pieces=pieces)
         for window in windows(pair_lines(sources, targets, origin, "targets"), DEFAULTS.window):
-            yield from self._score_window(window)
-
-    def _prepare(self, window: Sequence[Line], long: Literal["error", "split"]) -> list[list[Part]]:
-        return Preparation(self.segmentation, self.experiment.model.max_length, long).parts(window)
+            yield from self._score_window(window, preparation.parts(window))
 
     def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
         search = options.search or self.experiment.search
-        lines = self._prepare(window, options.long)
+        lines = Preparation(self.segmentation, self.experiment.model.max_length, options.long).parts(window)
         parts = [part for line in lines for part in line]
         limits = [target_limit(len(part.source), search) for part in parts]
         for part, limit in zip(parts, limits, strict=True):
@@ -244,8 +246,7 @@ class Translator(PretrainedMixin):
             alignment=alignment,
         )
 
-    def _score_window(self, window: Sequence[Line]) -> Iterator[Score]:
-        lines = self._prepare(window, "error")
+    def _score_window(self, window: Sequence[Line], lines: Sequence[Sequence[Part]]) -> Iterator[Score]:
         parts = [part for line in lines for part in line]
         lengths = [len(part.source) for part in parts], [len(part.target) + 1 for part in parts]
         batches = plan_batches(*lengths, self.max_cells, SCORED_TOKENS)

@@ -26,48 +26,44 @@ SIX_FORMS = {
 STRONG = """
     sein ist war gewesen | haben hat hatte gehabt | werden wird wurde geworden | wissen weiß wusste gewusst
     können kann konnte gekonnt | müssen muss musste gemusst | wollen will wollte gewollt | dürfen darf durfte gedurft
-    sollen soll sollte gesollt | mögen mag mochte gemocht | möchten möchte wollte gemocht
-    beißen beißt biss gebissen | bekommen bekommt bekam bekommen | beschließen beschließt beschloss beschlossen
-    brennen brennt brannte gebrannt | bringen bringt brachte gebracht | denken denkt dachte gedacht
-    essen isst aß gegessen | fahren fährt fuhr gefahren | fallen fällt fiel gefallen
+    sollen soll sollte gesollt | möchten möchte wollte gemocht | beißen beißt biss gebissen
+    beschließen beschließt beschloss beschlossen | brennen brennt brannte gebrannt | bringen bringt brachte gebracht
+    denken denkt dachte gedacht | essen isst aß gegessen | fahren fährt fuhr gefahren | fallen fällt fiel gefallen
     fangen fängt fing gefangen | finden findet fand gefunden | fliehen flieht floh geflohen
     fressen frisst fraß gefressen | geben gibt gab gegeben | gefallen gefällt gefiel gefallen
     gehen geht ging gegangen | gewinnen gewinnt gewann gewonnen | helfen hilft half geholfen
-    kennen kennt kannte gekannt | kommen kommt kam gekommen | laden lädt lud geladen
-    leihen leiht lieh geliehen | lesen liest las gelesen | liegen liegt lag gelegen
-    lügen lügt log gelogen | nehmen nimmt nahm genommen | rennen rennt rannte gerannt | rufen ruft rief gerufen
-    scheinen scheint schien geschienen | schlafen schläft schlief geschlafen | schießen schießt schoss geschossen
-    schließen schließt schloss geschlossen | schreiben schreibt schrieb geschrieben
+    kennen kennt kannte gekannt | kommen kommt kam gekommen | laden lädt lud geladen | leihen leiht lieh geliehen
+    lesen liest las gelesen | liegen liegt lag gelegen | lügen lügt log gelogen | nehmen nimmt nahm genommen
+    rennen rennt rannte gerannt | rufen ruft rief gerufen | schlafen schläft schlief geschlafen
+    schießen schießt schoss geschossen | schreiben schreibt schrieb geschrieben
     schwimmen schwimmt schwamm geschwommen | sehen sieht sah gesehen | singen singt sang gesungen
-    sitzen sitzt saß gesessen | sprechen spricht sprach gesprochen | springen springt sprang gesprungen
-    stehen steht stand gestanden | stehlen stiehlt stahl gestohlen | streichen streicht strich gestrichen
-    tragen trägt trug getragen | treffen trifft traf getroffen | trinken trinkt trank getrunken
-    vergessen vergisst vergaß vergessen | verlieren verliert verlor verloren
-    versprechen verspricht versprach versprochen | verstehen versteht verstand verstanden
-    verschwinden verschwindet verschwand verschwunden | waschen wäscht wusch gewaschen
-    werfen wirft warf geworfen | ziehen zieht zog gezogen
+    sitzen sitzt saß gesessen | sprechen spricht sprach gesprochen | stehen steht stand gestanden
+    stehlen stiehlt stahl gestohlen | streichen streicht strich gestrichen | tragen trägt trug getragen
+    treffen trifft traf getroffen | trinken trinkt trank getrunken | vergessen vergisst vergaß vergessen
+    verlieren verliert verlor verloren | versprechen verspricht versprach versprochen
+    verstehen versteht verstand verstanden | verschwinden verschwindet verschwand verschwunden
+    waschen wäscht wusch gewaschen | werfen wirft warf geworfen | ziehen zieht zog gezogen
 """
 """Infinitive, third person present, third person preterite, participle."""
 
-WITH_SEIN = frozenset(
-    "sein werden fallen fliehen gehen rennen schwimmen springen verschwinden klettern reisen folgen begegnen ab|fahren "
-    "an|kommen auf|stehen auf|wachen ein|schlafen um|fallen um|ziehen zurück|kommen weg|rennen".split()
-)
+WITH_SEIN = """
+    sein werden fliehen gehen rennen schwimmen verschwinden reisen folgen begegnen ab|fahren an|kommen auf|stehen
+    auf|wachen ein|schlafen um|fallen um|ziehen zurück|kommen weg|rennen
+"""
 """Verbs of motion and change, whose perfect is formed with `sein`."""
 
 IRREGULAR = """
     be was been | begin began begun beginning | bite bit bitten | bring brought brought | build built built
     burn burnt burnt | buy bought bought | catch caught caught | come came come | do did done | drink drank drunk
-    eat ate eaten | fall fell fallen | feed fed fed | find found found | flee fled fled | forget forgot forgotten forgetting
-    get got got getting | give gave given | go went gone | have had had | hear heard heard | hide hid hidden
-    know knew known | leave left left | lend lent lent | lie lay lain lying | lose lost lost | meet met met
-    put put put putting | read read read | run ran run running | say said said | see saw seen | sell sold sold
-    send sent sent | show showed shown | sing sang sung | sit sat sat sitting
+    eat ate eaten | fall fell fallen | feed fed fed | find found found | flee fled fled
+    forget forgot forgotten forgetting | get got got getting | give gave given | go went gone | have had had
+    hear heard heard | hide hid hidden | know knew known | leave left left | lend lent lent | lie lay lain lying
+    lose lost lost | meet met met | put put put putting | read read read | run ran run running | say said said
+    see saw seen | sell sold sold | send sent sent | show showed shown | sing sang sung | sit sat sat sitting
     sleep slept slept | stand stood stood | steal stole stolen | swim swam swum swimming | take took taken
-    tell told told | travel travelled travelled travelling | think thought thought | throw threw thrown | understand understood understood
-    wake woke woken | wear wore worn | win won won winning | write wrote written
-    stop stopped stopped stopping
-    can could - | will would - | would would - | must must - | should should -
+    tell told told | travel travelled travelled travelling | think thought thought | throw threw thrown
+    understand understood understood | wake woke woken | wear wore worn | win won won winning | write wrote written
+    stop stopped stopped stopping | can could - | will would - | would would - | must must - | should should -
 """
 """Base, past, participle, and the -ing form if the rule would have it wrong."""
 
@@ -135,7 +131,7 @@ def german_verb(entry: str) -> GermanVerb:
         present=_present(infinitive, third),
         preterite=_preterite(past),
         participle=prefix + participle,
-        with_sein=entry in WITH_SEIN,
+        with_sein=entry in WITH_SEIN.split(),
     )
 
 

@@ -27,5 +27,5 @@ class Dice:
         for choice, weight in choices:
             point -= weight
             if point < 0:
-                break
-        return choice
+                return choice
+        raise ValueError("nothing to choose from")

@@ -118,7 +118,7 @@ def _front(clause: Clause) -> list[str]:
             return [*_linked(clause.adjunct), COMMA]
     if not asks_for_part(clause):
         return []
-    subject, subject_role, _, _ = _roles(clause)
+    _, subject_role, _, _ = _roles(clause)
     asked = {Role.SUBJECT: clause.subject, Role.DIRECT: clause.direct, Role.INDIRECT: clause.indirect}[clause.front]
     assert isinstance(asked, FixedPronoun)
     return [asked.english[0 if clause.front is subject_role else 1]]

@@ -62,6 +62,8 @@ class Adjective:
     """A state that one can get into: müde werden."""
     gradable: bool
     """Goes with `sehr` and `zu`."""
+    telling: bool
+    """Says enough of a noun to settle its reading; what is big or beautiful could be anything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

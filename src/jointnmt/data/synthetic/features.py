@@ -109,6 +109,8 @@ class Kind(IntFlag):
     settles which it is.
     """
 
+    __hash__ = int.__hash__  # The lexicon's caches ask for it often, and that of `enum` is slow.
+
     NOTHING = 0
     PERSON = auto()
     ANIMAL = auto()
@@ -122,6 +124,7 @@ class Kind(IntFlag):
     TEXT = auto()
     DEVICE = auto()
     OPENABLE = auto()
+    CONTAINER = auto()
     THING = auto()
     BLADE = auto()
     VEHICLE = auto()
@@ -129,10 +132,14 @@ class Kind(IntFlag):
     PLACE = auto()
     BUILDING = auto()
     FURNITURE = auto()
+    FAR = auto()
+    HOME = auto()
     EVENT = auto()
+    MATCH = auto()
     STORY = auto()
     TASK = auto()
     MUSIC = auto()
+    SONG = auto()
     INSTRUMENT = auto()
     HARDWARE = auto()
     INSTITUTION = auto()

@@ -186,7 +186,7 @@ def _verb(clause: Clause, order: Order) -> tuple[str, list[str]]:
 
 
 def _bracket(verb: GermanVerb, timing: Timing) -> tuple[GermanVerb, list[str]]:
-    """The verb that is finite (the verb itself, a modal verb, an auxiliary), and what that puts in the right bracket."""
+    """The verb that is finite (itself, a modal verb, an auxiliary), and what that puts in the right bracket."""
     infinitive = f"{verb.prefix}{verb.infinitive}"
     if timing.modal is not None:
         return timing.modal.german, [infinitive]

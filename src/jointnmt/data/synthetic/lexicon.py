@@ -64,7 +64,9 @@ def places(kinds: Kind, goal: bool) -> tuple[Noun, ...]:
         for noun in nouns_of(kinds)
         if (preposition := noun.whither if goal else noun.where) is not None
         and not any(
-            other.kind & kinds and (rival := other.whither if goal else other.where) and rival.german == preposition.german
+            other.kind & kinds
+            and (rival := other.whither if goal else other.where) is not None
+            and rival.german == preposition.german
             for other in rivals(noun, plural=False)
         )
     )
@@ -120,7 +122,8 @@ def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
 @cache
 def settling_adjectives(noun: Noun, plural: bool) -> tuple[Adjective, ...]:
     """The adjectives that leave this reading of the noun only."""
-    return tuple(a for a in adjectives_for(noun) if settles(adjective_kinds(a.german), noun, plural))
+    telling = (adjective for adjective in adjectives_for(noun) if adjective.telling)
+    return tuple(adjective for adjective in telling if settles(adjective_kinds(adjective.german), noun, plural))
 
 
 @cache
@@ -139,9 +142,14 @@ def verbs_for(noun: Noun, plural: bool, role: Role, settling: bool) -> tuple[Ver
     return tuple(
         verb
         for verb in VERBS
-        if noun.kind & own_kinds(verb, role)
-        and (not settling or settles(asked_kinds(verb, role), noun, plural))
+        if noun.kind & own_kinds(verb, role) and (not settling or settles(asked_kinds(verb, role), noun, plural))
     )
+
+
+@cache
+def verbs_of(subject: Kind, among: tuple[Verb, ...]) -> tuple[Verb, ...]:
+    """Those of the verbs whose subject may be of one of these kinds."""
+    return tuple(verb for verb in among if verb.subject & subject)
 
 
 def own_kinds(verb: Verb, role: Role) -> Kind:

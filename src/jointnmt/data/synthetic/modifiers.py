@@ -11,12 +11,16 @@ _COLOURED = Kind.CLOTHES | Kind.VEHICLE | Kind.FURNITURE | Kind.THING
 _TOLD = Kind.TEXT | Kind.STORY | Kind.EVENT
 
 
-def _adjective(german: str, english: str, kind: Kind, stem: str | None = None, gradable: bool = True) -> Adjective:
-    return Adjective(german, english, kind, stem or german, state=False, gradable=gradable)
+def _adjective(german: str, english: str, kind: Kind, gradable: bool = True) -> Adjective:
+    return Adjective(german, english, kind, german, state=False, gradable=gradable, telling=True)
+
+
+def _vague(german: str, english: str, kind: Kind, stem: str | None = None) -> Adjective:
+    return Adjective(german, english, kind, stem or german, state=False, gradable=True, telling=False)
 
 
 def _state(german: str, english: str, kind: Kind = _ANIMATE) -> Adjective:
-    return Adjective(german, english, kind, german, state=True, gradable=True)
+    return Adjective(german, english, kind, german, state=True, gradable=True, telling=True)
 
 
 ADJECTIVES = (
@@ -24,8 +28,8 @@ ADJECTIVES = (
     _state("krank", "ill"),
     _state("hungrig", "hungry"),
     _state("traurig", "sad"),
-    _state("nass", "wet", _ANIMATE | Kind.CLOTHES | Kind.BEDDING),
-    _state("schmutzig", "dirty", _ANIMATE | Kind.CLOTHES | Kind.BEDDING | Kind.VEHICLE | Kind.CEILING),
+    _state("nass", "wet", _ANIMATE | Kind.CLOTHES | Kind.BEDDING | Kind.FURNITURE),
+    _state("schmutzig", "dirty", _ANIMATE | Kind.CLOTHES | Kind.BEDDING | Kind.VEHICLE | Kind.CEILING | Kind.FURNITURE),
     _state("kalt", "cold", Kind.FOOD | Kind.DRINK | Kind.DEVICE),
     _state("reich", "rich", Kind.PERSON | Kind.INSTITUTION),
     _adjective("glücklich", "happy", _ANIMATE),
@@ -35,25 +39,28 @@ ADJECTIVES = (
     _adjective("freundlich", "friendly", Kind.PERSON),
     _adjective("berühmt", "famous", Kind.PERSON | Kind.BUILDING),
     _adjective("jung", "young", _ANIMATE),
-    _adjective("alt", "old", _ANIMATE | _ARTEFACT | Kind.TEXT | Kind.OPENABLE | Kind.BEDDING),
-    _adjective("neu", "new", _ARTEFACT | Kind.TEXT | Kind.MUSIC),
-    _adjective("groß", "big", _ANIMATE | _ARTEFACT | Kind.PLANT | Kind.OPENABLE | Kind.FRUIT),
-    _adjective("klein", "small", _ANIMATE | _ARTEFACT | Kind.PLANT | Kind.OPENABLE | Kind.FRUIT),
+    _vague("alt", "old", _ANIMATE | _ARTEFACT | Kind.TEXT | Kind.OPENABLE | Kind.BEDDING),
+    _vague("neu", "new", _ARTEFACT | Kind.TEXT | Kind.MUSIC),
+    _vague("groß", "big", _ANIMATE | _ARTEFACT | Kind.PLANT | Kind.OPENABLE | Kind.FRUIT),
+    _vague("klein", "small", _ANIMATE | _ARTEFACT | Kind.PLANT | Kind.OPENABLE | Kind.FRUIT),
     _adjective("wild", "wild", Kind.ANIMAL),
     _adjective("zahm", "tame", Kind.ANIMAL),
     _adjective("gefährlich", "dangerous", Kind.ANIMAL | Kind.DEVICE | Kind.BLADE),
-    _adjective("rot", "red", _COLOURED | Kind.PLANT),
-    _adjective("blau", "blue", _COLOURED),
-    _adjective("grün", "green", _COLOURED),
-    _adjective("schwarz", "black", _COLOURED | Kind.ANIMAL),
-    _adjective("weiß", "white", _COLOURED | Kind.ANIMAL),
-    _adjective("schön", "beautiful", Kind.PERSON | _ARTEFACT | Kind.PLANT | Kind.MUSIC),
-    _adjective("hässlich", "ugly", _ANIMATE | Kind.CLOTHES | Kind.BUILDING | Kind.FURNITURE),
-    _adjective("teuer", "expensive", _ARTEFACT | Kind.FOOD | Kind.DRINK, stem="teur"),
-    _adjective("billig", "cheap", _ARTEFACT | Kind.FOOD | Kind.DRINK),
+    _vague("rot", "red", _COLOURED | Kind.PLANT),
+    _vague("blau", "blue", _COLOURED),
+    _vague("grün", "green", _COLOURED),
+    _vague("schwarz", "black", _COLOURED | Kind.ANIMAL),
+    _vague("weiß", "white", _COLOURED | Kind.ANIMAL),
+    _vague("schön", "beautiful", Kind.PERSON | _ARTEFACT | Kind.PLANT | Kind.MUSIC),
+    _vague("hässlich", "ugly", _ANIMATE | Kind.CLOTHES | Kind.BUILDING | Kind.FURNITURE),
+    _vague("teuer", "expensive", _ARTEFACT | Kind.FOOD | Kind.DRINK, stem="teur"),
+    _vague("billig", "cheap", _ARTEFACT | Kind.FOOD | Kind.DRINK),
     _adjective("kaputt", "broken", Kind.DEVICE | Kind.VEHICLE | Kind.HARDWARE, gradable=False),
     _adjective("rostig", "rusty", Kind.HARDWARE | Kind.VEHICLE | Kind.BLADE),
-    _adjective("leer", "empty", Kind.OPENABLE | Kind.BUILDING),
+    _adjective("leer", "empty", Kind.CONTAINER | Kind.BUILDING),
+    _adjective("offen", "open", Kind.OPENABLE, gradable=False),
+    _adjective("elegant", "elegant", Kind.CLOTHES | Kind.VEHICLE),
+    _adjective("hölzern", "wooden", Kind.FURNITURE, gradable=False),
     _adjective("weich", "soft", Kind.BEDDING | Kind.FRUIT),
     _adjective("niedrig", "low", Kind.CEILING),
     _adjective("verwelkt", "withered", Kind.PLANT, gradable=False),
@@ -80,11 +87,11 @@ PAST_TIMES = (
     Adverb("vor drei Tagen", "three days ago", Period.PAST),
     Adverb("heute Morgen", "this morning", Period.PAST),
 )
-PRESENT_TIMES = (
+STATE_TIMES = (
     Adverb("jetzt", "now", Period.NOW),
-    Adverb("gerade", "right now", Period.NOW),
     Adverb("heute", "today", Period.NOW),
 )
+PRESENT_TIMES = (*STATE_TIMES, Adverb("gerade", "right now", Period.NOW))
 FUTURE_TIMES = (
     Adverb("morgen", "tomorrow", Period.FUTURE),
     Adverb("bald", "soon", Period.FUTURE),

@@ -8,8 +8,8 @@ A star marks weak nouns. A place adds `: where; whither`, each a German and an E
 import re
 
 from jointnmt.data.synthetic.conjugation import add_s
-from jointnmt.data.synthetic.entries import Case, Name, Noun, Preposition
-from jointnmt.data.synthetic.features import HE, IT, SHE, Gender, Kind, Person
+from jointnmt.data.synthetic.entries import Name, Noun, Preposition
+from jointnmt.data.synthetic.features import HE, IT, SHE, Case, Gender, Kind, Person
 
 _GENDERS = {"der": Gender.MASCULINE, "die": Gender.FEMININE, "das": Gender.NEUTER}
 
@@ -177,10 +177,10 @@ _THINGS = """
     das Kissen, Kissen = pillow
     der Ball, Bälle = ball
     die Leiter, Leitern = ladder
-    der Koffer, Koffer = suitcase [OPENABLE]
-    die Kiste, Kisten = box [OPENABLE]
-    die Flasche, Flaschen = bottle [OPENABLE]
-    das Paket, Pakete = parcel [OPENABLE]
+    der Koffer, Koffer = suitcase [OPENABLE CONTAINER]
+    die Kiste, Kisten = box [OPENABLE CONTAINER]
+    die Flasche, Flaschen = bottle [OPENABLE CONTAINER]
+    das Paket, Pakete = parcel [OPENABLE CONTAINER]
 """
 
 _OPENABLE = """
@@ -191,9 +191,9 @@ _OPENABLE = """
 
 _FURNITURE = """
     der Tisch, Tische = table
-    der Schrank, Schränke = cupboard [OPENABLE]
-    der Stuhl, Stühle = chair : auf on
-    das Sofa, Sofas = sofa : auf on
+    der Schrank, Schränke = cupboard [OPENABLE CONTAINER]
+    der Stuhl, Stühle = chair [HOME] : auf on
+    das Sofa, Sofas = sofa [HOME] : auf on
     die Bank, Bänke = bench : auf on
 """
 
@@ -214,35 +214,35 @@ _PLANTS = """
 """
 
 _PLACES = """
-    der Garten, Gärten = garden : in in; in into
-    die Küche, Küchen = kitchen : in in; in into
-    der Keller, Keller = cellar : in in; in into
-    das Zimmer, Zimmer = room : in in; in into
+    der Garten, Gärten = garden [HOME] : in in; in into
+    die Küche, Küchen = kitchen [HOME] : in in; in into
+    der Keller, Keller = cellar [HOME] : in in; in into
+    das Zimmer, Zimmer = room [HOME] : in in; in into
     der Wald, Wälder = forest : in in; in into
     der Park, Parks = park : in in; in to
-    das Dorf, Dörfer = village : in in; in to
-    die Stadt, Städte = town : in in; in to
+    das Dorf, Dörfer = village [FAR] : in in; in to
+    die Stadt, Städte = town [FAR] : in in; in to
     der Markt, Märkte = market : auf at; auf to
     der Bahnhof, Bahnhöfe = station : an at; zu to
-    der Strand, Strände = beach : an on; an to
+    der Strand, Strände = beach [FAR] : an on; an to
     der Hafen, Häfen = harbour : in in; zu to
-    die Insel, Inseln = island : auf on; auf to
+    die Insel, Inseln = island [FAR] : auf on; auf to
     die Straße, Straßen = street : auf in; auf into
-    der Berg, Berge = mountain : auf on; auf up
-    das Dach, Dächer = roof : auf on; auf onto
-    der See, Seen = lake : an at; an to
-    die See, - = sea, seas : an by; an to
+    der Berg, Berge = mountain [FAR] : auf on; auf up
+    das Dach, Dächer = roof [HOME] : auf on; auf onto
+    der See, Seen = lake [FAR] : an at; an to
+    die See, - = sea, seas [FAR] : an by; an to
 """
 
 _BUILDINGS = """
-    das Haus, Häuser = house : in in; in into
+    das Haus, Häuser = house [HOME] : in in; in into
     die Schule, Schulen = school : in at; in to
     das Theater, Theater = theatre : in at; in to
     das Museum, Museen = museum : in in; in to
     die Kirche, Kirchen = church : in in; in to
     der Turm, Türme = tower : in in; in into
     das Schloss, Schlösser = castle : in in; in into
-    das Büro, Büros = office : in in; in to
+    das Büro, Büros = office [HOME] : in in; in to
     das Krankenhaus, Krankenhäuser = hospital : in in; in to
     die Bibliothek, Bibliotheken = library : in in; in to
 """
@@ -250,7 +250,7 @@ _BUILDINGS = """
 _EVENTS = """
     der Film, Filme = film
     das Konzert, Konzerte = concert
-    das Spiel, Spiele = game
+    das Spiel, Spiele = game [MATCH]
     die Reise, Reisen = journey
     die Hochzeit, Hochzeiten = wedding : auf at; zu to
     das Fest, Feste = party : auf at; zu to
@@ -266,7 +266,7 @@ _IDEAS = """
     die Aufgabe, Aufgaben = task [TASK]
     die Prüfung, Prüfungen = exam [TASK]
     das Rätsel, Rätsel = riddle [TASK]
-    das Lied, Lieder = song [MUSIC]
+    das Lied, Lieder = song [MUSIC SONG]
     die Musik, - = music, - [MUSIC]
     das Klavier, Klaviere = piano [INSTRUMENT]
     die Geige, Geigen = violin [INSTRUMENT]
@@ -302,7 +302,8 @@ _EVOCATIVE = """
 
 _ROW = re.compile(
     r"(?P<article>\w+) (?P<german>\w+)(?P<weak>\*?), (?P<plural>[\w-]+) = (?P<english>[\w ]+?)"
-    r"(?:, (?P<english_plural>[\w -]+?))?(?: \[(?P<kinds>[A-Z ]+)\])?(?: : (?P<where>\w+ \w+)(?:; (?P<whither>\w+ \w+))?)?"
+    r"(?:, (?P<english_plural>[\w -]+?))?(?: \[(?P<kinds>[A-Z ]+)\])?"
+    r"(?: : (?P<where>\w+ \w+)(?:; (?P<whither>\w+ \w+))?)?"
 )
 
 

@@ -7,15 +7,13 @@ drawn only if it can take up exactly one noun of an earlier clause, or, for some
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from random import Random
 
 from jointnmt.data.synthetic import lexicon
 from jointnmt.data.synthetic.declension import pronoun
 from jointnmt.data.synthetic.dice import Dice
-from jointnmt.data.synthetic.entries import Name, Noun
+from jointnmt.data.synthetic.entries import FixedPronoun, Name, Noun
 from jointnmt.data.synthetic.features import HE, SHE, THEY, WE, YOU, Agreement, Case, Gender, I, Kind, Person
 from jointnmt.data.synthetic.modifiers import NOBODY, SOMEBODY, Article
 from jointnmt.data.synthetic.nouns import NAMES
@@ -23,7 +21,6 @@ from jointnmt.data.synthetic.tree import (
     Clause,
     Coordination,
     Determiner,
-    FixedPronoun,
     Genitive,
     Nominal,
     NounPhrase,
@@ -47,8 +44,11 @@ STRANGERS = (
 )
 """Pronouns of people whom the sentence does not name."""
 
-PLAIN_ARTICLES = ((Article.THE, 65), (Article.A, 28), (Article.THIS, 7))
-DEFINITE_ARTICLES = ((Article.THE, 90), (Article.THIS, 10))
+Articles = Sequence[tuple[Article, int]]
+"""Articles with their weights."""
+
+PLAIN_ARTICLES: Articles = ((Article.THE, 65), (Article.A, 28), (Article.THIS, 7))
+DEFINITE_ARTICLES: Articles = ((Article.THE, 90), (Article.THIS, 10))
 _SINGULAR_ARTICLES = (*PLAIN_ARTICLES, (Article.EVERY, 3))
 _PLURAL_ARTICLES = (
     *PLAIN_ARTICLES,
@@ -97,7 +97,7 @@ class Wish:
     """The kinds that the clause's place evokes, which settle a reading too."""
     owner: Nominal | None = None
     """The subject of the clause, which `sein` and `ihr` refer to."""
-    articles: Sequence[tuple[Article, int]] | None = None
+    articles: Articles | None = None
     """The articles to draw from, if not from all."""
     relative: bool = False
     """Whether it may have a relative clause."""
@@ -107,17 +107,22 @@ class Wish:
     """Whether to leave out du and ihr, which are rare in the preterite."""
 
 
-class PhraseSampler(ABC):
-    """Draws nominals; the clauses inside them are its subclass's."""
+RelativeClause = Callable[[NounPhrase, Scope, bool], Clause | None]
+"""Draws a relative clause on a phrase; if it must settle the phrase's reading and none does, None."""
 
-    def __init__(self, random: Random) -> None:
-        self.dice = Dice(random)
+
+class Phrases:
+    """Draws the nominals of a sentence and remembers what it has named."""
+
+    def __init__(self, dice: Dice, relative_clause: RelativeClause) -> None:
+        self.dice = dice
         self.mentions: list[Mention] = []
-        """What the sentence has named so far."""
+        self._relative_clause = relative_clause
 
-    @abstractmethod
-    def relative_clause(self, phrase: NounPhrase, scope: Scope, settling: bool) -> Clause | None:
-        """A relative clause on the phrase; None if it must settle the phrase's reading and none does."""
+    @property
+    def known(self) -> tuple[Mention, ...]:
+        """What the sentence has named so far."""
+        return tuple(self.mentions)
 
     def noun_phrase(self, wish: Wish, scope: Scope) -> NounPhrase:
         """A noun phrase that fits, its reading settled."""
@@ -149,10 +154,10 @@ class PhraseSampler(ABC):
 
     def object(self, wish: Wish, scope: Scope, case: Case, subject: Nominal | None) -> Nominal:
         """An object that fits: a pronoun, a name, or a noun phrase."""
-        if self.dice.chance(0.4) and (resumed := self.resumed(wish, scope, case)) is not None:
-            # A subject and an object that took up the same noun would have to be reflexive.
-            if not (isinstance(subject, Pronoun) and subject.agreement == agreement_of(resumed[0])):
-                return resumed[0]
+        resumed = self.resumed(wish, scope, case) if self.dice.chance(0.4) else None
+        # A subject and an object that took up the same noun would have to be reflexive.
+        if resumed and not (isinstance(subject, Pronoun) and subject.agreement == agreement_of(resumed[0])):
+            return resumed[0]
         if Kind.PERSON & wish.kinds and subject is not None:
             choice = self.dice.weigh((("noun", 80), ("speaker", 9), ("name", 7), ("stranger", 4)))
             if choice == "speaker" and agreement_of(subject).person == 3:
@@ -190,33 +195,36 @@ class PhraseSampler(ABC):
         if adjectives and self.dice.chance(ADJECTIVE):
             phrase = replace(phrase, adjective=self.dice.pick(adjectives))
         if wish.relative and self.dice.chance(RELATIVE * RELATIVE_DECAY**scope.depth):
-            phrase = replace(phrase, relative=self.relative_clause(phrase, scope, settling=False))
+            phrase = replace(phrase, relative=self._relative_clause(phrase, scope, False))
         return phrase
 
     def _settle(self, phrase: NounPhrase, wish: Wish, scope: Scope) -> NounPhrase | None:
         """The phrase with an adjective or a relative clause that settles its reading, if there is any."""
         if wish.relative and self.dice.chance(0.6):
-            relative = self.relative_clause(phrase, scope, settling=True)
+            relative = self._relative_clause(phrase, scope, True)
             if relative is not None:
                 return replace(phrase, relative=relative)
         adjectives = lexicon.settling_adjectives(phrase.noun, phrase.plural)
         return replace(phrase, adjective=self.dice.pick(adjectives)) if adjectives else None
 
     def _determiner(self, noun: Noun, plural: bool, wish: Wish) -> Determiner:
-        if self.dice.chance(0.16):
-            return self._possessive(wish)
+        if self.dice.chance(0.16) and not (noun.kind & Kind.PLACE and not noun.kind & Kind.HOME):
+            return self._possessive(wish, ambiguous=plural and noun.german == noun.german_plural)
         if wish.articles is not None:
             return self.dice.weigh(wish.articles)
         if noun.mass or noun.english_pair:
             return self.dice.weigh(PLAIN_ARTICLES[:2])
         return self.dice.weigh(_PLURAL_ARTICLES if plural else _SINGULAR_ARTICLES)
 
-    def _possessive(self, wish: Wish) -> Determiner:
-        """The subject's possessive if there can be one, or else mine, yours, ours or a name's."""
+    def _possessive(self, wish: Wish, ambiguous: bool) -> Determiner:
+        """The subject's possessive if there can be one, or else mine, yours, ours or a name's.
+
+        A name leaves open whether a noun of one form is singular or plural: Annas Messer.
+        """
         owner = wish.owner
         if owner is not None and not isinstance(owner, FixedPronoun) and self.dice.chance(0.7):
             return Possessive(agreement_of(owner), person_of(owner))
-        if not wish.marked and self.dice.chance(0.25):
+        if not wish.marked and not ambiguous and self.dice.chance(0.25):
             return Genitive(self.dice.pick(NAMES))
         speaker = self.dice.pick(SPEAKERS[:3])
         return Possessive(speaker.agreement, speaker.person)

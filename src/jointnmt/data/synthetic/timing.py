@@ -11,6 +11,7 @@ from jointnmt.data.synthetic.modifiers import (
     NEVER,
     PAST_TIMES,
     PRESENT_TIMES,
+    STATE_TIMES,
 )
 from jointnmt.data.synthetic.tree import Timing
 from jointnmt.data.synthetic.verbs import BE, MODALS
@@ -25,14 +26,9 @@ _PRESENT_TIMES: tuple[tuple[tuple[Adverb, ...], int], ...] = (
 )
 
 
-def plain(dice: Dice, past: bool) -> Timing:
-    """The present or the preterite and nothing else but negation: the timing of a clause after `if` or `while`."""
-    return Timing(Tense.PRETERITE if past else Tense.PRESENT, negation=dice.weigh(_NEGATIONS))
-
-
-def of_infinitive(dice: Dice) -> Timing:
-    """The timing of an infinitive: seldom negated."""
-    return Timing(negation=Negation.NOT if dice.chance(0.06) else Negation.NONE)
+def plain(past: bool) -> Timing:
+    """The present or the preterite and nothing else: the timing of a clause after `if` or `while`."""
+    return Timing(Tense.PRETERITE if past else Tense.PRESENT)
 
 
 def any_timing(dice: Dice, verb: Verb, past: bool) -> Timing:
@@ -40,7 +36,7 @@ def any_timing(dice: Dice, verb: Verb, past: bool) -> Timing:
     negation = dice.weigh(_NEGATIONS)
     if verb.stative or verb is BE:
         return _state(dice, verb, past, negation)
-    if verb.subject & (Kind.PERSON | Kind.ANIMAL) and dice.chance(0.14):
+    if verb.subject & (Kind.PERSON | Kind.ANIMAL) and not verb.links and dice.chance(0.14):
         modal = dice.pick([modal for modal in MODALS if not past or modal.past is not None])
         time = dice.pick(FUTURE_TIMES) if not past and dice.chance(0.2) else None
         return Timing(Tense.PRETERITE if past else Tense.PRESENT, time, None, negation, modal)
@@ -58,7 +54,7 @@ def any_timing(dice: Dice, verb: Verb, past: bool) -> Timing:
 
 def _state(dice: Dice, verb: Verb, past: bool, negation: Negation) -> Timing:
     tense = Tense.PRETERITE if past else Tense.PRESENT
-    time = dice.pick(PAST_TIMES if past else PRESENT_TIMES) if verb is BE and dice.chance(0.14) else None
+    time = dice.pick(PAST_TIMES if past else STATE_TIMES) if verb is BE and dice.chance(0.14) else None
     return Timing(tense, time, _frequency(dice, negation, 0.06) if time is None and verb is BE else None, negation)
 
 

@@ -17,7 +17,7 @@ _GOODS = (
 )  # fmt: skip
 _VISIBLE = (
     _ANIMATE | _THING | Kind.CLOTHES | _TEXT | Kind.VEHICLE | Kind.PLANT | Kind.BUILDING | Kind.FURNITURE | Kind.MENU
-    | Kind.HARDWARE | Kind.MAP | Kind.FRUIT | Kind.BEDDING | Kind.QUEUE | Kind.OPENABLE | Kind.INSTITUTION
+    | Kind.HARDWARE | Kind.MAP | Kind.FRUIT | Kind.BEDDING | Kind.QUEUE | Kind.OPENABLE | Kind.INSTITUTION | Kind.MEAL
 )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ INTRANSITIVE = (
     _verb("an|fangen", "begin", Kind.EVENT, locality=Locality.NONE),
     _verb("auf|hören", "end", Kind.EVENT, locality=Locality.NONE),
     _verb("statt|finden", "take place", Kind.EVENT),
-    _verb("verschwinden", "disappear", _ANIMATE | _THING),
+    _verb("verschwinden", "disappear", _ANIMATE | _THING | Kind.PLANT | Kind.CLOTHES),
     _verb("um|fallen", "fall over", _THING | Kind.FURNITURE),
     _verb("brennen", "burn", Kind.BUILDING, locality=Locality.NONE),
     _verb("funktionieren", "work", Kind.DEVICE, locality=Locality.NONE),
@@ -90,7 +90,7 @@ LOCAL = (
     _verb("liegen", "lie", _ANIMATE | _THING, locality=Locality.REQUIRED, places=Kind.PLACE | Kind.FURNITURE),
     _verb("gehen", "go", _PERSON, locality=Locality.GOAL, places=Kind.PLACE | Kind.EVENT),
     _verb("rennen", "run", _ANIMATE, locality=Locality.GOAL, places=Kind.PLACE | Kind.EVENT),
-    _verb("reisen", "travel", _PERSON, locality=Locality.GOAL, places=Kind.PLACE | Kind.EVENT),
+    _verb("reisen", "travel", _PERSON, locality=Locality.GOAL, places=Kind.FAR),
 )
 
 TRANSITIVE = (
@@ -110,7 +110,7 @@ TRANSITIVE = (
     _verb("schreiben", "write", _PERSON, _acc(_TEXT)),
     _verb("übersetzen", "translate", _PERSON, _acc(_TEXT)),
     _verb("tragen", "wear", _PERSON, _acc(Kind.CLOTHES)),
-    _verb("tragen", "carry", _PERSON, _acc(_THING | Kind.FURNITURE | _ANIMAL)),
+    _verb("tragen", "carry", _PERSON, _acc(_THING | Kind.FURNITURE)),
     _verb("waschen", "wash", _PERSON, _acc(Kind.CLOTHES | Kind.BEDDING | Kind.FRUIT)),
     _verb("reparieren", "repair", _PERSON, _acc(Kind.DEVICE | Kind.VEHICLE | Kind.HARDWARE)),
     _verb("streichen", "paint", _PERSON, _acc(Kind.CEILING | Kind.FURNITURE | Kind.BUILDING)),
@@ -124,7 +124,7 @@ TRANSITIVE = (
     _verb("ein|laden", "invite", _PERSON, _acc(_PERSON)),
     _verb("ab|holen", "pick +up", _PERSON, _acc(_PERSON | Kind.VEHICLE)),
     _verb("mit|bringen", "bring +along", _PERSON, _acc(_PERSON | _ANIMAL | _FOOD | Kind.DRINK)),
-    _verb("weg|werfen", "throw +away", _PERSON, _acc(_THING | _TEXT | _FOOD)),
+    _verb("weg|werfen", "throw +away", _PERSON, _acc(_THING | _TEXT | _FOOD | Kind.PLANT | Kind.HARDWARE)),
     _verb("auf|räumen", "tidy +up", _PERSON, _acc(Kind.BUILDING)),
     _verb("besuchen", "visit", _PERSON, _acc(_PERSON | Kind.BUILDING)),
     _verb("treffen", "meet", _ANIMATE, _acc(_ANIMATE)),
@@ -137,10 +137,10 @@ TRANSITIVE = (
     _verb("verstecken", "hide", _ANIMATE, _acc(_THING | _FOOD)),
     _verb("hören", "hear", _ANIMATE, _acc(Kind.MUSIC | _ANIMATE)),
     _verb("spielen", "play", _PERSON, _acc(Kind.INSTRUMENT)),
-    _verb("singen", "sing", _PERSON, _acc(Kind.MUSIC)),
+    _verb("singen", "sing", _PERSON, _acc(Kind.SONG)),
     _verb("bauen", "build", _PERSON, _acc(Kind.BUILDING | Kind.VEHICLE | Kind.FURNITURE)),
     _verb("pflücken", "pick", _PERSON, _acc(Kind.PLANT | Kind.FRUIT)),
-    _verb("gewinnen", "win", _PERSON, _acc(Kind.EVENT)),
+    _verb("gewinnen", "win", _PERSON, _acc(Kind.MATCH)),
     _verb("schießen", "score", _PERSON, _acc(Kind.GOAL)),
     _verb("lösen", "solve", _PERSON, _acc(Kind.TASK)),
 )
@@ -149,11 +149,13 @@ STATIVE = (
     _stative("haben", "have", _PERSON, _acc(_GOODS | _ANIMAL | Kind.HANGOVER | Kind.TASK)),
     _stative("kennen", "know", _PERSON, _acc(_PERSON | _TEXT | Kind.STORY | Kind.MUSIC | Kind.BUILDING)),
     _stative("lieben", "love", _ANIMATE, _acc(_ANIMATE | _FOOD)),
-    _stative("brauchen", "need", _PERSON, _acc(_GOODS)),
+    _stative("brauchen", "need", _PERSON, _acc(_GOODS | _ANIMATE)),
     _stative("verstehen", "understand", _PERSON, _acc(_PERSON | _TEXT | Kind.STORY | Kind.TASK)),
     _stative("vertrauen", "trust", _ANIMATE, _dat(_ANIMATE)),
-    _stative("gehören", "belong to", _THING | Kind.VEHICLE | _ANIMAL | Kind.BUILDING, _dat(_PERSON)),
-    _stative("gefallen", "like", _GOODS | Kind.EVENT | Kind.MUSIC | Kind.BUILDING | _PERSON, _dat(_PERSON), swapped=True),
+    _stative("gehören", "belong to", _GOODS | _ANIMAL | Kind.BUILDING, _dat(_PERSON)),
+    _stative(
+        "gefallen", "like", _GOODS | Kind.EVENT | Kind.MUSIC | Kind.BUILDING | _ANIMATE, _dat(_PERSON), swapped=True
+    ),
     _stative("fehlen", "miss", _ANIMATE, _dat(_PERSON), swapped=True),
 )
 
@@ -164,8 +166,8 @@ OBLIQUE = (
     _verb("begegnen", "run into", _ANIMATE, _dat(_ANIMATE)),
     _verb("zu|hören", "listen to", _ANIMATE, _dat(_PERSON)),
     _verb("warten", "wait for", _ANIMATE, _acc(_ANIMATE | Kind.VEHICLE, "auf")),
-    _verb("denken", "think of", _PERSON, _acc(_ANIMATE | Kind.EVENT | Kind.TASK, "an")),
-    _verb("träumen", "dream of", _ANIMATE, _dat(_ANIMATE | _FOOD, "von")),
+    _verb("denken", "think of", _PERSON, _acc(_VISIBLE | Kind.EVENT | Kind.TASK, "an")),
+    _verb("träumen", "dream of", _ANIMATE, _dat(_VISIBLE | _FOOD, "von")),
     _verb("sprechen", "talk to", _PERSON, _dat(_PERSON, "mit")),
     _verb("tanzen", "dance with", _PERSON, _dat(_ANIMATE, "mit")),
     _verb("lachen", "laugh at", _PERSON, _acc(Kind.STORY | _ANIMATE, "über")),
@@ -204,9 +206,10 @@ BE = _verb("sein", "be", Kind.NOTHING, locality=Locality.NONE)
 BECOME = _verb("werden", "get", Kind.NOTHING, locality=Locality.NONE)
 HAVE = next(verb for verb in STATIVE if verb.german.infinitive == "haben")
 
-WITHOUT_MANNER = frozenset("sehen finden verlieren treffen hören begegnen gewinnen schießen stattfinden".split())
+WITHOUT_MANNER = ("sehen", "finden", "verlieren", "treffen", "hören", "begegnen", "gewinnen", "schießen")
 """Verbs that say nothing of how the subject goes about it."""
 
+ACTIONS = (*INTRANSITIVE, *LOCAL, *TRANSITIVE, *OBLIQUE, *DITRANSITIVE)
 VERBS = (*INTRANSITIVE, *LOCAL, *TRANSITIVE, *STATIVE, *OBLIQUE, *DITRANSITIVE, *CLAUSAL, BE, BECOME)
 
 MODALS = (
@@ -217,4 +220,4 @@ MODALS = (
     Modal(german_verb("sollen"), english_verb("should"), english_verb("should"), None),
     Modal(german_verb("möchten"), english_verb("would like to"), english_verb("would like to"), None),
 )
-"""`dürfen` and `müssen` trade places under negation: du musst nicht, you do not have to; du darfst nicht, you must not."""
+"""`dürfen` and `müssen` trade places under negation: nicht müssen is not to have to, nicht dürfen is must not."""

@@ -18,7 +18,7 @@ def attend(
     query: Float[Tensor, "*batch Q D"],
     key: Float[Tensor, "*batch L D"],
     value: Float[Tensor, "*batch L D"],
-    bias: Float[Tensor, "..."] | None = None,
+    bias: Float[Tensor, ...] | None = None,
     dropout: SharedDropout | None = None,
     maps: list[Tensor] | None = None,
 ) -> Float[Tensor, "*batch Q D"]:
@@ -61,10 +61,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Te
 def prefers_batched_products(qkv: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
     """Whether `batched_attention` can take a self-attention, and is the fastest for it: training on a CPU."""
     return (
-        qkv.device.type == "cpu"
-        and qkv.requires_grad
-        and maps is None
-        and not (dropout.training and dropout.rate > 0)
+        qkv.device.type == "cpu" and qkv.requires_grad and maps is None and not (dropout.training and dropout.rate > 0)
     )
 
 
@@ -109,7 +106,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B L E"],
-        bias: Float[Tensor, "..."] | None,
+        bias: Float[Tensor, ...] | None,
         cache: KeyValueCache | None = None,
         maps: list[Tensor] | None = None,
     ) -> Float[Tensor, "B L E"]:
@@ -148,7 +145,7 @@ class CrossAttention(nn.Module):
         self,
         x: Float[Tensor, "B T E"],
         projected: Float[Tensor, "B HH S D"],
-        bias: Float[Tensor, "..."],
+        bias: Float[Tensor, ...],
         maps: list[Tensor] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """Attend to `projected` sources where `bias` allows."""

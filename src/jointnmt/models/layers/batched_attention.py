@@ -1,8 +1,8 @@
 """Self-attention as batched products with its backward pass written out: the fast path of training on a CPU.
 
-The library's fused attention spends a third of a training step in its backward pass at sentence lengths on a CPU. Here the
-fused projection is brought into the order of the products by one copy, scores are masked and normalised in place, and
-only the weights and that copy are kept for the backward pass.
+At sentence lengths, the library's fused attention spends a third of a training step in its backward pass on a CPU. Here
+the fused projection is brought into the order of the products by one copy, scores are masked and normalised in place,
+and only the weights and that copy are kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def batched_attention(
-    qkv: Float[Tensor, "*batch L HHHD"], num_heads: int, bias: Float[Tensor, "..."] | None, axis: int
+    qkv: Float[Tensor, "*batch L HHHD"], num_heads: int, bias: Float[Tensor, ...] | None, axis: int
 ) -> Float[Tensor, "*batch L HD"]:
     """Multi-head attention along `axis` of `qkv`, whose last axis holds queries, keys and values of all heads.
 

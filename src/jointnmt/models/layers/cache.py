@@ -7,11 +7,50 @@ all its slots in one product, and the slots that are not a row's own past are ma
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Move:
+    """Which sentences are kept, and what that moves: decided once, done to every tensor."""
+
+    sentences: Int[Tensor, " M"]
+    """The kept ones, by their old places."""
+    filled: Int[Tensor, " P"] | None
+    """The places of dropped sentences that others fill from behind the kept part; None: all sentences are copied."""
+
+    @classmethod
+    def plan(cls, sentences: Int[Tensor, " M"], count: int) -> Self:
+        """Plan to keep `sentences` of `count`, in this order, perhaps repeatedly."""
+        kept = len(sentences)
+        filled = (sentences != torch.arange(kept, device=sentences.device)).nonzero().flatten()
+        in_place = kept <= count and bool((sentences[filled] >= kept).all())
+        return cls(sentences, filled if in_place else None)
+
+    def apply(self, stored: Tensor, dim: int = 0, used: int | None = None) -> Tensor:
+        """`stored` with the kept sentences along `dim`; in place where that is possible.
+
+        Args:
+            stored: used up.
+            dim: the axis of the sentences.
+            used: slots along the last axis but one that hold anything; None: all hold something.
+        """
+        kept, content = len(self.sentences), stored if used is None else stored[..., :used, :]
+        if self.filled is not None:
+            if len(self.filled):
+                content.index_copy_(dim, self.filled, content.index_select(dim, self.sentences[self.filled]))
+            return stored.narrow(dim, 0, kept)
+        picked = content.index_select(dim, self.sentences)
+        if used is None:
+            return picked
+        result = stored.new_empty([*stored.shape[:dim], kept, *stored.shape[dim + 1 :]])
+        result[..., :used, :] = picked
+        return result
 
 
 class KeyValueCache:
@@ -37,10 +76,10 @@ class KeyValueCache:
         self._used = end
         return self._stored[0, ..., :end, :], self._stored[1, ..., :end, :]
 
-    def keep(self, sentences: Int[Tensor, " M"]) -> None:
-        """Keep, repeat or drop sentences; only those that move are copied when others fill the holes of dropped ones."""
+    def keep(self, move: Move) -> None:
+        """Keep, repeat or drop sentences."""
         if self._stored is not None:
-            self._stored = keep_rows(self._stored, sentences, dim=1)
+            self._stored = move.apply(self._stored, dim=1, used=self._used)
 
     def _grow(self, like: Tensor, end: int) -> None:
         shape = (2, *like.shape[:-2], max(16, 2 * end), like.shape[-1])
@@ -48,17 +87,6 @@ class KeyValueCache:
         if self._stored is not None:
             grown[..., : self._used, :] = self._stored[..., : self._used, :]
         self._stored = grown
-
-
-def keep_rows(stored: Tensor, rows: Int[Tensor, " M"], dim: int = 0) -> Tensor:
-    """`stored` with `rows` picked along `dim`; in place if what moves comes from behind the kept part."""
-    count = rows.shape[0]
-    moved = (rows != torch.arange(count, device=rows.device)).nonzero().flatten()
-    if count > stored.shape[dim] or (rows[moved] < count).any():
-        return stored.index_select(dim, rows)
-    if len(moved):
-        stored.index_copy_(dim, moved, stored.index_select(dim, rows[moved]))
-    return stored.narrow(dim, 0, count)
 
 
 class CachedState:
@@ -106,10 +134,10 @@ class CachedState:
         """See `DecoderState.select`."""
         sentences = rows // self.rows_per_sentence
         rows_per_sentence = _common_run(sentences)
-        kept = sentences[::rows_per_sentence]
+        move = Move.plan(sentences[::rows_per_sentence], self.num_sentences)
         for cache in self.caches:
-            cache.keep(kept)
-        self.constants = {name: keep_rows(tensor, kept) for name, tensor in self.constants.items()}
+            cache.keep(move)
+        self.constants = {name: move.apply(tensor) for name, tensor in self.constants.items()}
         self.slots = self.slots[rows]
         self.rows_per_sentence = rows_per_sentence
         return self
@@ -122,7 +150,7 @@ class CachedState:
 
 
 def _common_run(sentences: Int[Tensor, " M"]) -> int:
-    """R if every sentence has R rows side by side, and one run only; else 1: every row becomes a sentence of its own."""
+    """R if every sentence has R rows, all side by side; else 1: every row becomes a sentence of its own."""
     kept, runs = torch.unique_consecutive(sentences, return_counts=True)
     if len(runs) and bool((runs == runs[0]).all()) and len(kept.unique()) == len(kept):
         return int(runs[0])

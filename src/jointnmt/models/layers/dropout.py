@@ -21,7 +21,7 @@ class SharedDropout(nn.Module):
         self.rate = rate
         self.shared_axes = shared_axes
 
-    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, x: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x` with features dropped while training, unchanged otherwise."""
         if not self.training or self.rate == 0:
             return x
@@ -29,7 +29,7 @@ class SharedDropout(nn.Module):
             return functional.dropout(x, self.rate)
         return x * self._noise(x)
 
-    def add(self, x: Float[Tensor, "..."], update: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def add(self, x: Float[Tensor, ...], update: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x + dropout(update)`, in one pass over the grid."""
         if not self.training or self.rate == 0:
             return x + update

@@ -24,7 +24,7 @@ class TargetAttention(nn.Module):
     def forward(
         self,
         grid: Float[Tensor, "B S T E"],
-        bias: Float[Tensor, "..."],
+        bias: Float[Tensor, ...],
         cache: KeyValueCache | None = None,
         maps: list[Tensor] | None = None,
     ) -> Float[Tensor, "B S T E"]:
@@ -55,7 +55,7 @@ class SourceAttention(nn.Module):
         self.dropout = weight_dropout
 
     def forward(
-        self, grid: Float[Tensor, "B S T E"], bias: Float[Tensor, "..."], maps: list[Tensor] | None = None
+        self, grid: Float[Tensor, "B S T E"], bias: Float[Tensor, ...], maps: list[Tensor] | None = None
     ) -> Float[Tensor, "B S T E"]:
         """Attend along S where `bias` (broadcast to `[B, T, H, S, S]`) allows."""
         qkv = self.qkv(grid)

@@ -1,0 +1,72 @@
+"""Every recipe builds its model and makes two updates, on made-up text."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from jointnmt.data.corpus import ParallelText
+from jointnmt.experiment import Experiment
+from jointnmt.models import FAMILIES, build_model
+from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+RUNNABLE = sorted(path for path in RECIPES.rglob("*.yaml") if not path.name.startswith("_"))
+"""A name that begins with an underscore is there to be extended only."""
+
+PUBLISHED = {  # millions of parameters, fact sheet, section 2 and 4, where the vocabularies are as in the recipes
+    "nist12/zh-en-transformer": 101,
+    "nist12/zh-en-reformer-fast": 105,
+    "nist12/zh-en-reformer-fast-scaled": 146,
+    "nist12/zh-en-transformer-big": 291,
+}
+
+
+def name(path: Path) -> str:
+    return path.relative_to(RECIPES).with_suffix("").as_posix()
+
+
+def write_made_up_text(text: ParallelText, root: Path) -> None:
+    generator = random.Random(7)
+    words = ["ba", "du", "gi", "lo", "me", "nu", "ri", "so", "ta", "wu"]
+    for path in text.files:
+        lines = [" ".join(generator.choices(words, k=generator.randint(1, 4))) for _ in range(40)]
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", RUNNABLE, ids=name)
+def test_recipe_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    small = [
+        "batches.max_tokens=40",
+        "batches.update_tokens=60",
+        "training.max_updates=2",
+        "training.tensorboard=false",
+    ]
+    small += [f"data.root={tmp_path}", "validation.every_updates=100", "validation.patience=null", "data.validation=[]"]
+    experiment = Experiment.load(path, [*small, "segmentation.min_frequency=1"])
+    for text in experiment.data.train:
+        write_made_up_text(text, tmp_path)
+    train(experiment, tmp_path / "run", NoDisplay())
+    assert (tmp_path / "run" / "model.safetensors").stat().st_size > 0
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED)
+def test_recipe_has_the_published_number_of_parameters(recipe: str) -> None:
+    experiment = Experiment.load(RECIPES / f"{recipe}.yaml")
+    source = experiment.segmentation.vocabulary_size
+    target = experiment.segmentation.target_vocabulary_size or source
+    with torch.device("meta"):
+        model = build_model(experiment.model, source, target)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == PUBLISHED[recipe]
+
+
+def test_there_are_recipes_of_every_family_for_every_corpus() -> None:
+    for folder in ("multi30k", "tatoeba", "iwslt14", "iwslt15", "nist12"):
+        families = {Experiment.load(path).model.family for path in RUNNABLE if path.parent.name == folder}
+        assert families == set(FAMILIES)

@@ -1,0 +1,112 @@
+"""`jointnmt train` and `jointnmt average` as a user runs them, and what validation measures."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+import yaml
+from typer.testing import CliRunner, Result
+
+from jointnmt.cli.main import app
+from jointnmt.data.batches import load
+from jointnmt.data.store import build_store
+from jointnmt.experiment import Experiment
+from jointnmt.models import build_model
+from jointnmt.search import beam_search, rescore
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.averaging import read_weights
+from tiny import tiny_recipe, write_corpus
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "jointnmt", *map(str, arguments)]
+
+
+def call(*arguments: object) -> Result:
+    """Run a command in this process, which is faster."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("command")
+    write_corpus(folder)
+    path = folder / "recipe.yaml"
+    changes = {"validation__bleu_every": 1, "validation__bleu_sentences": None, "training__average_best": 1}
+    path.write_text(yaml.safe_dump(tiny_recipe(folder, **changes)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(recipe: Path) -> Path:
+    """A run that Ctrl-C stopped and the same command finished."""
+    out = recipe.parent / "run"
+    arguments = command("train", recipe, "--out", out)
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (out / "checkpoints" / "last.safetensors").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    data, messages = process.communicate()
+    assert process.returncode == 130, messages
+    assert "The same command goes on" in " ".join(messages.split())
+    assert data == ""
+    result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert "going on after update" in " ".join(result.stderr.split())
+    return out
+
+
+def test_another_configuration_is_refused(run: Path, recipe: Path) -> None:
+    result = call("train", recipe, "--out", run, "--set", "model.dropout=0.2")
+    assert result.exit_code == 2
+    assert "model.dropout: 0.1 -> 0.2" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> None:
+    result = call("average", run, "--best", 2, "--out", tmp_path / "mean.safetensors")
+    assert result.exit_code == 0, result.stderr
+    mean = read_weights(tmp_path / "mean.safetensors")
+    one, other = (read_weights(path) for path in sorted((run / "checkpoints").glob("step-*"))[-2:])
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (one[name] + other[name]) / 2)
+    assert call("average", run, "--out", tmp_path / "x").exit_code == 2
+    assert call("average", run, "--last", 99, "--out", tmp_path / "x").exit_code == 4
+
+
+def test_validation_measures_what_scoring_and_translating_give(run: Path) -> None:
+    """Perplexity from log-probabilities, BLEU from sentences translated one by one, both by the best weights."""
+    experiment = Experiment.load(run / "experiment.yaml")
+    segmentation = Segmentation.load(run / "segmentation")
+    sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    model = build_model(experiment.model, *sizes).eval()
+    model.load_state_dict(read_weights(run / "model.safetensors"))
+    store = build_store(experiment.data, segmentation, "validation")
+    scores = [score for index in range(len(store)) for score in rescore(model, load(store, [index]))[0]]
+    translations = []
+    for index in range(len(store)):
+        hypothesis = beam_search(model, load(store, [index]).source, experiment.search)[0][0]
+        translations.append(segmentation.target.decode_ids(list(hypothesis.ids)))
+    references = [target for _, target in store.texts()]
+    bleu = sacrebleu.BLEU(trg_lang="en")
+
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    (best,) = [record for record in records if record["event"] == "validation" and record["best"]][-1:]
+    assert best["perplexity"] == pytest.approx(math.exp(-sum(scores) / len(scores)), rel=1e-5)
+    written = (run / "validation" / f"step-{best['step']:08d}.txt").read_text(encoding="utf-8").splitlines()
+    assert written == translations
+    assert best["bleu"] == pytest.approx(bleu.corpus_score(translations, [references]).score)
+    assert best["signature"] == str(bleu.get_signature())

@@ -1,0 +1,202 @@
+"""Models as folders to give away, and the Hub, of which nothing is asked here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard
+from tiny_run import write_run
+
+from jointnmt import Translator
+from jointnmt.config import read_yaml
+from jointnmt.errors import ModelError
+from jointnmt.evaluation.scores import corpus_scores
+
+TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
+
+VALIDATIONS = [
+    {"event": "train", "step": 1, "loss": 3.0},
+    {"event": "validation", "step": 1, "perplexity": 9.5, "bleu": 12.25, "signature": "nrefs:1|version:x"},
+    {"event": "validation", "step": 2, "perplexity": 8.0, "bleu": None, "signature": None},
+    {"event": "average", "step": 2, "steps": [2, 1], "perplexity": 7.0, "bleu": 20.0, "signature": "nrefs:1|version:x"},
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    data = {
+        "root": "/home/somebody/corpora",
+        "cache": "/home/somebody/cache",
+        "source_language": "de",
+        "target_language": "en",
+        "train": [{"source": "train.de.gz", "target": "train.en.gz"}],
+        "validation": [{"path": "valid.tsv"}],
+    }
+    run = write_run(tmp_path / "run", data=data)
+    (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in VALIDATIONS))
+    return run
+
+
+@pytest.fixture
+def translator(run: Path) -> Translator:
+    return Translator.load(run, device="cpu")
+
+
+def card_of(folder: Path) -> ModelCard:
+    return ModelCard.load(folder / "README.md")
+
+
+def test_saved_and_loaded_is_the_same_translator(translator: Translator, tmp_path: Path) -> None:
+    assert translator.save_pretrained(tmp_path / "saved") is None
+    loaded = Translator.from_pretrained(tmp_path / "saved", device="cpu", precision="float32", max_cells=50)
+    assert loaded.translate(TEXTS) == translator.translate(TEXTS)
+    assert loaded.max_cells == 50
+    assert loaded.segmentation.fingerprint() == translator.segmentation.fingerprint()
+    for name, tensor in translator.model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], tensor)
+
+
+def test_the_folder_is_a_run_directory(translator: Translator, tmp_path: Path) -> None:
+    translator.save_pretrained(tmp_path / "saved")
+    names = {path.name for path in (tmp_path / "saved").iterdir()}
+    assert names == {"experiment.yaml", "model.safetensors", "segmentation", "config.json", "README.md"}
+    assert Translator.load(tmp_path / "saved", device="cpu").translate(TEXTS) == translator.translate(TEXTS)
+
+
+def test_a_run_directory_can_be_loaded_as_well(run: Path, translator: Translator) -> None:
+    assert Translator.from_pretrained(str(run), device="cpu").translate(TEXTS) == translator.translate(TEXTS)
+
+
+def test_saving_again_replaces_the_model(translator: Translator, tmp_path: Path) -> None:
+    translator.save_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        next(translator.model.parameters()).add_(1.0)
+    translator.save_pretrained(tmp_path / "saved")
+    loaded = Translator.from_pretrained(tmp_path / "saved", device="cpu")
+    assert torch.equal(next(loaded.model.parameters()), next(translator.model.parameters()))
+
+
+def test_the_folder_does_not_tell_where_things_were(translator: Translator, tmp_path: Path) -> None:
+    translator.save_pretrained(tmp_path / "saved")
+    for path in (tmp_path / "saved").glob("*.*"):
+        assert b"somebody" not in path.read_bytes(), path
+    data = read_yaml(tmp_path / "saved" / "experiment.yaml")["data"]
+    assert (data["root"], data["cache"]) == (".", None)
+    assert translator.experiment.data.root == Path("/home/somebody/corpora")
+
+
+def test_the_card_states_data_settings_scores_and_licence(translator: Translator, tmp_path: Path) -> None:
+    scores = corpus_scores(["the dog sees the cat ."], ["the dog sees a cat ."], "en")
+    translator.save_pretrained(
+        tmp_path / "saved",
+        model_card_kwargs={"scores": {"test2016": scores}, "licence": "CC BY 4.0", "data_licence": "research only"},
+    )
+    card = card_of(tmp_path / "saved")
+    data = card.data.to_dict()
+    assert (data["language"], data["library_name"], data["pipeline_tag"]) == (["de", "en"], "jointnmt", "translation")
+    assert "reformer-fast" in data["tags"]
+    for expected in ("`train.de.gz`", "`train.en.gz`", "`valid.tsv`", "research only", "CC BY 4.0"):
+        assert expected in card.text
+    signature = scores.bleu.signature.replace("|", r"\|")  # a bar would begin another column
+    assert f"| test2016 | BLEU | {scores.bleu.value:.2f} | `{signature}` |" in card.text
+    parameters = sum(parameter.numel() for parameter in translator.model.parameters())
+    assert f"{parameters:,} parameters" in card.text
+    settings = yaml.safe_load(card.text.partition("```yaml\n")[2].partition("```")[0])
+    assert settings["model"] == translator.experiment.model.plain()
+
+
+def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> None:
+    translator.run = None
+    card = translator.generate_model_card()
+    assert card.text.count("not stated yet") == 3
+    assert "No scores on the validation text are on record." in card.text
+    assert card.data.license == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([1], "perplexity 9.500, BLEU 12.25 (`nrefs:1|version:x`) (update 1)"),
+        ([2], "perplexity 8.000 (update 2)"),
+        ([2, 1], "perplexity 7.000, BLEU 20.00 (`nrefs:1|version:x`) (average of the weights after updates 2, 1)"),
+        ([3], "No scores on the validation text are on record."),
+    ],
+)
+def test_validation_scores_are_those_of_the_weights(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], expected: str
+) -> None:
+    from jointnmt.training import checkpoint
+
+    tensors, _ = checkpoint.read(run / "model.safetensors")
+    checkpoint.write(run / "model.safetensors", tensors, {"steps": steps})
+    Translator.load(run, device="cpu").save_pretrained(tmp_path / "saved")
+    assert expected in card_of(tmp_path / "saved").text
+    again = Translator.from_pretrained(tmp_path / "saved", device="cpu")  # what is saved keeps them
+    again.save_pretrained(tmp_path / "again")
+    assert expected in card_of(tmp_path / "again").text
+
+
+class FakeApi:
+    """Of huggingface_hub's HfApi, what pushing uses; keeps what was uploaded."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token
+
+    def create_repo(self, repo_id: str, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(repo_id=repo_id)
+
+    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str, **_: Any) -> str:
+        uploaded[repo_id] = {
+            path.relative_to(folder_path).as_posix(): path.read_bytes() for path in folder_path.rglob("*.*")
+        }
+        return f"https://huggingface.co/{repo_id}/commit/{commit_message}"
+
+
+uploaded: dict[str, dict[str, bytes]] = {}
+
+
+def test_pushing_uploads_the_folder_and_its_card(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", FakeApi)
+    address = translator.push_to_hub("somebody/de-en", commit_message="first", model_card_kwargs={"licence": "MIT"})
+    assert address == "https://huggingface.co/somebody/de-en/commit/first"
+    files = uploaded["somebody/de-en"]
+    assert {"experiment.yaml", "model.safetensors", "config.json", "README.md"} < set(files)
+    assert any(name.startswith("segmentation/") for name in files)
+    assert b'Translator.from_pretrained("somebody/de-en")' in files["README.md"]
+    assert b"MIT" in files["README.md"]
+
+
+def test_a_model_of_the_hub_is_downloaded_and_loaded(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator.save_pretrained(tmp_path / "saved")
+    asked: dict[str, Any] = {}
+
+    def download(repo_id: str, **options: Any) -> str:
+        asked.update(options, repo_id=repo_id)
+        return str(tmp_path / "saved")
+
+    monkeypatch.setattr("jointnmt.hub.snapshot_download", download)
+    monkeypatch.setattr(
+        "huggingface_hub.hub_mixin.hf_hub_download", lambda **_: str(tmp_path / "saved" / "config.json")
+    )
+    loaded = Translator.from_pretrained("somebody/de-en", revision="v1", device="cpu")
+    assert (asked["repo_id"], asked["revision"]) == ("somebody/de-en", "v1")
+    assert loaded.translate(TEXTS) == translator.translate(TEXTS)
+
+
+@pytest.mark.parametrize("name", ["no/such/folder", "somebody/de-en"])
+def test_what_is_nowhere_is_a_model_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=name):
+        Translator.from_pretrained(name, local_files_only=True, cache_dir=tmp_path, device="cpu")
+
+
+def test_a_folder_without_a_model_is_a_model_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"experiment\.yaml"):
+        Translator.from_pretrained(tmp_path, device="cpu")

@@ -1,0 +1,227 @@
+"""`jointnmt translate` and `jointnmt score`: streams, files, formats, wrong input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_run import write_run
+from typer.testing import CliRunner, Result
+
+from jointnmt.cli.main import app
+from jointnmt.translator import Translator
+
+TEXT = "der Hund sieht die Katze .\n\ndie Katze\nder Hund hört die Katze nicht und die Katze sieht der Hund !\n"
+LINES = TEXT.splitlines()
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("run"), model={"max_length": 20})
+
+
+@pytest.fixture
+def invoke(run: Path) -> Invoke:
+    """Runs a command on the run, in this process."""
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+
+    def call(command: str, *arguments: object, text: str | bytes = TEXT) -> Result:
+        every = [command, str(run), "--device", "cpu", *map(str, arguments)]
+        return runner.invoke(app, every, input=text)
+
+    return call
+
+
+@pytest.fixture
+def expected(run: Path) -> list[str]:
+    return Translator.load(run, "cpu").translate(LINES)
+
+
+def test_translates_standard_input_to_standard_output(invoke: Invoke, expected: list[str]) -> None:
+    assert all(expected[n] for n in (0, 2, 3)), "the random model has something to say"
+    result = invoke("translate")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == expected
+    assert "4 lines in" in result.stderr
+    assert invoke("translate", text=TEXT.replace("\n", "\r\n").removesuffix("\r\n")).stdout == result.stdout
+    assert invoke("translate", text=b"\xef\xbb\xbf" + TEXT.encode()).stdout == result.stdout
+    assert invoke("translate", "--window", 1, "--batch-cells", 1).stdout == result.stdout
+    assert invoke("translate", text="").stdout == ""
+
+
+def test_translates_files(invoke: Invoke, expected: list[str], tmp_path: Path) -> None:
+    source, target = tmp_path / "text.de.gz", tmp_path / "text.en"
+    source.write_bytes(gzip.compress(TEXT.encode()))
+    result = invoke("translate", "--input", source, "--output", target)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert target.read_text().splitlines() == expected
+    assert set(tmp_path.iterdir()) == {source, target}
+
+
+def test_an_unfinished_file_does_not_get_the_name_of_a_finished_one(invoke: Invoke, tmp_path: Path) -> None:
+    target = tmp_path / "text.en"
+    result = invoke("translate", "-o", target, "--window", 1, text=TEXT.encode() + b"\xff\n")
+    assert result.exit_code == 3
+    assert not target.exists()
+    assert len((tmp_path / "text.en.part").read_text().splitlines()) == 4
+    assert "text.en.part" in " ".join(result.stderr.split())
+
+
+def test_json_gives_everything(invoke: Invoke, expected: list[str]) -> None:
+    result = invoke("translate", "--json", "--alignments", "--num-best", 2)
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [record["translation"] for record in records] == expected
+    assert [record["source"] for record in records] == LINES
+    assert [record["line"] for record in records] == [1, 2, 3, 4]
+    assert records[1] == {"line": 2, "source": "", "translation": "", "complete": True, "source_tokens": []}
+    for record in (records[0], records[2], records[3]):
+        assert record["source_tokens"] == [*record["source"].split(), "</s>"]
+        assert len(record["tokens"]) == len(record["token_log_probabilities"]) == len(record["alignment"])
+        assert record["score"] == pytest.approx(record["log_probability"] / len(record["tokens"]))
+        assert len(record["n_best"]) == 2
+        assert record["n_best"][0]["translation"] == record["translation"]
+
+
+def test_n_best_lines_have_number_and_score(invoke: Invoke, expected: list[str]) -> None:
+    rows = [line.split("\t") for line in invoke("translate", "--num-best", 2).stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3", "4", "4"]
+    assert [rows[n][2] for n in (0, 2, 3, 5)] == expected
+    assert all(float(rows[n][1]) >= float(rows[n + 1][1]) for n in (0, 3, 5))
+
+
+def test_search_can_be_changed(invoke: Invoke, run: Path) -> None:
+    greedy = invoke("translate", "--beam", 1).stdout
+    assert greedy == invoke("translate", "--sample", "--top-k", 1).stdout
+    short = invoke("translate", "--max-length-factor", 0, "--max-length-offset", 2)
+    assert all(len(line.split()) <= 1 for line in short.stdout.splitlines())
+    assert "reached the greatest length allowed" in " ".join(short.stderr.split())
+    samples = invoke("translate", "--sample", "--temperature", 2, "--top-p", 0.99, "--seed", 3).stdout
+    assert samples == invoke("translate", "--sample", "--temperature", 2, "--top-p", 0.99, "--seed", 3).stdout
+    assert samples != invoke("translate", "--sample", "--temperature", 2, "--top-p", 0.99, "--seed", 4).stdout
+    assert "<unk>" not in invoke("translate", "--no-unknown", "--beam", 10, "--num-best", 10).stdout
+
+
+def test_prefixes_come_from_a_file(invoke: Invoke, tmp_path: Path) -> None:
+    prefixes = tmp_path / "prefixes"
+    prefixes.write_text("the cat\n\nnot\n\n")
+    lines = invoke("translate", "--prefix", prefixes).stdout.splitlines()
+    assert lines[0].startswith("the cat")
+    assert lines[2].startswith("not")
+    prefixes.write_text("the cat\n")
+    result = invoke("translate", "--prefix", prefixes)
+    assert result.exit_code == 3
+    assert "standard input:2: there are more lines than target prefixes" in " ".join(result.stderr.split())
+
+
+def test_long_lines_are_split_when_asked(invoke: Invoke) -> None:
+    text = "Hund sieht die Katze . " * 6 + "\n"
+    refused = invoke("translate", text="und\n" + text)
+    assert refused.exit_code == 3
+    assert "standard input:2: a sentence has 31 tokens" in refused.stderr
+    single = invoke("translate", text="Hund sieht die Katze .\n").stdout.strip()
+    assert invoke("translate", "--split-long", text=text).stdout.strip() == " ".join([single] * 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "code", "message"),
+    [
+        (["--alignments"], TEXT, 2, "--alignments needs --json"),
+        (["--temperature", "0.5"], TEXT, 2, "--temperature is for sampling: add --sample"),
+        (["--seed", "0"], TEXT, 2, "--seed is for sampling: add --sample"),
+        (["--sample", "--beam", "2"], TEXT, 2, "--beam does not go with --sample"),
+        (["--sample", "--top-p", "0"], TEXT, 2, "top_p"),
+        (["--num-best", "4"], TEXT, 2, "beam_size is 3"),
+        (["--device", "nonsense"], TEXT, 2, "'nonsense'"),
+        ([], b"gut\n" + "schön\n".encode("latin-1"), 3, "standard input:2: is not valid UTF-8 (byte 4"),
+        ([], "a\0b\n", 3, "standard input:1: holds a NUL byte"),
+        (["--input", "nowhere.txt"], "", 3, "nowhere.txt"),
+    ],
+)
+def test_wrong_use_and_wrong_input_have_their_exit_codes(
+    invoke: Invoke, arguments: list[str], text: str | bytes, code: int, message: str
+) -> None:
+    result = invoke("translate", *arguments, text=text)
+    assert result.exit_code == code, result.stderr
+    assert message in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_a_missing_model_has_its_exit_code(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["translate", str(tmp_path)], input=TEXT)
+    assert result.exit_code == 4
+    assert "no trained model here" in " ".join(result.stderr.split())
+
+
+def test_scores_equal_those_of_translating(invoke: Invoke, tmp_path: Path) -> None:
+    records = [json.loads(line) for line in invoke("translate", "--json", "--no-unknown").stdout.splitlines()]
+    source, target = tmp_path / "de", tmp_path / "en"
+    source.write_text(TEXT)
+    target.write_text("".join(f"{record['translation']}\n" for record in records))
+    result = invoke("score", "--source", source, "--target", target, "--json")
+    assert result.exit_code == 0, result.stderr
+    for record, line in zip(records, result.stdout.splitlines(), strict=True):
+        score = json.loads(line)
+        assert score["line"] == record["line"]
+        assert score["target"] == record["translation"]
+        assert score["log_probability"] == pytest.approx(record.get("log_probability", 0.0), abs=1e-4)
+        assert score["token_log_probabilities"] == pytest.approx(record.get("token_log_probabilities", []), abs=1e-5)
+        assert score["tokens"] == record.get("tokens", [])
+    plain = invoke("score", "--source", source, "--target", target).stdout.splitlines()
+    for record, row in zip(records, plain, strict=True):
+        total, tokens = row.split("\t")
+        assert float(total) == pytest.approx(sum(map(float, tokens.split())), abs=1e-4)
+        assert float(total) == pytest.approx(record.get("log_probability", 0.0), abs=1e-4)
+
+
+def test_texts_that_do_not_belong_together_are_not_scored(invoke: Invoke, tmp_path: Path) -> None:
+    source, target = tmp_path / "de", tmp_path / "en"
+    source.write_text("und\nund\n")
+    target.write_text("and\n")
+    result = invoke("score", "--source", source, "--target", target)
+    assert result.exit_code == 3
+    assert f"{source}:2: there are more lines than targets" in " ".join(result.stderr.split()).replace("- ", "-")
+    target.write_text("and\n\n")
+    source.write_text("und\n\n")
+    assert invoke("score", "--source", source, "--target", target).exit_code == 0
+    target.write_text("and\nand\n")
+    assert invoke("score", "--source", source, "--target", target).exit_code == 3
+
+
+def start(run: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "jointnmt", "translate", str(run), "--device", "cpu", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "COLUMNS": "200"})
+
+
+def test_answers_each_line_at_once_and_stops_at_ctrl_c(run: Path, expected: list[str]) -> None:
+    process = start(run, "--window", "1")
+    assert process.stdin and process.stdout and process.stderr
+    for line, translation in zip(LINES, expected, strict=True):
+        process.stdin.write(f"{line}\n".encode())
+        process.stdin.flush()
+        assert process.stdout.readline().decode() == f"{translation}\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert process.stderr.read().decode().strip().endswith("interrupted.")
+    process.communicate()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(run: Path) -> None:
+    process = start(run, "--quiet")
+    assert process.stdin and process.stdout and process.stderr
+    process.stdout.close()
+    process.stdin.write(TEXT.encode())
+    process.stdin.close()
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()

@@ -1,0 +1,74 @@
+"""Validation: perplexity in whatever parts memory allows, and which sentences are translated."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from jointnmt.data.batches import BatchConfig, load
+from jointnmt.models.interface import AttentionMaps
+from jointnmt.search import SearchConfig
+from jointnmt.training.devices import launch_fabric
+from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.settings import TrainingConfig
+from jointnmt.training.validation import Validated, Validation, ValidationConfig
+from tiny import ListStore, TinyModel
+
+
+class RawListStore(ListStore):
+    """With raw text too."""
+
+    def texts(self, indices: Any) -> list[tuple[str, str]]:
+        return [(f"source {index}", f"target {index}") for index in indices]
+
+
+def validation(store: Any, batches: BatchConfig, **settings: Any) -> Validation:
+    fabric = launch_fabric(TrainingConfig(accelerator="cpu"))
+    segmentation: Any = SimpleNamespace()
+    return Validation(fabric, store, segmentation, ValidationConfig(**settings), batches, SearchConfig())
+
+
+class SmallMemory(TinyModel):
+    """Has no memory for more than two sentences at once."""
+
+    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+        if len(source) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return super().forward(source, target_input)
+
+
+@pytest.mark.parametrize("model", [TinyModel(dropout=0.5), SmallMemory(dropout=0.5)])
+def test_perplexity_is_that_of_the_whole_text(model: TinyModel) -> None:
+    """Without smoothing, without dropout; however small the limits of training, which one sentence may exceed."""
+    store = RawListStore(num_pairs=15)
+    whole = load(store, range(15))  # type: ignore[arg-type]
+    reference = TinyModel()
+    reference.load_state_dict(model.state_dict())
+    nll = cross_entropy_sums(reference(whole.source, whole.target_input), whole.target_output, 0.0)[1].item()
+    for batches in (BatchConfig(), BatchConfig(max_tokens=3, max_cells=5, update_tokens=4)):
+        model.train()
+        result = validation(store, batches).measure(model, translate=False)
+        assert result.nll == pytest.approx(nll / whole.num_target_tokens, rel=1e-6)
+        assert result.perplexity == pytest.approx(math.exp(result.nll))
+        assert result.bleu is None
+        assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"), [(None, [*range(10)]), (99, [*range(10)]), (1, [0]), (2, [0, 9]), (4, [0, 3, 6, 9])]
+)
+def test_translated_sentences_are_spread_evenly(wanted: int | None, chosen: list[int]) -> None:
+    part = validation(RawListStore(num_pairs=10), BatchConfig(), bleu_sentences=wanted)
+    assert part.translated == chosen
+    assert part.references == [f"target {index}" for index in chosen]
+
+
+def test_the_metric_decides_which_score_counts() -> None:
+    measured = Validated(nll=2.0, seconds=0.0, bleu=30.0)
+    assert (measured.score("perplexity"), measured.score("bleu")) == (-2.0, 30.0)
+    assert Validated(nll=2.0, seconds=0.0).score("bleu") is None
+    assert math.isfinite(Validated(nll=1e6, seconds=0.0).perplexity)

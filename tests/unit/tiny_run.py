@@ -1,0 +1,53 @@
+"""A RUN directory with a small random model of a dozen words, for tests of what reads one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from jointnmt.experiment import Experiment
+from jointnmt.models import build_model
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.training import checkpoint
+
+SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
+TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]
+
+
+def experiment(**changes: Any) -> Experiment:
+    """A small one; `model` changes keys of the model, other keywords whole parts."""
+    model = {"family": "reformer-fast", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, "num_layers": 1}
+    values = {
+        "name": "tiny",
+        "data": {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]},
+        "segmentation": {"kind": "word", "joint": False},
+        "model": {**model, "prenet_layers": 1, **changes.pop("model", {})},
+        "training": {},
+        "search": {"beam_size": 3, "max_length_offset": 3},
+    }
+    return Experiment.parse({**values, **changes}, origin="test")
+
+
+def word_segmentation() -> Segmentation:
+    """Every word of the two lists is a piece."""
+    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1)
+    return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], "de", "en")
+
+
+def sizes(segmentation: Segmentation) -> tuple[int, int]:
+    """Of the source's and the target's vocabulary."""
+    return segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+
+
+def write_run(run: Path, **changes: Any) -> Path:
+    """Write a RUN directory with a random model; `changes` as of `experiment`."""
+    torch.manual_seed(0)
+    configuration, segmentation = experiment(**changes), word_segmentation()
+    model = build_model(configuration.model, *sizes(segmentation))
+    run.mkdir(exist_ok=True)
+    (run / "experiment.yaml").write_text(configuration.to_yaml())
+    segmentation.save(run / "segmentation")
+    checkpoint.write(run / "model.safetensors", model.state_dict(), {"steps": [1]})
+    return run
