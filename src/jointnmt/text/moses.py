@@ -10,7 +10,7 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 class Moses:
     """Tokenises and detokenises text of one language, by the rules of the Moses scripts and without their escapes.
 
-    A language that the rules do not know is treated as English.
+    A language that the rules do not know has English's abbreviations, but its apostrophes are tokens of their own.
     """
 
     def __init__(self, language: str) -> None:

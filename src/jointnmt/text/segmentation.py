@@ -3,7 +3,8 @@
 Text is prepared before it is cut: runs of white space become one space, characters are composed (NFC), and, if
 configured, text is tokenised as Moses does and lower-cased. Decoding undoes the cutting and the Moses tokenisation, not
 the lower-casing. For BPE and unigram, decoding the pieces of a prepared text gives that text back exactly, as long as
-training has seen its characters; a character it has not seen is one `<unk>`.
+training has seen its characters. A character that it has not seen is `<unk>`; unigram makes one of several in a row.
+The same text and configuration give the same pieces and ids, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from pydantic import Field, model_validator
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from jointnmt.config import Config
-from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
 from jointnmt.text.moses import Moses
-from jointnmt.text.special import SPECIAL_PIECES, UNK, eos_id, unk_id
+from jointnmt.text.special import SPECIAL_PIECES, unk_id
 
 SPACE = "▁"
 """What stands for a space in a piece (U+2581); in text, this character is read as an underscore."""
 
-_NEVER_IN_TEXT = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
+_MARKS = tuple(piece + SPACE for piece in SPECIAL_PIECES)
+"""The special pieces as the vocabulary has them: a text's pieces never end like this, so none is taken for special."""
+
+_UNSEEN = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
 
 
@@ -56,18 +60,23 @@ class Segmenter:
         self.language = language
         self._tokenizer = tokenizer
         self._moses = Moses(language) if config.moses else None
+        ordinary = range(len(SPECIAL_PIECES), tokenizer.get_vocab_size())
+        self._pieces = (*SPECIAL_PIECES, *(str(tokenizer.id_to_token(i)) for i in ordinary))
 
     @property
     def vocabulary_size(self) -> int:
         """Pieces, the special ones counted; fewer than configured where the text has no more."""
-        return int(self._tokenizer.get_vocab_size())
+        return len(self._pieces)
 
     def piece(self, piece_id: int) -> str:
-        """The piece of an id."""
-        found = self._tokenizer.id_to_token(piece_id)
-        if found is None:
-            raise IndexError(f"no piece has the id {piece_id}")
-        return str(found)
+        """The piece of an id.
+
+        Raises:
+            IndexError: if there is no such id.
+        """
+        if not 0 <= piece_id < len(self._pieces):
+            raise IndexError(f"no piece has the id {piece_id}: there are {len(self._pieces)}")
+        return self._pieces[piece_id]
 
     def encode(self, text: str) -> list[str]:
         """The pieces of a text; an unknown one is `<unk>`."""
@@ -78,9 +87,17 @@ class Segmenter:
         return self.encode_ids_batch([text])[0]
 
     def encode_ids_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode_ids` of many texts, by several threads."""
-        encodings = self._tokenizer.encode_batch_fast([prepare(text, self._moses) for text in texts])
-        return [[unk_id if i in _NEVER_IN_TEXT else i for i in encoding.ids] for encoding in encodings]
+        """`encode_ids` of many texts, by several threads.
+
+        Raises:
+            DataError: if one of them is not Unicode text.
+        """
+        prepared = [prepare(text, self._moses) for text in texts]
+        try:
+            return [_without_marks(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(prepared)]
+        except TypeError as error:
+            wrong = next((text for text in prepared if any("\ud800" <= letter <= "\udfff" for letter in text)), "")
+            raise DataError(f"{wrong[:80]!r}: holds half of a surrogate pair, so it is no text. Mend it.") from error
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
@@ -89,7 +106,7 @@ class Segmenter:
 
     def decode_ids(self, ids: Sequence[int]) -> str:
         """The text of ids; special ones are left out, but unknown pieces show as `<unk>`."""
-        return self.decode([self.piece(i) for i in ids if i not in _NEVER_IN_TEXT])
+        return self.decode([self.piece(i) for i in ids if i not in _UNSEEN])
 
     def to_json(self) -> str:
         """The vocabulary and what belongs to it, in the format of `tokenizers`."""
@@ -118,10 +135,11 @@ class Segmentation:
         source_language: str,
         target_language: str,
     ) -> Self:
-        """Learn the pieces from text, read once as a stream.
+        """Learn the pieces from text, read once as a stream: memory grows with its different words alone.
 
         Raises:
             ConfigurationError: if the vocabulary is too small for the text's characters, or there is no text.
+            JointNMTError: whatever reading the texts raises.
         """
         source_lines = _prepared(source_texts, Moses(source_language) if config.moses else None)
         target_lines = _prepared(target_texts, Moses(target_language) if config.moses else None)
@@ -156,8 +174,8 @@ class Segmentation:
             source, target = (_from_json((directory / name).read_text(encoding="utf-8")) for name in names)
         except Exception as error:  # tokenizers raises plain Exception
             raise ModelError(
-                f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, or "
-                "train anew."
+                f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
+                "or train anew."
             ) from error
         return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
 
@@ -174,6 +192,11 @@ def prepare(text: str, moses: Moses | None = None) -> str:
     return moses.tokenize(text) if moses else text
 
 
+def _without_marks(ids: list[int]) -> list[int]:
+    """Ids of text with unknown for a special piece, which text can hold if it was saved without `_MARKS`' endings."""
+    return ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
+
+
 def _prepared(texts: Iterable[str], moses: Moses | None) -> Iterator[str]:
     return (prepare(text, moses) for text in texts)
 
@@ -188,34 +211,62 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
     try:
         tokenizer.train_from_iterator(lines, trainer)
+    except JointNMTError:
+        raise  # of the stream of lines, not of the trainer
     except Exception as error:
         raise ConfigurationError(
             f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
             "that there is text, and choose another size."
         ) from error
-    learnt = tokenizer.get_vocab_size()
-    if learnt > size or learnt <= len(SPECIAL_PIECES):
+    learnt = tokenizer.get_vocab_size() - len(_MARKS)
+    if learnt <= 0:
         raise ConfigurationError(
-            f"segmentation.vocabulary_size: {size} is too small, for the text has {learnt - len(SPECIAL_PIECES)} "
-            "different characters, or it has none. Raise it, or lower-case the text."
+            "segmentation: there is nothing to learn it from: the training text is empty, or, for words, has none that "
+            f"occurs segmentation.min_frequency={config.min_frequency} times."
         )
-    return _from_json(tokenizer.to_str())
+    if learnt + len(_MARKS) > size:
+        raise ConfigurationError(
+            f"segmentation.vocabulary_size: {size} is too small: {len(_MARKS)} special pieces and the text's {learnt} "
+            "different characters must have a place. Raise it, or lower-case the text."
+        )
+    return _from_json(_settle(tokenizer.to_str()))
 
 
 def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]:
-    common: dict[str, Any] = {"vocab_size": size, "special_tokens": list(SPECIAL_PIECES), "show_progress": False}
+    unknown = _MARKS[unk_id]
+    common: dict[str, Any] = {"vocab_size": size, "special_tokens": list(_MARKS), "show_progress": False}
     if config.kind == "bpe":
-        return models.BPE(unk_token=UNK), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
+        return models.BPE(unk_token=unknown), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
     if config.kind == "unigram":
-        return models.Unigram(), trainers.UnigramTrainer(unk_token=UNK, **common)
-    return models.WordLevel(unk_token=UNK), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
+        return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, **common)
+    return models.WordLevel(unk_token=unknown), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
+
+
+def _settle(text: str) -> str:
+    """A freshly trained tokenizer's JSON without what depends on the order in which threads add up.
+
+    That concerns unigram alone. Its scores, log-probabilities, differ in their last digits from one training to the
+    next: four decimals are kept. And the characters that it keeps only to cover the text get the lowest score and a
+    multiple of 0.0001 in no certain order: they all get the lowest.
+    """
+    values = json.loads(text)
+    if values["model"]["type"] == "Unigram":
+        marks, learnt = values["model"]["vocab"][: len(_MARKS)], values["model"]["vocab"][len(_MARKS) :]
+        lowest = min(score for _, score in learnt)
+        almost = lowest + 0.0001 * sum(len(piece) == 1 for piece, _ in learnt)
+        scores = {piece: lowest if len(piece) == 1 and score < almost else score for piece, score in learnt}
+        settled = sorted((-round(score, 4), piece) for piece, score in scores.items())
+        values["model"]["vocab"] = [*marks, *([piece, -cost] for cost, piece in settled)]
+    return json.dumps(values)
 
 
 def _from_json(text: str) -> Tokenizer:
     """A tokenizer from its JSON, with nothing that reads special pieces out of text."""
     values = json.loads(text)
     values["added_tokens"] = []
-    if values["model"]["type"] == "Unigram":  # the special pieces stay in the vocabulary, but are never the best cut
-        vocabulary = values["model"]["vocab"]
-        values["model"]["vocab"] = [[p, s if i > max(eos_id, unk_id) else -1e6] for i, (p, s) in enumerate(vocabulary)]
-    return Tokenizer.from_str(json.dumps(values))
+    tokenizer = Tokenizer.from_str(json.dumps(values))
+    ids = range(tokenizer.get_vocab_size())
+    names = [str(tokenizer.id_to_token(i)).removesuffix(SPACE) for i in ids[: len(SPECIAL_PIECES)]]
+    if tuple(names) != SPECIAL_PIECES or any(tokenizer.id_to_token(i) is None for i in ids):
+        raise ValueError(f"the vocabulary should begin with {', '.join(SPECIAL_PIECES)} and have no gaps")
+    return tokenizer

@@ -1,8 +1,9 @@
-"""The C library's memory allocator, told to keep what a training frees and asks for again with every batch."""
+"""Memory on a CPU: what a training frees is kept for the next batch, and what it will not need again is not."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX
 _LARGEST_INT = 2**31 - 1
@@ -23,3 +24,13 @@ def keep_freed_memory() -> bool:
     settings = ((_TRIM_THRESHOLD, _LARGEST_INT), (_TOP_PAD, 2**26), (_MMAP_MAX, 0))
     taken = [mallopt(name, value) == 1 for name, value in settings]
     return all(taken)
+
+
+def bound_kernel_cache() -> None:
+    """Let oneDNN keep fewer compiled kernels, unless the environment says how many.
+
+    It compiles a kernel for every shape of a matrix product and keeps 1,024 of them, each with buffers of its own.
+    Batches of sentences hardly repeat their shapes, so that these would only fill memory, by gigabytes. Takes effect
+    before the first product of a process.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

@@ -15,7 +15,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.allocator import keep_freed_memory
+from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.loop import Run
@@ -41,6 +41,7 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
     """
     _check_end(experiment)
     keep_freed_memory()
+    bound_kernel_cache()
     fabric = launch_fabric(experiment.training)
     if not is_first():
         logging.getLogger("jointnmt").setLevel(logging.WARNING)

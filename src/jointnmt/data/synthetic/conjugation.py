@@ -18,7 +18,6 @@ SIX_FORMS = {
     "wollen": "will willst will wollen wollt wollen",
     "dürfen": "darf darfst darf dürfen dürft dürfen",
     "sollen": "soll sollst soll sollen sollt sollen",
-    "mögen": "mag magst mag mögen mögt mögen",
     "möchten": "möchte möchtest möchte möchten möchtet möchten",
 }
 """The present of verbs that follow no rule: I, you, he, we, you (plural), they."""
@@ -33,13 +32,13 @@ STRONG = """
     fressen frisst fraß gefressen | geben gibt gab gegeben | gefallen gefällt gefiel gefallen
     gehen geht ging gegangen | gewinnen gewinnt gewann gewonnen | helfen hilft half geholfen
     kennen kennt kannte gekannt | kommen kommt kam gekommen | laden lädt lud geladen | leihen leiht lieh geliehen
-    lesen liest las gelesen | liegen liegt lag gelegen | lügen lügt log gelogen | nehmen nimmt nahm genommen
+    lesen liest las gelesen | liegen liegt lag gelegen | lügen lügt log gelogen
     rennen rennt rannte gerannt | rufen ruft rief gerufen | schlafen schläft schlief geschlafen
     schießen schießt schoss geschossen | schreiben schreibt schrieb geschrieben
     schwimmen schwimmt schwamm geschwommen | sehen sieht sah gesehen | singen singt sang gesungen
     sitzen sitzt saß gesessen | sprechen spricht sprach gesprochen | stehen steht stand gestanden
     stehlen stiehlt stahl gestohlen | streichen streicht strich gestrichen | tragen trägt trug getragen
-    treffen trifft traf getroffen | trinken trinkt trank getrunken | vergessen vergisst vergaß vergessen
+    trinken trinkt trank getrunken | vergessen vergisst vergaß vergessen
     verlieren verliert verlor verloren | versprechen verspricht versprach versprochen
     verstehen versteht verstand verstanden | verschwinden verschwindet verschwand verschwunden
     waschen wäscht wusch gewaschen | werfen wirft warf geworfen | ziehen zieht zog gezogen
@@ -57,8 +56,8 @@ IRREGULAR = """
     burn burnt burnt | buy bought bought | catch caught caught | come came come | do did done | drink drank drunk
     eat ate eaten | fall fell fallen | feed fed fed | find found found | flee fled fled
     forget forgot forgotten forgetting | get got got getting | give gave given | go went gone | have had had
-    hear heard heard | hide hid hidden | know knew known | leave left left | lend lent lent | lie lay lain lying
-    lose lost lost | meet met met | put put put putting | read read read | run ran run running | say said said
+    hear heard heard | know knew known | leave left left | lend lent lent | lie lay lain lying
+    lose lost lost | put put put putting | read read read | run ran run running | say said said
     see saw seen | sell sold sold | send sent sent | show showed shown | sing sang sung | sit sat sat sitting
     sleep slept slept | stand stood stood | steal stole stolen | swim swam swum swimming | take took taken
     tell told told | travel travelled travelled travelling | think thought thought | throw threw thrown

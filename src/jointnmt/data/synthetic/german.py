@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from jointnmt.data.synthetic import declension
 from jointnmt.data.synthetic.conjugation import GermanVerb
-from jointnmt.data.synthetic.entries import Adverb, LinkForm
+from jointnmt.data.synthetic.entries import Adverb, FixedPronoun, LinkForm
 from jointnmt.data.synthetic.features import Case, Negation, Role, Tense
 from jointnmt.data.synthetic.modifiers import Article
 from jointnmt.data.synthetic.surface import COMMA, write
@@ -94,7 +94,8 @@ def _linked(linked: Linked) -> list[str]:
 def _parts(clause: Clause) -> list[Part]:
     """Everything but the verbs, in the order of the middle field.
 
-    Pronouns lead; definite objects come before adverbs and `nicht`, indefinite and prepositional ones after them.
+    The subject and pronouns lead; definite objects come before adverbs and `nicht`, indefinite and prepositional ones
+    after them.
     """
     timing = clause.timing
     direct = _direct(clause)
@@ -103,9 +104,11 @@ def _parts(clause: Clause) -> list[Part]:
     parts: list[Part] = []
     if clause.front is Role.ADJUNCT and clause.adjunct is not None:
         parts.append((Role.ADJUNCT, _linked(clause.adjunct)[1:]))
-    if clause.subject is not None:
-        parts.append((Role.SUBJECT, _nominal(clause.subject, Case.NOMINATIVE)))
+    subject = (Role.SUBJECT, [] if clause.subject is None else _nominal(clause.subject, Case.NOMINATIVE))
+    leads = not isinstance(clause.subject, FixedPronoun)  # Bald besucht er uns, but: bald besucht uns jemand.
+    parts += [subject] if leads else []
     parts.append((Role.DIRECT, direct if pronoun else []))
+    parts += [] if leads else [subject]
     indirect = (Role.INDIRECT, [] if clause.indirect is None else _nominal(clause.indirect, Case.DATIVE))
     early = isinstance(clause.indirect, Pronoun)
     parts += [indirect] if early else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jointnmt.data.synthetic import lexicon, verbs
 from jointnmt.data.synthetic.dice import Dice
 from jointnmt.data.synthetic.entries import Adjective, Adverb, Verb
-from jointnmt.data.synthetic.features import Kind, Role
-from jointnmt.data.synthetic.modifiers import ADJECTIVES
+from jointnmt.data.synthetic.features import Case, Kind, Locality, Role
+from jointnmt.data.synthetic.modifiers import ADJECTIVES, WHAT, WHERE, WHO
 from jointnmt.data.synthetic.tree import Nominal, NounPhrase, Place
 
 ANIMATE = Kind.PERSON | Kind.ANIMAL
@@ -96,3 +96,30 @@ def plan_of_infinitive(dice: Dice, subject: Nominal, kind: Kind, depth: int, den
     return Plan(
         dice.pick(lexicon.verbs_of(kind, among)), subject=subject, kind=kind, infinitive=True, deniable=deniable
     )
+
+
+def asking_plan(dice: Dice, plan: Plan) -> Plan:
+    """The plan with the question that its verb allows: who, whom, what, where, when, why."""
+    verb = plan.verb
+    questions = ["why", "why"]
+    if plan.subject_kinds & Kind.PERSON and not verb.swapped:
+        questions += ["who", "who"]
+    if verb.direct is not None and verb.direct.preposition is None and lexicon.readings(verb) == 1:
+        questions += ["object"] * 3
+    if verb.locality in (Locality.OPTIONAL, Locality.REQUIRED):
+        questions += ["where"] * 3
+    if not verb.stative and plan.adjective is None:
+        questions.append("when")
+    match dice.pick(questions):
+        case "who":
+            return replace(plan, subject=WHO, kind=Kind.PERSON, front=Role.SUBJECT, simple=True)
+        case "object":
+            assert verb.direct is not None
+            only_person = verb.direct.case is Case.DATIVE or verb.direct.kind is Kind.PERSON
+            person = only_person or (verb.direct.kind & Kind.PERSON and dice.chance(0.5))
+            return replace(plan, direct=WHO if person else WHAT, front=Role.DIRECT, simple=True)
+        case "where":
+            return replace(plan, place=WHERE, front=Role.PLACE, simple=True)
+        case "when":
+            return replace(plan, front=Role.TIME, simple=True)
+    return replace(plan, front=Role.REASON)

@@ -8,9 +8,9 @@ from jointnmt.data.synthetic import lexicon, links, timing, verbs
 from jointnmt.data.synthetic.dice import Dice
 from jointnmt.data.synthetic.entries import Adverb, FixedPronoun, Link
 from jointnmt.data.synthetic.features import Case, Gender, Kind, Locality, Negation, Role, Tense
-from jointnmt.data.synthetic.modifiers import DEGREES, GLADLY, MANNERS, WHAT, WHEN_ASKED, WHERE, WHO, WHY
+from jointnmt.data.synthetic.modifiers import DEGREES, GLADLY, MANNERS, WHEN_ASKED, WHY
 from jointnmt.data.synthetic.phrases import DEFINITE_ARTICLES, PLAIN_ARTICLES, Articles, Phrases, Scope, Wish
-from jointnmt.data.synthetic.plans import ANIMATE, Plan, any_plan, plan_of_infinitive, plan_of_noun
+from jointnmt.data.synthetic.plans import ANIMATE, Plan, any_plan, asking_plan, plan_of_infinitive, plan_of_noun
 from jointnmt.data.synthetic.tree import (
     Clause,
     Linked,
@@ -25,12 +25,13 @@ from jointnmt.data.synthetic.tree import (
     Whose,
 )
 
-ADVERBIAL, ADVERBIAL_DECAY = 0.17, 0.6
+ADVERBIAL, ADVERBIAL_DECAY = 0.15, 0.6
 """How likely a clause has an adverbial clause, and by what factor less for each clause around it."""
 
 _PRESENT_LINKS = (links.BECAUSE, links.ALTHOUGH, links.IF, links.BEFORE, links.WHILE, links.UNTIL)
 _PAST_LINKS = (links.BECAUSE, links.ALTHOUGH, links.WHEN, links.BEFORE, links.WHILE, links.UNTIL)
 _TIMED_LINKS = (links.BECAUSE, links.ALTHOUGH)
+_EVENT_LINKS = (links.BEFORE, links.UNTIL)
 _INFINITIVE_LINKS = (links.IN_ORDER_TO, links.WITHOUT)
 
 
@@ -45,9 +46,9 @@ class Sampler:
         """The tree of one sentence."""
         self._phrases.mentions.clear()
         scope = Scope(past=self._dice.chance(0.35))
-        kind = self._dice.weigh((("statement", 72), ("compound", 8), ("polar", 8), ("question", 12)))
+        kind = self._dice.weigh((("statement", 73), ("compound", 7), ("polar", 8), ("question", 12)))
         if kind == "question":
-            plan = self._asking_plan(any_plan(self._dice, depth=1))
+            plan = asking_plan(self._dice, any_plan(self._dice, depth=1))
             return Sentence(self._clause(plan, replace(scope, depth=1)), question=True)
         if kind == "polar":
             return Sentence(self._clause(any_plan(self._dice, depth=1), replace(scope, depth=1)), question=True)
@@ -111,7 +112,7 @@ class Sampler:
         if scope.depth == 0 and self._dice.chance(0.06):
             link = self._dice.pick(self._links(plan, time)[:5])
             inner = self._inner(scope, _is_past(time), timed=link in _TIMED_LINKS)
-            return Role.ADJUNCT, Linked(link, self._clause(any_plan(self._dice, inner.depth + 1), inner))
+            return Role.ADJUNCT, Linked(link, self._clause(self._linked_plan(link, inner), inner))
         if time.time is not None and self._dice.chance(0.5):
             return Role.TIME, None
         if plan.verb.locality in (Locality.OPTIONAL, Locality.REQUIRED) and self._dice.chance(0.1):
@@ -209,17 +210,26 @@ class Sampler:
         past = _is_past(time)
         inner = self._inner(scope, past, timed=not past)
         plan = any_plan(self._dice, inner.depth)
-        return Linked(link, self._clause(self._asking_plan(plan) if link is links.INDIRECT_QUESTION else plan, inner))
+        if link is links.INDIRECT_QUESTION:
+            plan = asking_plan(self._dice, plan)
+        return Linked(link, self._clause(plan, inner))
 
     def _adjunct(self, plan: Plan, scope: Scope, subject: Nominal, kind: Kind, time: Timing) -> Linked | None:
         if plan.simple or not self._dice.chance(ADVERBIAL * ADVERBIAL_DECAY**scope.depth):
             return None
         acts = kind & ANIMATE and not plan.verb.stative and plan.adjective is None and not plan.infinitive
-        if acts and self._dice.chance(0.25):
+        if acts and time.negation is Negation.NONE and self._dice.chance(0.25):
             return Linked(self._dice.pick(_INFINITIVE_LINKS), self._infinitive(scope, subject, kind, deniable=False))
         link = self._dice.pick(self._links(plan, time))
         inner = self._inner(scope, _is_past(time), timed=link in _TIMED_LINKS)
-        return Linked(link, self._clause(any_plan(self._dice, inner.depth), inner))
+        return Linked(link, self._clause(self._linked_plan(link, inner), inner))
+
+    def _linked_plan(self, link: Link, scope: Scope) -> Plan:
+        """Any verb; after `before` and `until`, one that something happens by."""
+        plan = any_plan(self._dice, scope.depth)
+        while link in _EVENT_LINKS and (plan.verb.stative or plan.verb is verbs.BE):
+            plan = any_plan(self._dice, scope.depth)
+        return plan
 
     def _links(self, plan: Plan, time: Timing) -> tuple[Link, ...]:
         """The conjunctions that go with the clause: `until` with no state, `if` with no English perfect."""
@@ -260,32 +270,6 @@ class Sampler:
         owned = self._phrases.noun_phrase(wish, scope)
         subject = replace(owned, determiner=Whose(phrase.agreement))
         return self._clause(replace(plan, subject=subject, kind=owned.noun.kind), scope)
-
-    def _asking_plan(self, plan: Plan) -> Plan:
-        """The plan with the question that its verb allows: who, whom, what, where, when, why."""
-        verb = plan.verb
-        questions = ["why", "why"]
-        if plan.subject_kinds & Kind.PERSON and not verb.swapped:
-            questions += ["who", "who"]
-        if verb.direct is not None and verb.direct.preposition is None and lexicon.readings(verb) == 1:
-            questions += ["object"] * 3
-        if verb.locality in (Locality.OPTIONAL, Locality.REQUIRED):
-            questions += ["where"] * 3
-        if not verb.stative and plan.adjective is None:
-            questions.append("when")
-        match self._dice.pick(questions):
-            case "who":
-                return replace(plan, subject=WHO, kind=Kind.PERSON, front=Role.SUBJECT, simple=True)
-            case "object":
-                assert verb.direct is not None
-                person = verb.direct.kind & Kind.PERSON and (verb.direct.case is Case.DATIVE or self._dice.chance(0.5))
-                thing = WHAT if verb.direct.kind & ~ANIMATE else WHO
-                return replace(plan, direct=WHO if person else thing, front=Role.DIRECT, simple=True)
-            case "where":
-                return replace(plan, place=WHERE, front=Role.PLACE, simple=True)
-            case "when":
-                return replace(plan, front=Role.TIME, simple=True)
-        return replace(plan, front=Role.REASON)
 
     def _with_object_in_front(self, clause: Clause) -> Clause:
         """The clause, perhaps with its object before the verb, if its case or the subject's can be seen."""

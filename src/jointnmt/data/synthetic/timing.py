@@ -42,6 +42,8 @@ def any_timing(dice: Dice, verb: Verb, past: bool) -> Timing:
         return Timing(Tense.PRETERITE if past else Tense.PRESENT, time, None, negation, modal)
     if past:
         return _past(dice, negation)
+    if verb.links:  # What one says, thinks or tries takes neither the progressive nor a date.
+        return Timing(Tense.FUTURE if dice.chance(0.1) else Tense.PRESENT, negation=negation)
     tense = dice.weigh(_PRESENT_TENSES)
     if tense is Tense.PERFECT:
         return _perfect(dice, negation)

@@ -68,7 +68,6 @@ INTRANSITIVE = (
     _verb("auf|wachen", "wake up", _ANIMATE),
     _verb("fern|sehen", "watch television", _PERSON),
     _verb("ein|kaufen", "go shopping", _PERSON),
-    _verb("ab|nehmen", "lose weight", _ANIMATE, locality=Locality.NONE),
     _verb("um|ziehen", "move house", _PERSON, locality=Locality.NONE),
     _verb("weg|rennen", "run away", _ANIMATE, locality=Locality.NONE),
     _verb("zurück|kommen", "come back", _ANIMATE, locality=Locality.NONE),
@@ -98,13 +97,11 @@ TRANSITIVE = (
     _verb("fressen", "eat", _ANIMAL, _acc(_FOOD)),
     _verb("trinken", "drink", _ANIMATE, _acc(Kind.DRINK)),
     _verb("kochen", "cook", _PERSON, _acc(Kind.MEAL)),
-    _verb("bestellen", "order", _PERSON, _acc(_FOOD | Kind.DRINK)),
     _verb("kaufen", "buy", _PERSON, _acc(_GOODS | _ANIMAL)),
     _verb("verkaufen", "sell", _PERSON, _acc(_GOODS | _ANIMAL)),
     _verb("suchen", "look for", _ANIMATE, _acc(_VISIBLE)),
     _verb("finden", "find", _ANIMATE, _acc(_VISIBLE)),
     _verb("sehen", "see", _ANIMATE, _acc(_VISIBLE)),
-    _verb("malen", "paint", _PERSON, _acc(_VISIBLE)),
     _verb("verlieren", "lose", _PERSON, _acc(_THING | Kind.CLOTHES)),
     _verb("lesen", "read", _PERSON, _acc(_TEXT | Kind.MENU | Kind.MAP)),
     _verb("schreiben", "write", _PERSON, _acc(_TEXT)),
@@ -115,7 +112,6 @@ TRANSITIVE = (
     _verb("reparieren", "repair", _PERSON, _acc(Kind.DEVICE | Kind.VEHICLE | Kind.HARDWARE)),
     _verb("streichen", "paint", _PERSON, _acc(Kind.CEILING | Kind.FURNITURE | Kind.BUILDING)),
     _verb("auf|machen", "open", _PERSON, _acc(Kind.OPENABLE)),
-    _verb("öffnen", "open", _PERSON, _acc(Kind.OPENABLE)),
     _verb("zu|machen", "close", _PERSON, _acc(Kind.OPENABLE)),
     _verb("an|machen", "turn +on", _PERSON, _acc(Kind.DEVICE)),
     _verb("aus|machen", "turn +off", _PERSON, _acc(Kind.DEVICE)),
@@ -127,14 +123,12 @@ TRANSITIVE = (
     _verb("weg|werfen", "throw +away", _PERSON, _acc(_THING | _TEXT | _FOOD | Kind.PLANT | Kind.HARDWARE)),
     _verb("auf|räumen", "tidy +up", _PERSON, _acc(Kind.BUILDING)),
     _verb("besuchen", "visit", _PERSON, _acc(_PERSON | Kind.BUILDING)),
-    _verb("treffen", "meet", _ANIMATE, _acc(_ANIMATE)),
     _verb("küssen", "kiss", _PERSON, _acc(_ANIMATE)),
     _verb("fangen", "catch", _ANIMATE, _acc(_ANIMAL)),
     _verb("jagen", "chase", _ANIMATE, _acc(_ANIMATE)),
     _verb("beißen", "bite", _ANIMAL, _acc(_ANIMATE)),
     _verb("füttern", "feed", _PERSON, _acc(_ANIMAL)),
     _verb("stehlen", "steal", _ANIMATE, _acc(_THING | _FOOD | Kind.CLOTHES)),
-    _verb("verstecken", "hide", _ANIMATE, _acc(_THING | _FOOD)),
     _verb("hören", "hear", _ANIMATE, _acc(Kind.MUSIC | _ANIMATE)),
     _verb("spielen", "play", _PERSON, _acc(Kind.INSTRUMENT)),
     _verb("singen", "sing", _PERSON, _acc(Kind.SONG)),
@@ -161,7 +155,6 @@ STATIVE = (
 
 OBLIQUE = (
     _verb("helfen", "help", _ANIMATE, _dat(_ANIMATE)),
-    _verb("danken", "thank", _PERSON, _dat(_PERSON)),
     _verb("folgen", "follow", _ANIMATE, _dat(_ANIMATE)),
     _verb("begegnen", "run into", _ANIMATE, _dat(_ANIMATE)),
     _verb("zu|hören", "listen to", _ANIMATE, _dat(_PERSON)),
@@ -206,7 +199,7 @@ BE = _verb("sein", "be", Kind.NOTHING, locality=Locality.NONE)
 BECOME = _verb("werden", "get", Kind.NOTHING, locality=Locality.NONE)
 HAVE = next(verb for verb in STATIVE if verb.german.infinitive == "haben")
 
-WITHOUT_MANNER = ("sehen", "finden", "verlieren", "treffen", "hören", "begegnen", "gewinnen", "schießen")
+WITHOUT_MANNER = ("sehen", "finden", "verlieren", "hören", "begegnen", "gewinnen", "schießen")
 """Verbs that say nothing of how the subject goes about it."""
 
 ACTIONS = (*INTRANSITIVE, *LOCAL, *TRANSITIVE, *OBLIQUE, *DITRANSITIVE)
