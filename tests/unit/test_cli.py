@@ -45,7 +45,7 @@ def fail_with(error: BaseException) -> Callable[[], None]:
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
     )
 
 
@@ -247,6 +247,6 @@ app(["info"])
 """
     read, write = os.pipe()
     os.close(read)
-    process = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    process = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(write)
     assert (process.returncode, process.stderr) == (141, "")

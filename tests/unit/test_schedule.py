@@ -38,3 +38,14 @@ def test_without_warm_up_it_begins_at_the_peak() -> None:
 def test_refuses_a_peak_below_the_start() -> None:
     with pytest.raises(ValidationError, match=r"0\.2.*0\.1"):
         ScheduleConfig(peak_rate=0.1, initial_rate=0.2)
+
+
+def test_a_straight_line_to_zero() -> None:
+    config = ScheduleConfig(peak_rate=1.0, initial_rate=0.0, warmup_steps=4, zero_at=12)
+    rates = [learning_rate(config, step) for step in (2, 4, 8, 12, 20)]
+    assert rates == pytest.approx([0.5, 1.0, 0.5, 0.0, 0.0])
+
+
+def test_the_line_ends_after_the_warm_up() -> None:
+    with pytest.raises(ValueError, match="zero_at 4 is not after warmup_steps 4"):
+        ScheduleConfig(warmup_steps=4, zero_at=4)

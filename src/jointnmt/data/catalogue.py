@@ -163,7 +163,7 @@ def _fetch(address: str) -> Iterator[bytes]:
         raise _BrokenOffError(str(error) or type(error).__name__) from error
 
 
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+def _chunks(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
     while chunk := stream.read(_CHUNK):
         yield chunk
 

@@ -8,11 +8,12 @@ from jointnmt.data.synthetic import lexicon, links, timing, verbs
 from jointnmt.data.synthetic.dice import Dice
 from jointnmt.data.synthetic.entries import Adverb, FixedPronoun, Link
 from jointnmt.data.synthetic.features import Case, Gender, Kind, Locality, Negation, Role, Tense
-from jointnmt.data.synthetic.modifiers import DEGREES, GLADLY, MANNERS, WHEN_ASKED, WHY
+from jointnmt.data.synthetic.modifiers import DEGREES, GLADLY, MANNERS, WHEN_ASKED, WHY, Article
 from jointnmt.data.synthetic.phrases import DEFINITE_ARTICLES, PLAIN_ARTICLES, Articles, Phrases, Scope, Wish
 from jointnmt.data.synthetic.plans import ANIMATE, Plan, any_plan, asking_plan, plan_of_infinitive, plan_of_noun
 from jointnmt.data.synthetic.tree import (
     Clause,
+    Genitive,
     Linked,
     Nominal,
     NounPhrase,
@@ -277,13 +278,11 @@ class Sampler:
         if not isinstance(direct, NounPhrase) or argument is None or argument.preposition is not None:
             return clause
         plain = direct.relative is None and not (isinstance(subject, NounPhrase) and subject.relative)
-        if not plain or not direct.definite or isinstance(subject, FixedPronoun):
+        if not plain or direct.determiner not in (Article.THE, Article.THIS) or isinstance(subject, FixedPronoun):
             return clause
-        third = isinstance(direct.determiner, type(subject))
         shown = argument.case is Case.DATIVE or _shows_accusative(direct) or _shows_nominative(subject)
-        if third or not shown or not self._dice.chance(0.5 if clause.verb.swapped else 0.14):
-            return clause
-        return replace(clause, front=Role.DIRECT)
+        fronted = shown and self._dice.chance(0.5 if clause.verb.swapped else 0.14)
+        return replace(clause, front=Role.DIRECT) if fronted else clause
 
 
 def _is_past(time: Timing) -> bool:
@@ -297,4 +296,5 @@ def _shows_accusative(phrase: NounPhrase) -> bool:
 def _shows_nominative(subject: Nominal | None) -> bool:
     if isinstance(subject, Pronoun):
         return subject.agreement.person != 3
-    return isinstance(subject, NounPhrase) and _shows_accusative(subject)
+    named = isinstance(subject, NounPhrase) and isinstance(subject.determiner, Genitive)  # Annas Hund: any case
+    return isinstance(subject, NounPhrase) and _shows_accusative(subject) and not named
