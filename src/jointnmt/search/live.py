@@ -22,8 +22,8 @@ class Live:
 
     sentences: tuple[int, ...]
     """The number of each sentence in the caller's batch."""
-    ids: Int[Tensor, "B K t+1"]
-    """Tokens so far, begin mark first."""
+    ids: Int[Tensor, "B K L"]
+    """Tokens so far, begin mark first: L is t + 1."""
     token_log_probabilities: Float[Tensor, "B K t"]
     log_probabilities: Float64[Tensor, "B K"]
     """Sums of the tokens' log-probabilities; minus infinity marks an empty place."""

@@ -1,6 +1,0 @@
-"""Puts this folder on the path, for `families`."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
