@@ -19,8 +19,9 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.training.memory import in_parts
 from jointnmt.translator import Candidate, TranslationOptions, Translator
-from jointnmt.translator.batching import in_order, in_parts, plan_batches, windows
+from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.parts import Part
 
 LINES = [
@@ -277,7 +278,7 @@ def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        in_parts([Part("input:1", (1, 0), (2,), ())], fail)
+        in_parts([Part("input:1", (1, 0), (2,), ())], fail, lambda part: DataError(part.origin))
 
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _CPU_MESSAGES = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -18,3 +24,23 @@ def release_memory() -> None:
     """Give cached but unused device memory back, so that smaller parts find unbroken room."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def in_parts(
+    items: Sequence[Item], compute: Callable[[Sequence[Item]], list[Result]], too_large: Callable[[Item], Exception]
+) -> list[Result]:
+    """Compute on all items at once or, where that does not fit in memory, on one half after the other.
+
+    Raises:
+        Exception: what `too_large` makes of an item that does not fit all by itself.
+    """
+    try:
+        return compute(items)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    release_memory()  # outside of the handler, which keeps what was computed so far alive
+    if len(items) == 1:
+        raise too_large(items[0])
+    middle = len(items) // 2
+    return in_parts(items[:middle], compute, too_large) + in_parts(items[middle:], compute, too_large)

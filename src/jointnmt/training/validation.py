@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
-import sacrebleu
 import torch
 from lightning_fabric import Fabric
 from pydantic import Field
@@ -19,16 +18,16 @@ from jointnmt.config import Config
 from jointnmt.data.batch import pad_rows
 from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.data.store import TokenStore
+from jointnmt.errors import DataError
+from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.models.interface import TranslationModel
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.search.rules import target_limits
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import eos_id
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import is_out_of_memory, release_memory
+from jointnmt.training.memory import in_parts
 from jointnmt.training.processes import gather, sum_numbers
-
-Computed = TypeVar("Computed")
 
 
 class ValidationConfig(Config):
@@ -104,21 +103,21 @@ class Validation:
         if not translate:
             return Validated(nll, time.perf_counter() - began)
         translations = self._translate(model)
-        bleu = sacrebleu.BLEU(lowercase=self.segmentation.config.lowercase, trg_lang=self.segmentation.target.language)
-        score = bleu.corpus_score(translations, [self.references]).score
+        language, lowercase = self.segmentation.target.language, self.segmentation.config.lowercase
+        bleu = corpus_scores(translations, self.references, language, ["bleu"], lowercase=lowercase).bleu
         seconds = time.perf_counter() - began
-        return Validated(nll, seconds, score, str(bleu.get_signature()), tuple(translations))
+        return Validated(nll, seconds, bleu.value, bleu.signature, tuple(translations))
 
     def _nll(self, model: TranslationModel) -> float:
-        def compute(indices: np.ndarray) -> list[tuple[float, int]]:
-            batch = load(self.store, indices)
+        def compute(indices: Sequence[int]) -> list[tuple[float, int]]:
+            batch = load(self.store, np.asarray(indices))
             num_tokens, batch = batch.num_target_tokens, batch.to(self.fabric.device)
             with self.fabric.autocast():
                 logits = model(batch.source, batch.target_input)
             return [(float(cross_entropy_sums(logits, batch.target_output, 0.0)[1]), num_tokens)]
 
         batches = self._mine(*self.store.lengths)
-        parts = [part for indices in batches for part in _in_parts(indices, compute)]
+        parts = [part for indices in batches for part in in_parts(indices, compute, _too_large)]
         sums = [float(sum(nll for nll, _ in parts)), float(sum(num for _, num in parts))]
         nll, num_tokens = sum_numbers(sums, self.fabric.device)
         return nll / num_tokens
@@ -128,18 +127,18 @@ class Validation:
         lengths = np.array([len(ids) for ids in sources])
         limits = np.array(target_limits(pad_rows(sources), self.search))
 
-        def compute(indices: np.ndarray) -> list[tuple[int, str]]:
+        def compute(indices: Sequence[int]) -> list[tuple[int, str]]:
             source = pad_rows([sources[i] for i in indices]).to(self.fabric.device)
             with self.fabric.autocast():
                 found = beam_search(model, source, self.search)
             texts = [self.segmentation.target.decode_ids(list(hypotheses[0].ids)) for hypotheses in found]
-            return list(zip(indices.tolist(), texts, strict=True))
+            return list(zip(indices, texts, strict=True))
 
-        mine = [pair for indices in self._mine(lengths, limits) for pair in _in_parts(indices, compute)]
+        mine = [pair for indices in self._mine(lengths, limits) for pair in in_parts(indices, compute, _too_large)]
         texts = dict(chain.from_iterable(gather(mine)))
         return [texts[number] for number in range(len(sources))]
 
-    def _mine(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> Iterator[np.ndarray]:
+    def _mine(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> Iterator[list[int]]:
         """This process's share of the batches, which are as large as in training, and larger if a sentence is."""
         longest = int(max(source_lengths.max(), target_lengths.max()))
         limits = {"max_tokens": max(self.batches.max_tokens, longest)}
@@ -148,17 +147,12 @@ class Validation:
             cells = int((source_lengths.astype(np.int64) * target_lengths).max())
             limits["max_cells"] = max(self.batches.max_cells, cells)
         updates = plan_epoch(source_lengths, target_lengths, self.batches.model_copy(update=limits), 0, 0)
-        batches = [batch for update in updates for batch in update]
+        batches = [batch.tolist() for update in updates for batch in update]
         yield from batches[self.fabric.global_rank :: self.fabric.world_size]
 
 
-def _in_parts(indices: np.ndarray, compute: Callable[[np.ndarray], list[Computed]]) -> list[Computed]:
-    """Compute on all indices at once or, where that does not fit in memory, on one half after the other."""
-    try:
-        return compute(indices)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error) or len(indices) == 1:
-            raise
-    release_memory()
-    middle = len(indices) // 2
-    return _in_parts(indices[:middle], compute) + _in_parts(indices[middle:], compute)
+def _too_large(number: int) -> DataError:
+    return DataError(
+        f"Pair {number} of the validation text does not fit in memory, even all by itself. Filter long sentences "
+        "(data.filters), or use a smaller model or beam."
+    )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from jointnmt.data.batches import BatchConfig, plan_epoch
-from jointnmt.errors import DataError
-from jointnmt.training.memory import is_out_of_memory, release_memory
-
-logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -57,37 +52,3 @@ def in_order(batches: Iterable[list[int]], compute: Callable[[list[int]], list[R
         while following in done:
             yield done.pop(following)
             following += 1
-
-
-class Located(Protocol):
-    """Something that came from a place in the input."""
-
-    @property
-    def origin(self) -> str:
-        """The place, as file:line."""
-        ...
-
-
-Place = TypeVar("Place", bound=Located)
-
-
-def in_parts(items: Sequence[Place], compute: Callable[[Sequence[Place]], list[Result]]) -> list[Result]:
-    """Compute on all items at once or, where that does not fit in memory, on one half after the other.
-
-    Raises:
-        DataError: if a single item does not fit.
-    """
-    try:
-        return compute(items)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    release_memory()  # outside of the handler, which keeps what was computed so far alive
-    if len(items) == 1:
-        raise DataError(
-            f"{items[0].origin}: this sentence does not fit in memory, even all by itself. Split it, use a smaller "
-            "beam, or more memory."
-        )
-    middle = len(items) // 2
-    logger.info("a batch of %d sentences does not fit in memory: going on with its halves", len(items))
-    return in_parts(items[:middle], compute) + in_parts(items[middle:], compute)

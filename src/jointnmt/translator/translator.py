@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 
 from jointnmt.data.batch import Batch, pad_rows
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import AttentionMaps, TranslationModel
@@ -32,7 +32,8 @@ from jointnmt.search import (
 from jointnmt.search.rules import check_prefix, target_limit
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS
-from jointnmt.translator.batching import in_order, in_parts, plan_batches, windows
+from jointnmt.training.memory import in_parts
+from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.loading import load_run
 from jointnmt.translator.parts import Line, Part, Preparation, pair_lines
 from jointnmt.translator.results import Candidate, Score, Translation
@@ -196,7 +197,7 @@ class Translator(PretrainedMixin):
         rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
         batches = plan_batches([len(part.source) for part in parts], limits, self.max_cells // rows, self.max_cells)
         compute = partial(self._candidates, options=options)
-        found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute))
+        found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute, _too_large))
         space = "" if self.segmentation.target.language in LANGUAGES_WITHOUT_SPACES else " "
         for line, prepared in zip(window, lines, strict=True):
             # Of the sentences of a split line, the n-th best are put together.
@@ -250,7 +251,9 @@ class Translator(PretrainedMixin):
         parts = [part for line in lines for part in line]
         lengths = [len(part.source) for part in parts], [len(part.target) + 1 for part in parts]
         batches = plan_batches(*lengths, self.max_cells, SCORED_TOKENS)
-        found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], self._rescore))
+        found = in_order(
+            batches, lambda batch: in_parts([parts[number] for number in batch], self._rescore, _too_large)
+        )
         for line, prepared in zip(window, lines, strict=True):
             yield self._score(line, prepared[0].target, next(found)) if prepared else Score(line.source, line.target)
 
@@ -271,3 +274,10 @@ class Translator(PretrainedMixin):
 def _tokens(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
     """The pieces and the end mark."""
     return (*map(segmenter.piece, ids), EOS)
+
+
+def _too_large(part: Part) -> DataError:
+    return DataError(
+        f"{part.origin}: this sentence does not fit in memory, even all by itself. Split it, use a smaller beam, "
+        "or more memory."
+    )
