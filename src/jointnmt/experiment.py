@@ -14,8 +14,7 @@ from jointnmt.data.corpus import DataConfig
 from jointnmt.models import ModelConfig
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
-from jointnmt.training.settings import TrainingConfig
-from jointnmt.training.validation import ValidationConfig
+from jointnmt.training.settings import TrainingConfig, ValidationConfig
 
 
 class Experiment(Config):

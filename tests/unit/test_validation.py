@@ -14,8 +14,8 @@ from jointnmt.models.interface import AttentionMaps
 from jointnmt.search import SearchConfig
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.settings import TrainingConfig
-from jointnmt.training.validation import Validated, Validation, ValidationConfig
+from jointnmt.training.settings import TrainingConfig, ValidationConfig
+from jointnmt.training.validation import Validated, Validation
 from tiny import ListStore, TinyModel
 
 

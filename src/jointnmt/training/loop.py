@@ -21,8 +21,9 @@ from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
 from jointnmt.training.report import StepReport
 from jointnmt.training.selection import Scored, Selection
+from jointnmt.training.settings import ValidationConfig
 from jointnmt.training.trainer import Trainer
-from jointnmt.training.validation import Validated, Validation, ValidationConfig
+from jointnmt.training.validation import Validated, Validation
 
 logger = logging.getLogger(__name__)
 

@@ -51,3 +51,16 @@ class TrainingConfig(Config):
         if self.average_best > self.keep_best:
             raise ValueError(f"average_best {self.average_best} is above keep_best {self.keep_best}")
         return self
+
+
+class ValidationConfig(Config):
+    """When to validate, by what to choose checkpoints, and when to stop early."""
+
+    every_updates: int | None = Field(None, ge=1, description="validate every so many updates; null: every epoch")
+    every_epochs: int = Field(1, ge=1, description="validate every so many epochs, where every_updates is null")
+    metric: Literal["perplexity", "bleu"] = Field("perplexity", description="what decides best and early stopping")
+    patience: int | None = Field(
+        None, ge=1, description="stop when the metric was measured so often without getting better"
+    )
+    bleu_every: int = Field(1, ge=0, description="translate at every so many validations; 0: never")
+    bleu_sentences: int | None = Field(None, ge=1, description="translate this many evenly spread sentences; null: all")

@@ -7,14 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from pydantic import Field
 
-from jointnmt.config import Config
 from jointnmt.data.batch import pad_rows
 from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.data.store import TokenStore
@@ -28,19 +25,7 @@ from jointnmt.text.special import eos_id
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.memory import in_parts
 from jointnmt.training.processes import gather, sum_numbers
-
-
-class ValidationConfig(Config):
-    """When to validate, by what to choose checkpoints, and when to stop early."""
-
-    every_updates: int | None = Field(None, ge=1, description="validate every so many updates; null: every epoch")
-    every_epochs: int = Field(1, ge=1, description="validate every so many epochs, where every_updates is null")
-    metric: Literal["perplexity", "bleu"] = Field("perplexity", description="what decides best and early stopping")
-    patience: int | None = Field(
-        None, ge=1, description="stop when the metric was measured so often without getting better"
-    )
-    bleu_every: int = Field(1, ge=0, description="translate at every so many validations; 0: never")
-    bleu_sentences: int | None = Field(None, ge=1, description="translate this many evenly spread sentences; null: all")
+from jointnmt.training.settings import ValidationConfig
 
 
 @dataclass(frozen=True)
