@@ -11,6 +11,7 @@ class Moses:
     """Tokenises and detokenises text of one language, by the rules of the Moses scripts and without their escapes.
 
     A language that the rules do not know has English's abbreviations, but its apostrophes are tokens of their own.
+    Detokenising goes by rules too: it gives most texts back, but not `4' long`, say, or a space before an ellipsis.
     """
 
     def __init__(self, language: str) -> None:
