@@ -58,7 +58,7 @@ _SUBJECTS = (("noun", 60), ("speaker", 17), ("name", 9), ("stranger", 7), ("pair
 
 PLURAL = 0.2
 ADJECTIVE = 0.2
-RELATIVE, RELATIVE_DECAY = 0.15, 0.75
+RELATIVE, RELATIVE_DECAY = 0.12, 0.75
 """How likely a noun has a relative clause, and by what factor less for each clause around it."""
 
 

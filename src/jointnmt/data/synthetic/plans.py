@@ -22,7 +22,7 @@ _GROUPS: tuple[tuple[tuple[Verb, ...], int], ...] = (
     ((verbs.BE,), 13),
     ((verbs.BECOME,), 3),
 )
-CLAUSAL, CLAUSAL_DECAY = 0.13, 0.75
+CLAUSAL, CLAUSAL_DECAY = 0.12, 0.75
 """How likely a verb has an object clause, and by what factor less for each clause around it."""
 
 

@@ -26,7 +26,7 @@ from jointnmt.data.synthetic.tree import (
     Whose,
 )
 
-ADVERBIAL, ADVERBIAL_DECAY = 0.15, 0.6
+ADVERBIAL, ADVERBIAL_DECAY = 0.13, 0.6
 """How likely a clause has an adverbial clause, and by what factor less for each clause around it."""
 
 _PRESENT_LINKS = (links.BECAUSE, links.ALTHOUGH, links.IF, links.BEFORE, links.WHILE, links.UNTIL)
@@ -47,7 +47,7 @@ class Sampler:
         """The tree of one sentence."""
         self._phrases.mentions.clear()
         scope = Scope(past=self._dice.chance(0.35))
-        kind = self._dice.weigh((("statement", 73), ("compound", 7), ("polar", 8), ("question", 12)))
+        kind = self._dice.weigh((("statement", 75), ("compound", 5), ("polar", 8), ("question", 12)))
         if kind == "question":
             plan = asking_plan(self._dice, any_plan(self._dice, depth=1))
             return Sentence(self._clause(plan, replace(scope, depth=1)), question=True)

@@ -1,0 +1,361 @@
+"""What README.md and docs/ say is so: commands, options, keys, defaults, numbers, links, and the Python examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+from jointnmt.analysis.parameters import count_parameters
+from jointnmt.cli.main import COMMANDS, EXIT_CODES, SHARED_FLAGS, app
+from jointnmt.data.corpus import ParallelText
+from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from jointnmt.models import FAMILIES
+from jointnmt.training.directory import MAY_CHANGE
+from tiny import tiny_recipe, write_corpus
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+OPERATORS = {"|", "<", ">", ">>", "&&", "||", ";", "&"}
+SECTIONS = tuple(Experiment.model_fields)
+FILE_ENDINGS = ("safetensors", "py", "yaml", "json", "jsonl", "md")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, whether the page marks it as not to be run, and what it holds."""
+
+    language: str
+    runs: bool
+    text: str
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    return [Block(language, "no-run" not in info, text) for language, info, text in found if language in languages]
+
+
+def inline_code(page: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return [" ".join(code.replace(r"\|", "|").split()) for code in re.findall(r"`([^`]+)`", prose)]
+
+
+def tables(page: Path) -> Iterator[list[str]]:
+    """The rows of all tables, without heads."""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| ") and line.endswith("|"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def simple_commands(line: str) -> Iterator[list[str]]:
+    """The words of each part of a line of shell, without what it reads from or writes to."""
+    words = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    words.whitespace_split = True
+    part: list[str] = []
+    for word in [*words, ";"]:
+        if word not in OPERATORS:
+            part.append(word)
+        elif part:
+            yield part
+            part = []
+
+
+def arguments(line: str) -> Iterator[list[str]]:
+    """The arguments of every call of jointnmt in a line of shell, be it by name or as a module."""
+    for words in simple_commands(line):
+        if words[0] == "jointnmt" or ("-m", "jointnmt") in zip(words, words[1:], strict=False):
+            given = words[words.index("jointnmt") + 1 :]
+            yield [word for word in given if word not in SHARED_FLAGS]
+
+
+def block_commands(page: Path) -> list[list[str]]:
+    """Calls of jointnmt in the page's shell blocks."""
+    lines = [
+        line.removeprefix("$ ")
+        for block in blocks(page, "sh", "console")
+        for line in block.text.replace("\\\n", " ").splitlines()
+        if block.language == "sh" or line.startswith("$ ")
+    ]
+    return [call for line in lines for call in arguments(line)]
+
+
+def inline_commands(page: Path) -> list[list[str]]:
+    code = [text for text in inline_code(page) if text.startswith(("jointnmt ", "torchrun "))]
+    return [call for text in code for call in arguments(text)]
+
+
+@cache
+def command(name: str) -> Any:
+    """A command, with its options."""
+    group: Any = typer.main.get_command(app)
+    return group.resolve_command(group.context_class(group, info_name="jointnmt"), [name])[1]
+
+
+@cache
+def options(name: str | None) -> frozenset[str]:
+    """The options of a command, or those that stand before any."""
+    owner = typer.main.get_command(app) if name is None else command(name)
+    return frozenset(option for parameter in owner.params for option in parameter.opts) | {"--help", "-h"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to stand in, with the recipes."""
+    (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_recipes(page: Path, folder: Path) -> list[Path]:
+    """The page's YAML blocks as files: under the name in their first line, or as additions to the recipe before."""
+    base, written = "recipes/multi30k/en-de-reformer-fast.yaml", []
+    for number, block in enumerate(blocks(page, "yaml")):
+        name = re.match(r"# (\S+\.yaml)\n", block.text)
+        path = folder / (name[1] if name else f"fragment-{number}.yaml")
+        values = yaml.safe_load(block.text)
+        if "extends" not in values:
+            values["extends"] = base
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        base = path.name if name else base
+        written.append(path)
+    return written
+
+
+def check_settings(recipe: Path, settings: list[str]) -> None:
+    """Load a recipe with settings; a directory, or a placeholder for a recipe, stands for one of any family."""
+    recipes = [recipe] if recipe.suffix == ".yaml" else sorted((REPOSITORY / "recipes/multi30k").glob("en-de-*.yaml"))
+    messages = []
+    for path in recipes:
+        try:
+            Experiment.load(path, settings)
+            return
+        except ConfigurationError as error:
+            messages.append(str(error))
+    pytest.fail(messages[0])
+
+
+@every_page
+def test_commands_in_blocks_are_understood(page: Path, workspace: Path) -> None:
+    """The command line takes every one of them, options and values; recipes and settings are valid."""
+    write_recipes(page, workspace)
+    for name, *rest in block_commands(page):
+        if name.startswith("-"):
+            assert name in options(None), name
+            continue
+        assert name in COMMANDS, f"{page.name}: there is no command {name}"
+        given = command(name).make_context(name, rest).params
+        if "recipe" in given:
+            check_settings(given["recipe"], given["settings"] or [])
+
+
+@every_page
+def test_commands_and_options_in_the_text_exist(page: Path, workspace: Path) -> None:
+    write_recipes(page, workspace)
+    for name, *rest in inline_commands(page):
+        if name.startswith("-") or name == "COMMAND":
+            assert {name, *rest} - {"COMMAND"} <= options(None), f"{page.name}: jointnmt {name} {rest}"
+            continue
+        assert name in COMMANDS, f"{page.name}: there is no command {name}"
+        unknown = {word for word in rest if word.startswith("-")} - options(name)
+        assert not unknown, f"{page.name}: jointnmt {name} has no {unknown}"
+        settings = [rest[i + 1] for i, word in enumerate(rest) if word == "--set"]
+        check_settings(Path(rest[0] if rest and rest[0].endswith(".yaml") else "RUN"), settings)
+    known = frozenset.union(options(None), *(options(name) for name in COMMANDS))
+    for text in inline_code(page):
+        given = {word for word in text.split() if word.startswith("--")} if text.startswith("--") else set()
+        assert given <= known, f"{page.name}: no command has {given - known}"
+
+
+def known_keys() -> set[str]:
+    """Every key of every family's configuration, and the keys above it."""
+    return {
+        ".".join(parts[:depth])
+        for key in (*expected_defaults(), *(f"data.train.0.{name}" for name in ParallelText.model_fields))
+        for parts in [key.split(".")]
+        for depth in range(1, len(parts) + 1)
+    }
+
+
+@every_page
+def test_keys_in_the_text_exist(page: Path) -> None:
+    for text in inline_code(page):
+        for word in text.split():
+            key, equals, _ = word.partition("=")
+            if not re.fullmatch(rf"({'|'.join(SECTIONS)})(\.\w+)*", key) or key.endswith(FILE_ENDINGS):
+                continue
+            if equals and "KEY" not in word:
+                check_settings(Path("RECIPE"), [word])
+            elif "." in key:
+                assert key in known_keys(), f"{page.name}: there is no key {key}"
+
+
+@every_page
+def test_yaml_blocks_are_recipes(page: Path, workspace: Path) -> None:
+    for path in write_recipes(page, workspace):
+        Experiment.load(path)
+
+
+@every_page
+def test_paths_and_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for pattern in re.findall(r"(?:recipes|src|tests|docs)/[\w./*-]*\w", text):
+        assert list(REPOSITORY.glob(pattern)), f"{page.name}: there is no {pattern}"
+    for code in inline_code(page):
+        if re.fullmatch(r"[\w/]+\.py", code):
+            there = [root for root in (REPOSITORY, REPOSITORY / "src/jointnmt") if (root / code).is_file()]
+            assert there, f"{page.name}: there is no {code}"
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.is_file(), f"{page.name}: there is no {target}"
+        assert not anchor or anchor in anchors(linked), f"{page.name}: there is no {target}"
+    for goal in re.findall(r"`make (\w+)`|^make (\w+)", text, re.M):
+        assert re.search(rf"^{goal[0] or goal[1]}:.*##", (REPOSITORY / "Makefile").read_text(), re.M), goal
+
+
+def anchors(page: Path) -> set[str]:
+    """What links can lead to: headings in lower case, without punctuation, with hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_readme_lists_every_command_exit_code_and_page() -> None:
+    rows = list(tables(PAGES[0]))
+    listed = [re.fullmatch(r"`jointnmt (\w+)`", row[0]) for row in rows]
+    assert [match[1] for match in listed if match] == list(COMMANDS)
+    assert [int(row[0]) for row in rows if row[0].isdigit()] == list(EXIT_CODES)
+    for page in PAGES[1:]:
+        assert f"(docs/{page.name})" in PAGES[0].read_text(encoding="utf-8"), f"README.md does not name {page.name}"
+
+
+def expected_defaults() -> dict[str, set[str]]:
+    """The defaults of every key, as the tables write them: of a model's key, those of each family that has it."""
+    found: dict[str, set[str]] = {}
+
+    def walk(config: type[BaseModel], prefix: str) -> None:
+        for name, field in config.model_fields.items():
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                walk(field.annotation, f"{prefix}{name}.")
+            elif prefix or name != "model":
+                default = None if field.is_required() else field.default
+                written = str(default) if isinstance(default, str | Path) else json.dumps(default)
+                found.setdefault(prefix + name, set()).add("required" if field.is_required() else written)
+
+    walk(Experiment, "")
+    for config, _ in FAMILIES.values():
+        walk(config, "model.")
+    found["model.family"] = {"required"}
+    return found
+
+
+def test_configuration_pages_have_every_key_with_its_default() -> None:
+    rows = [row for name in ("configuration.md", "models.md") for row in tables(REPOSITORY / "docs" / name)]
+    stated = {
+        key[1]: set(re.findall(r"`([^`]+)`", row[2])) or {row[2]}
+        for row in rows
+        if len(row) == 4 and (key := re.fullmatch(r"`([a-z_.]+)`", row[0]))
+    }
+    texts = {key: stated.pop(key) for key in ParallelText.model_fields}
+    assert stated == expected_defaults()
+    assert texts == {key: {json.dumps(field.default)} for key, field in ParallelText.model_fields.items()}
+
+
+def test_parameter_counts_are_those_of_the_recipes() -> None:
+    rows = [row for row in tables(REPOSITORY / "docs/models.md") if row[0].startswith("`recipes/")]
+    assert len(rows) > 10
+    for row in rows:
+        source, target, *counts = (int(cell.replace(",", "")) for cell in row[1:6])
+        found = count_parameters(Experiment.load(REPOSITORY / row[0].strip("`")).model, source, target).plain()
+        assert counts == [found["embeddings"], found["rest"], found["total"]], row[0]
+
+
+def test_architecture_names_what_may_change_in_a_run() -> None:
+    text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
+    paragraph = text[text.index("These keys may change") :].partition("\n\n")[0]
+    assert tuple(re.findall(r"`([a-z_.]+)`", paragraph)) == MAY_CHANGE
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `runs/mine` is a small Reformer-fast, trained for a moment."""
+    folder = tmp_path_factory.mktemp("documented")
+    write_corpus(folder)
+    model = {"family": "reformer-fast", "num_layers": 1, "prenet_layers": 1}
+    model |= {"embed_dim": 16, "num_heads": 2, "ffn_dim": 16, "dropout": 0.1}
+    recipe = tiny_recipe(folder, model=model, training__tensorboard=True, training__max_updates=6)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    result = CliRunner().invoke(app, ["train", str(folder / "recipe.yaml"), "--out", str(folder / "runs" / "mine")])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_the_run_directory_holds_what_the_architecture_page_says(run: Path) -> None:
+    rows = [row[0].strip("`") for row in tables(REPOSITORY / "docs/architecture.md")]
+    names = [row for row in rows if row.endswith((".safetensors", ".yaml", ".jsonl", ".json"))]
+    assert len(names) > 5
+    for name in names:
+        assert list((run / "runs/mine").glob(re.sub(r"step-\d+", "step-*", name))), name
+
+
+def test_the_log_has_the_fields_that_the_tutorial_names(run: Path) -> None:
+    lines = (run / "runs/mine/log.jsonl").read_text(encoding="utf-8").splitlines()
+    records = {record["event"]: record for record in map(json.loads, lines)}
+    rows = [row for row in tables(REPOSITORY / "docs/tutorial-small-corpus.md") if row[0].strip("`") in records]
+    assert [row[0].strip("`") for row in rows] == ["train", "validation", "average"]
+    for event, fields in rows:
+        assert set(re.findall(r"`(\w+)`", fields)) <= set(records[event.strip("`")])
+
+
+@every_page
+def test_python_examples_run(page: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    names: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        code = compile(block.text, page.name, "exec")
+        if block.runs:
+            exec(code, names)
+
+
+def test_the_quick_start_works_from_top_to_bottom(tmp_path: Path) -> None:
+    """In a folder with nothing but the recipes, with a corpus and a model small enough for a test."""
+    (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
+    (recipe,) = blocks(PAGES[0], "yaml")
+    (tmp_path / "mine.yaml").write_text(recipe.text, encoding="utf-8")
+    text = PAGES[0].read_text(encoding="utf-8")
+    start, end = text.index("## Quick start"), text.index("## In Python")
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text[start:end], re.S) for line in block.splitlines()]
+    sizes = "--set model.embed_dim=16 --set model.num_layers=1 --set model.prenet_layers=1 --set training.max_updates=2"
+    smaller = {"jointnmt data": "--train 200 --validation 5 --test 5", "jointnmt train": f"{sizes} --quiet"}
+    script = [f"{line} {added}" for line in lines for added in [smaller.get(" ".join(line.split()[:2]), "")]]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {"PATH": path, "JOINTNMT_CACHE": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(
+        ["bash", "-e", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env={**os.environ, **settings, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    assert len((tmp_path / "runs/mine.en").read_text(encoding="utf-8").splitlines()) == 5
+    assert "BLEU" in result.stdout
