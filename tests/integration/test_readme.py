@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -80,7 +81,7 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 def arguments(line: str) -> Iterator[list[str]]:
     """The arguments of every call of jointnmt in a line of shell, be it by name or as a module."""
     for words in simple_commands(line):
-        if words[0] == "jointnmt" or ("-m", "jointnmt") in zip(words, words[1:], strict=False):
+        if words[0] == "jointnmt" or ("-m", "jointnmt") in itertools.pairwise(words):
             given = words[words.index("jointnmt") + 1 :]
             yield [word for word in given if word not in SHARED_FLAGS]
 
