@@ -1,12 +1,19 @@
 """What all tests share: one thread, fixed seeds, and where real corpora are, if they are."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the tests and the processes they start, also where a shell has begun them in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -172,7 +172,7 @@ def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path
         if kills < 10:
             while kills % 2 and process.is_alive() and _saved(run) == before:
                 time.sleep(0.001)
-            time.sleep(moments.uniform(0, 0.05 if kills % 2 else 0.5))
+            time.sleep(moments.uniform(0, 0.01 if kills % 2 else 0.1))
             process.kill()
         process.join()
         if process.exitcode != -signal.SIGKILL:

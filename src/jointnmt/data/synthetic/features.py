@@ -113,6 +113,7 @@ class Kind(IntFlag):
 
     NOTHING = 0
     PERSON = auto()
+    SPOUSE = auto()
     ANIMAL = auto()
     FOOD = auto()
     FRUIT = auto()
@@ -121,6 +122,8 @@ class Kind(IntFlag):
     SPICY = auto()
     DRINK = auto()
     CLOTHES = auto()
+    GARMENT = auto()
+    HEADWEAR = auto()
     TEXT = auto()
     DEVICE = auto()
     OPENABLE = auto()
@@ -138,6 +141,7 @@ class Kind(IntFlag):
     MATCH = auto()
     STORY = auto()
     TASK = auto()
+    RIDDLE = auto()
     MUSIC = auto()
     SONG = auto()
     INSTRUMENT = auto()

@@ -51,6 +51,12 @@ def nouns_of(kinds: Kind) -> tuple[Noun, ...]:
 
 
 @cache
+def can_be_owned(noun: Noun) -> bool:
+    """Whether the noun goes with a possessive: places seldom do, and meine Frau is not my woman but my wife."""
+    return not noun.kind & Kind.SPOUSE and (not noun.kind & Kind.PLACE or bool(noun.kind & Kind.HOME))
+
+
+@cache
 def masculine_nouns_of(kinds: Kind) -> tuple[Noun, ...]:
     """The masculine nouns among them, whose article tells the nominative from the accusative."""
     return tuple(noun for noun in nouns_of(kinds) if noun.gender is Gender.MASCULINE)

@@ -14,7 +14,7 @@ from jointnmt.data.synthetic.features import HE, IT, SHE, Case, Gender, Kind, Pe
 _GENDERS = {"der": Gender.MASCULINE, "die": Gender.FEMININE, "das": Gender.NEUTER}
 
 _MEN = """
-    der Mann, Männer = man, men
+    der Mann, Männer = man, men [SPOUSE]
     der Junge*, Jungen = boy
     der Lehrer, Lehrer = teacher
     der Arzt, Ärzte = doctor
@@ -36,7 +36,7 @@ _MEN = """
 """
 
 _WOMEN = """
-    die Frau, Frauen = woman, women
+    die Frau, Frauen = woman, women [SPOUSE]
     das Mädchen, Mädchen = girl
     die Lehrerin, Lehrerinnen = teacher
     die Ärztin, Ärztinnen = doctor
@@ -107,16 +107,16 @@ _DRINKS = """
 """
 
 _CLOTHES = """
-    der Hut, Hüte = hat
-    der Mantel, Mäntel = coat
-    das Kleid, Kleider = dress
-    die Mütze, Mützen = cap
+    der Hut, Hüte = hat [HEADWEAR]
+    der Mantel, Mäntel = coat [GARMENT]
+    das Kleid, Kleider = dress [GARMENT]
+    die Mütze, Mützen = cap [HEADWEAR]
     der Schal, Schals = scarf, scarves
-    der Schuh, Schuhe = shoe
-    die Hose, - = trousers, trousers
-    die Brille, - = glasses, glasses
+    der Schuh, Schuhe = shoe [GARMENT]
+    die Hose, - = trousers, trousers [GARMENT]
+    die Brille, - = glasses, glasses [HEADWEAR]
     die Fliege, Fliegen = bow tie
-    die Melone, Melonen = bowler hat
+    die Melone, Melonen = bowler hat [HEADWEAR]
 """
 
 _TEXTS = """
@@ -231,7 +231,7 @@ _IDEAS = """
     der Traum, Träume = dream [STORY]
     die Frage, Fragen = question [TASK]
     die Prüfung, Prüfungen = exam [TASK]
-    das Rätsel, Rätsel = riddle [TASK]
+    das Rätsel, Rätsel = riddle [TASK RIDDLE]
     das Lied, Lieder = song [MUSIC SONG]
     die Musik, - = music, - [MUSIC]
     das Klavier, Klaviere = piano [INSTRUMENT]

@@ -208,7 +208,7 @@ class Phrases:
         return replace(phrase, adjective=self.dice.pick(adjectives)) if adjectives else None
 
     def _determiner(self, noun: Noun, plural: bool, wish: Wish) -> Determiner:
-        if self.dice.chance(0.16) and not (noun.kind & Kind.PLACE and not noun.kind & Kind.HOME):
+        if self.dice.chance(0.16) and lexicon.can_be_owned(noun):
             return self._possessive(wish, ambiguous=plural and noun.german == noun.german_plural)
         if wish.articles is not None:
             return self.dice.weigh(wish.articles)

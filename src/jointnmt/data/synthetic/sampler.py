@@ -269,6 +269,8 @@ class Sampler:
             plan = any_plan(self._dice, scope.depth + 1)
         wish = Wish(kinds, plan.subject_asked, articles=DEFINITE_ARTICLES)
         owned = self._phrases.noun_phrase(wish, scope)
+        while not lexicon.can_be_owned(owned.noun):
+            owned = self._phrases.noun_phrase(wish, scope)
         subject = replace(owned, determiner=Whose(phrase.agreement))
         return self._clause(replace(plan, subject=subject, kind=owned.noun.kind), scope)
 

@@ -115,7 +115,8 @@ TRANSITIVE = (
     _verb("zu|machen", "close", _PERSON, _acc(Kind.OPENABLE)),
     _verb("an|machen", "turn +on", _PERSON, _acc(Kind.DEVICE)),
     _verb("aus|machen", "turn +off", _PERSON, _acc(Kind.DEVICE)),
-    _verb("an|ziehen", "put +on", _PERSON, _acc(Kind.CLOTHES)),
+    _verb("an|ziehen", "put +on", _PERSON, _acc(Kind.GARMENT)),
+    _verb("auf|setzen", "put +on", _PERSON, _acc(Kind.HEADWEAR)),
     _verb("an|rufen", "call", _PERSON, _acc(_PERSON)),
     _verb("ein|laden", "invite", _PERSON, _acc(_PERSON)),
     _verb("ab|holen", "pick +up", _PERSON, _acc(_PERSON | Kind.VEHICLE)),
@@ -136,7 +137,7 @@ TRANSITIVE = (
     _verb("pflücken", "pick", _PERSON, _acc(Kind.PLANT | Kind.FRUIT)),
     _verb("gewinnen", "win", _PERSON, _acc(Kind.MATCH)),
     _verb("schießen", "score", _PERSON, _acc(Kind.GOAL)),
-    _verb("lösen", "solve", _PERSON, _acc(Kind.TASK)),
+    _verb("lösen", "solve", _PERSON, _acc(Kind.RIDDLE)),
 )
 
 STATIVE = (
