@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from jointnmt.models.common import ModelSettings, compute_type, embedding_tables, run_layer
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
-from jointnmt.models.layers.attention import causal_bias, mask_bias
+from jointnmt.models.layers.attention import SelfAttention, causal_bias, mask_bias
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
-from jointnmt.models.layers.separable_attention import SourceAttention, TargetAttention
 from jointnmt.models.transformer import Encoder
 from jointnmt.text.special import pad_id
 
@@ -73,12 +72,12 @@ class GridLayer(nn.Module):
         # Weights have the shape [B, kept axis, H, aggregated axis, aggregated axis]: noise is shared along axis 1.
         weight_dropout = SharedDropout(config.attention_dropout, (1,) if config.shared_dropout else ())
         self.target_norm = nn.LayerNorm(embed_dim)
-        self.target_attention = TargetAttention(embed_dim, config.num_heads, weight_dropout)
+        self.target_attention = SelfAttention(embed_dim, config.num_heads, weight_dropout, TARGET_AXIS)  # Eq. 5
         self.target_dropout = SharedDropout(config.dropout, source)  # Dropout1d
         self.target_ffn_norm = nn.LayerNorm(embed_dim)
         self.target_ffn = feed_forward()
         self.source_norm = nn.LayerNorm(embed_dim)
-        self.source_attention = SourceAttention(embed_dim, config.num_heads, weight_dropout)
+        self.source_attention = SelfAttention(embed_dim, config.num_heads, weight_dropout, SOURCE_AXIS)
         self.source_dropout = SharedDropout(config.dropout, target)  # Dropout1d
         self.source_ffn_norm = nn.LayerNorm(embed_dim)
         self.source_ffn = feed_forward()
@@ -91,13 +90,13 @@ class GridLayer(nn.Module):
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
     ) -> Float[Tensor, "B S T E"]:
-        """Refine the grid; see `TargetAttention` for what it is with a `cache`."""
+        """Refine the grid; see `SelfAttention` for what it is with a `cache`."""
         target_maps = None if maps is None else maps.target
         source_maps = None if maps is None else maps.source
         attended = self.target_attention(self.target_norm(grid), biases.target, cache, target_maps)
         grid = self.target_dropout.add(grid, attended)
         grid = self.ffn_dropout.add(grid, self.target_ffn(self.target_ffn_norm(grid)))
-        attended = self.source_attention(self.source_norm(grid), biases.source, source_maps)
+        attended = self.source_attention(self.source_norm(grid), biases.source, maps=source_maps)
         grid = self.source_dropout.add(grid, attended)
         return self.ffn_dropout.add(grid, self.source_ffn(self.source_ffn_norm(grid)))
 

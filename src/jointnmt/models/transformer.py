@@ -54,7 +54,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelSettings, norm: NormPlace) -> None:
         super().__init__()
-        self.attention = SelfAttention(config.embed_dim, config.num_heads, config.attention_dropout)
+        self.attention = SelfAttention(config.embed_dim, config.num_heads, SharedDropout(config.attention_dropout))
         self.attention_residual = Residual(config.embed_dim, norm, config.dropout)
         self.ffn = FeedForward(config.embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout))
         self.ffn_residual = Residual(config.embed_dim, norm, config.dropout)
@@ -91,7 +91,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelSettings, norm: NormPlace) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config.embed_dim, config.num_heads, config.attention_dropout)
+        self.self_attention = SelfAttention(config.embed_dim, config.num_heads, SharedDropout(config.attention_dropout))
         self.self_residual = Residual(config.embed_dim, norm, config.dropout)
         self.cross_attention = CrossAttention(config.embed_dim, config.num_heads, config.attention_dropout)
         self.cross_residual = Residual(config.embed_dim, norm, config.dropout)

@@ -1,4 +1,4 @@
-"""Multi-head attention over sequences, and the one place that computes attention and its masks."""
+"""Multi-head attention over sequences and grids, and the one place that computes attention and its masks."""
 
 from __future__ import annotations
 
@@ -94,36 +94,41 @@ def projection(inputs: int, outputs: int, xavier_outputs: int | None = None) -> 
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself (Vaswani et al. 2017); all projections have biases."""
+    """Multi-head attention along one axis, separately for every place of the others; all projections have biases.
 
-    def __init__(self, embed_dim: int, num_heads: int, attention_dropout: float) -> None:
+    On a sequence `[B, L, E]` it is that of Vaswani et al. 2017. On the grid `[B, S, T, E]` it is the separable
+    attention of Li et al. 2020, Eq. 5: source attention along axis 1, target attention along axis 2.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, weight_dropout: SharedDropout, axis: int = 1) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.axis = axis
         self.qkv = projection(embed_dim, 3 * embed_dim)
         self.output = projection(embed_dim, embed_dim)
-        self.dropout = SharedDropout(attention_dropout)
+        self.dropout = weight_dropout
 
     def forward(
         self,
-        x: Float[Tensor, "B L E"],
+        x: Float[Tensor, "B *places E"],
         bias: Float[Tensor, ...] | None,
         cache: KeyValueCache | None = None,
         maps: list[Tensor] | None = None,
-    ) -> Float[Tensor, "B L E"]:
-        """Attend where `bias` (0 or minus infinity, broadcast to `[B, H, L, L]`) allows.
+    ) -> Float[Tensor, "B *places E"]:
+        """Attend where `bias` (0 or minus infinity) allows.
 
-        With a `cache`, the L columns of `x` are the newest position of the L rows of each of B sentences, and attend to
-        the slots of the cache.
+        It is broadcast to `[B, H, L, L]` for a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` for a grid. With a
+        `cache`, the axis holds the newest position of the rows of each of B sentences, and they attend to its slots.
         """
         qkv = self.qkv(x)
         if cache is None and prefers_batched_products(qkv, self.dropout, maps):
-            return self.output(batched_attention(qkv, self.num_heads, bias, axis=1))
-        heads = split_heads(qkv, 3 * self.num_heads).transpose(1, 2)  # [B, L, 3HD] -> [B, 3H, L, D]
-        query, key, value = heads.chunk(3, dim=1)
+            return self.output(batched_attention(qkv, self.num_heads, bias, self.axis))
+        heads = split_heads(qkv, 3 * self.num_heads).movedim(self.axis, -2)  # -> [B, kept axes, 3H, L, D]
+        query, key, value = heads.chunk(3, dim=-3)
         if cache is not None:
             key, value = cache.append(key, value)
-        attended = attend(query, key, value, bias, self.dropout, maps)
-        return self.output(attended.transpose(1, 2).flatten(2))
+        attended = attend(query, key, value, bias, self.dropout, maps)  # [B, kept axes, H, L, D]
+        return self.output(attended.movedim(-2, self.axis).flatten(-2))
 
 
 class CrossAttention(nn.Module):
