@@ -270,3 +270,13 @@ def test_without_validation_text_the_last_weights_are_kept(corpus: Path, tmp_pat
 def test_tensorboard_files_are_written(corpus: Path, tmp_path: Path) -> None:
     train(experiment(corpus, training__tensorboard=True, training__max_updates=3), tmp_path / "run", NoDisplay())
     assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+def test_a_try_that_trained_nothing_does_not_settle_the_configuration(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(experiment(corpus), tmp_path / "plain", NoDisplay())
+    settings = {"data__filters": {"min_length": 1000}, "segmentation": {"kind": "word"}}
+    with pytest.raises(DataError):
+        train(experiment(corpus, **settings), run, NoDisplay())
+    train(experiment(corpus), run, NoDisplay())
+    assert_same_runs(tmp_path / "plain", run)

@@ -73,7 +73,7 @@ def attention_panels(maps: AttentionMaps, source_pieces: Sequence[str], target_p
 
 
 def alignment_of(maps: AttentionMaps) -> Float[np.ndarray, "T S"] | None:
-    """The alignment of the batch's one sentence; None if the model has none (a reduction by maximum)."""
+    """The alignment of the batch's one sentence; None if the model wrote none."""
     return None if maps.alignment is None else _numbers(maps.alignment)
 
 

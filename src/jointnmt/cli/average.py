@@ -1,11 +1,14 @@
 """`jointnmt average`."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jointnmt.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 
 def average(
@@ -24,4 +27,4 @@ def average(
         raise ConfigurationError("Give one of --best, --last and --checkpoints.")
     paths = checkpoints or choose_checkpoints(run, best=best, last=last)
     average_into(out, paths)
-    typer.echo(f"{out}: the average of {', '.join(str(path) for path in paths)}", err=True)
+    logger.info("%s: the average of %s", out, ", ".join(str(path) for path in paths))

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
+from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.text.segmentation import Segmentation
 
@@ -31,6 +32,10 @@ def info(
 
     They are split into embeddings (of source and target, and the projection to the vocabulary) and the rest.
     """
+    if recipe.is_dir() and not (recipe / "experiment.yaml").exists():
+        raise ModelError(
+            f"{recipe}: there is no run here (experiment.yaml is missing). Name a recipe or a RUN directory."
+        )
     experiment = Experiment.load(recipe / "experiment.yaml" if recipe.is_dir() else recipe, settings or ())
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
     parameters = count_parameters(experiment.model, *sizes)

@@ -71,6 +71,8 @@ class RunDirectory:
     def open(self, experiment: Config) -> None:
         """Make RUN, or see that this experiment may go on in it, and write the configuration down.
 
+        Where an earlier try ended before anything was trained, on bad data say, any experiment may begin anew.
+
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
         """
@@ -91,6 +93,10 @@ class RunDirectory:
         old = type(experiment).parse(read_yaml(self.experiment), origin=str(self.experiment))
         changed = differences(old.plain(), experiment.plain())
         forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
+        if forbidden and not any(self.checkpoints.glob("*.safetensors")):
+            logger.info("%s: nothing has been trained here yet; begins anew with another configuration", self.path)
+            shutil.rmtree(self.segmentation, ignore_errors=True)  # it may be of other text
+            return
         if forbidden:
             raise ConfigurationError(
                 f"{self.path}: was made with another configuration: {'; '.join(forbidden)}. Choose another directory "

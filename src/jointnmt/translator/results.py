@@ -42,7 +42,11 @@ class Candidate:
             "tokens": list(self.tokens),
             "token_log_probabilities": list(self.token_log_probabilities),
         }
-        return values if self.alignment is None else {**values, "alignment": self.alignment.round(6).tolist()}
+        return (
+            values
+            if self.alignment is None
+            else {**values, "alignment": self.alignment.astype(float).round(6).tolist()}
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Candidate], space: str, length_penalty: float) -> Candidate:
