@@ -30,7 +30,7 @@ def bound_kernel_cache() -> None:
     """Let oneDNN keep fewer compiled kernels, unless the environment says how many.
 
     It compiles a kernel for every shape of a matrix product and keeps 1,024 of them, each with buffers of its own.
-    Batches of sentences hardly repeat their shapes, so that these would only fill memory, by gigabytes. Takes effect
+    Batches of sentences hardly repeat their shapes, so that these would only fill memory. Takes effect
     before the first product of a process.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

@@ -26,7 +26,7 @@ def attend(
 
     The scale is that of one head, 1/sqrt(D), as in the authors' code; Li et al. 2020, Eq. 2 prints the model's size.
     On a GPU the library's fused kernels do it, unless weights are asked for or dropped. On a CPU, batched products
-    and a softmax are several times as fast at sentence lengths, backward pass included.
+    and a softmax are faster at sentence lengths.
 
     Args:
         bias: 0 where attention is allowed, minus infinity elsewhere; broadcast to `[*batch, Q, L]`.

@@ -1,7 +1,7 @@
 """Self-attention as batched products with its backward pass written out: the fast path of training on a CPU.
 
-At sentence lengths, the library's fused attention spends a third of a training step in its backward pass on a CPU. Here
-the fused projection is brought into the order of the products by one copy, scores are masked and normalised in place,
+The library's fused attention is made for long sequences, and slow at the lengths of sentences on a CPU. Here the fused
+projection is brought into the order of the products by one copy, scores are masked and normalised in place,
 and only the weights and that copy are kept for the backward pass.
 """
 
