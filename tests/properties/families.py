@@ -8,21 +8,37 @@ import torch
 from torch import Tensor
 
 from jointnmt.models import FAMILIES, ModelConfig, TranslationModel, build_model
+from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.text.special import bos_id, eos_id, pad_id
 
 VOCABULARY = 23
 SIZES = {"embed_dim": 8, "num_heads": 2, "ffn_dim": 12, "dropout": 0.0}
+SMALL = {**SIZES, "encoder_layers": 2, "decoder_layers": 2}
+EVERYWHERE = ("encoder", "decoder", "cross")
 
 VARIANTS: dict[str, ModelConfig] = {
     "transformer-pre": TransformerConfig(**SIZES, encoder_layers=2, decoder_layers=2),
     "transformer-post": TransformerConfig(**SIZES, encoder_layers=2, decoder_layers=2, norm="post"),
     "transformer-tied": TransformerConfig(**SIZES, encoder_layers=1, decoder_layers=1, embeddings="all"),
+    "transformer-plain-shortcuts": TransformerConfig(**SMALL, norm="post", shortcuts=ShortcutConfig()),
+    "transformer-fusion": TransformerConfig(**SMALL, shortcuts=ShortcutConfig(kind="fusion", places=EVERYWHERE)),
+    "transformer-two-below": TransformerConfig(
+        **{**SMALL, "encoder_layers": 3, "decoder_layers": 3},
+        shortcuts=ShortcutConfig(kind="fusion", input="two-below"),
+    ),
+    "transformer-faithful": TransformerConfig(
+        **SMALL, attention_bias=False, faithful=True, shortcuts=ShortcutConfig(places=("decoder", "cross"))
+    ),
     "reformer-base": ReformerBaseConfig(**SIZES, num_layers=2),
     "reformer-base-max": ReformerBaseConfig(**SIZES, num_layers=1, reduction="max", embeddings="target"),
     "reformer-base-mean": ReformerBaseConfig(**SIZES, num_layers=1, reduction="mean", shared_dropout=False),
+    "reformer-base-source-shortcuts": ReformerBaseConfig(
+        **SIZES, num_layers=2, attention_bias=False, shortcuts=ShortcutConfig(kind="fusion", places=("source",))
+    ),
     "reformer-fast": ReformerFastConfig(**SIZES, num_layers=2, prenet_layers=1),
+    "reformer-fast-shortcuts": ReformerFastConfig(**SIZES, num_layers=2, prenet_layers=1, shortcuts=ShortcutConfig()),
 }
 assert {config.family for config in VARIANTS.values()} == set(FAMILIES)
 

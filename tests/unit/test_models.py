@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from equations import HEADS, SIZES, away_from_initial_values, reformer, transformer
 from jointnmt.errors import ConfigurationError
-from jointnmt.models import AttentionMaps, TranslationModel, build_model
+from jointnmt.models import AttentionMaps, build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.embedding import sinusoids
 from jointnmt.models.reformer import GridLayer, ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 
-Array = np.ndarray
-EMBED, HEADS, FFN, VOCABULARY = 8, 2, 12, 17
-SIZES = {"embed_dim": EMBED, "num_heads": HEADS, "ffn_dim": FFN, "dropout": 0.0}
+VOCABULARY = 17
 
 
 @pytest.mark.parametrize(
@@ -64,116 +63,6 @@ def test_initial_weights_are_the_authors() -> None:
     cross = build_model(TransformerConfig(embed_dim=64, ffn_dim=128), 9, 9).layers[0].cross_attention
     for linear in (cross.query, cross.key_value):  # one [3E, E] block, though stored apart
         assert 0.98 * bound < linear.weight.abs().max() <= bound
-
-
-# The equations in NumPy. Arrays of one sentence: sequences [L, E], the grid [S, T, E].
-
-
-def norm(x: Array, w: dict[str, Array], name: str) -> Array:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-
-def linear(x: Array, w: dict[str, Array], name: str) -> Array:
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-
-def softmax(x: Array, axis: int) -> Array:
-    e = np.exp(x - x.max(axis, keepdims=True))
-    return e / e.sum(axis, keepdims=True)
-
-
-def attention(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]:
-    """Eq. 2 for each head, scaled by the size of a head; weights [H, Lq, Lk]."""
-    size, heads, maps = EMBED // HEADS, [], []
-    for h in range(HEADS):
-        part = slice(h * size, (h + 1) * size)
-        scores = q[:, part] @ k[:, part].T / np.sqrt(size)
-        if causal:
-            scores = np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
-        maps.append(softmax(scores, 1))
-        heads.append(maps[-1] @ v[:, part])
-    return np.concatenate(heads, 1), np.stack(maps)
-
-
-def self_attention(x: Array, w: dict[str, Array], name: str, causal: bool = False) -> Array:
-    mixed, _ = attention(*np.split(linear(x, w, f"{name}.qkv"), 3, axis=1), causal)
-    return linear(mixed, w, f"{name}.output")
-
-
-def ffn(x: Array, w: dict[str, Array], name: str) -> Array:
-    """Eq. 3."""
-    return linear(np.maximum(0, linear(x, w, f"{name}.hidden")), w, f"{name}.output")
-
-
-def embed(ids: Array, w: dict[str, Array], name: str) -> Array:
-    rates = 10_000.0 ** (-np.arange(EMBED // 2) / (EMBED // 2 - 1))
-    angles = np.arange(len(ids))[:, None] * rates
-    return np.sqrt(EMBED) * w[f"{name}.weight"][ids] + np.concatenate([np.sin(angles), np.cos(angles)], 1)
-
-
-def encoder(x: Array, w: dict[str, Array], name: str, layers: int, pre: bool) -> Array:
-    def residual(x: Array, layer: str, norm_name: str, f) -> Array:
-        full = f"{layer}.{norm_name}.norm"
-        return x + f(norm(x, w, full)) if pre else norm(x + f(x), w, full)
-
-    for i in range(layers):
-        layer = f"{name}.layers.{i}"
-        x = residual(x, layer, "attention_residual", lambda y, n=layer: self_attention(y, w, f"{n}.attention"))
-        x = residual(x, layer, "ffn_residual", lambda y, n=layer: ffn(y, w, f"{n}.ffn"))
-    return norm(x, w, f"{name}.norm") if pre else x
-
-
-def transformer(source: Array, target: Array, w: dict[str, Array], layers: int, pre: bool) -> Array:
-    memory = encoder(embed(source, w, "source_embedding"), w, "encoder", layers, pre)
-    x = embed(target, w, "target_embedding")
-    for i in range(layers):
-        name = f"layers.{i}"
-
-        def cross(y: Array, name: str = f"{name}.cross_attention") -> Array:
-            k, v = np.split(linear(memory, w, f"{name}.key_value"), 2, axis=1)
-            return linear(attention(linear(y, w, f"{name}.query"), k, v, False)[0], w, f"{name}.output")
-
-        blocks = [
-            ("self_residual", lambda y, n=name: self_attention(y, w, f"{n}.self_attention", causal=True)),
-            ("cross_residual", cross),
-            ("ffn_residual", lambda y, n=name: ffn(y, w, f"{n}.ffn")),
-        ]
-        for residual, f in blocks:
-            full = f"{name}.{residual}.norm"
-            x = x + f(norm(x, w, full)) if pre else norm(x + f(x), w, full)
-    return (norm(x, w, "norm") if pre else x) @ w["output.weight"].T
-
-
-def reformer(source: Array, target: Array, w: dict[str, Array], layers: int, prenet: int, kind: str) -> Array:
-    side = embed(source, w, "source_embedding")
-    if prenet:
-        side = encoder(side, w, "prenet", prenet, pre=True)
-    grid = side[:, None] + embed(target, w, "target_embedding")[None]  # Eq. 4
-    for i in range(layers):  # four sub-layers; Eq. 5 is the loop over the axis that attention does not aggregate
-        name = f"layers.{i}"
-        y = norm(grid, w, f"{name}.target_norm")
-        grid = grid + np.stack([self_attention(row, w, f"{name}.target_attention", causal=True) for row in y])
-        grid = grid + ffn(norm(grid, w, f"{name}.target_ffn_norm"), w, f"{name}.target_ffn")
-        y = norm(grid, w, f"{name}.source_norm").swapaxes(0, 1)
-        grid = grid + np.stack([self_attention(column, w, f"{name}.source_attention") for column in y], axis=1)
-        grid = grid + ffn(norm(grid, w, f"{name}.source_ffn_norm"), w, f"{name}.source_ffn")
-    x = norm(grid, w, "reduction.input_norm")
-    reductions = {
-        "attention": lambda: (softmax(x @ w["reduction.scores.weight"].T, 0) * x).sum(0),  # Eq. 6
-        "max": lambda: x.max(0),
-        "mean": lambda: x.mean(0),
-    }
-    return norm(reductions[kind](), w, "reduction.output_norm") @ w["output.weight"].T
-
-
-def away_from_initial_values(model: TranslationModel) -> tuple[TranslationModel, dict[str, Array]]:
-    generator = torch.Generator().manual_seed(11)
-    model = model.double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return model, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
 @pytest.mark.parametrize("gradients", [True, False], ids=["fast path", "plain path"])

@@ -1,7 +1,8 @@
-"""What the families share: sizes and rates, and the three embedding tables with their tying."""
+"""What the families share: sizes and rates, lexical shortcuts, and the three embedding tables with their tying."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import torch
@@ -13,6 +14,29 @@ from torch.utils.checkpoint import checkpoint
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection, token_table
+from jointnmt.models.layers.shortcut import Shortcut, ShortcutKind
+
+Place = Literal["encoder", "decoder", "cross", "prenet", "source", "target"]
+"""Where a model attends: self-attention of encoder or decoder, attention to the encoder's output, of the PreNet, and
+along the source or the target axis of the grid."""
+
+
+class ShortcutConfig(Config):
+    """Lexical shortcuts (Emelin et al. 2019): keys and values that are mixed with the embeddings, through gates."""
+
+    kind: ShortcutKind = Field("plain", description="plain gated shortcuts, or with feature fusion")
+    places: tuple[Place, ...] | None = Field(
+        None, min_length=1, description="attention layers that have them; null: every self-attention of the model"
+    )
+    input: Literal["embedding", "two-below"] = Field(
+        "embedding", description="what is mixed in: the embeddings, or the output of the layer two below (non-lexical)"
+    )
+
+    @model_validator(mode="after")
+    def _each_place_once(self) -> Self:
+        if self.places is not None and len(set(self.places)) < len(self.places):
+            raise ValueError(f"places names one twice: {', '.join(self.places)}")
+        return self
 
 
 class ModelSettings(Config):
@@ -22,12 +46,15 @@ class ModelSettings(Config):
     num_heads: int = Field(4, ge=1, description="H: heads of every attention layer; divides embed_dim")
     ffn_dim: int = Field(1024, ge=1, description="F: hidden features of a feed-forward block")
     dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings and of every sub-layer's output")
+    embedding_dropout: float | None = Field(None, ge=0, lt=1, description="of embeddings; null: as dropout")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention weights")
     hidden_dropout: float = Field(0.0, ge=0, lt=1, description="of the hidden layer of feed-forward blocks")
     embeddings: Literal["separate", "target", "all"] = Field(
         "separate", description="tables: three; target input and output as one; all as one (joint vocabulary)"
     )
     max_length: int | None = Field(None, ge=1, description="longest sentence in pieces, end mark included; null: any")
+    attention_bias: bool = Field(True, description="whether the projections of attention layers have biases")
+    shortcuts: ShortcutConfig | None = Field(None, description="lexical shortcuts; null: none")
     activation_checkpointing: bool = Field(False, description="recompute layers in the backward pass: less memory")
 
     @model_validator(mode="after")
@@ -35,6 +62,58 @@ class ModelSettings(Config):
         if self.embed_dim % self.num_heads:
             raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
         return self
+
+    @model_validator(mode="after")
+    def _shortcuts_fit(self) -> Self:
+        depths = self.attention_depths()
+        for place in self.shortcut_places:
+            if place not in depths:
+                raise ValueError(
+                    f"shortcuts.places names {place!r}, which this family does not have; it attends at: "
+                    f"{', '.join(depths)}"
+                )
+            if self.shortcuts is not None and self.shortcuts.input == "two-below":
+                _check_two_below(place, depths[place])
+        return self
+
+    def attention_depths(self) -> Mapping[Place, int]:
+        """Where the model attends, with the number of layers that do."""
+        return {}
+
+    @property
+    def shortcut_places(self) -> tuple[Place, ...]:
+        """Where the model has shortcuts."""
+        if self.shortcuts is None:
+            return ()
+        return self.shortcuts.places or tuple(place for place in self.attention_depths() if place != "cross")
+
+    @property
+    def reads_two_below(self) -> bool:
+        """Whether the lexical input of a layer is the output of the layer two below."""
+        return self.shortcuts is not None and self.shortcuts.input == "two-below"
+
+    def shortcut(self, place: Place) -> Shortcut | None:
+        """A new shortcut for an attention layer there, if the model has any at this place."""
+        if self.shortcuts is None or place not in self.shortcut_places:
+            return None
+        return Shortcut(self.embed_dim, self.shortcuts.kind)
+
+
+def _check_two_below(place: Place, depth: int) -> None:
+    """Refuse shortcuts from two layers below where there is no such layer.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    if place in ("source", "target"):
+        reason = "a grid in the middle of the model is not a sum of a source and a target side"
+    elif place == "cross":
+        reason = "its hidden input is the encoder's output, and its lexical one the source embeddings"
+    elif depth < 2:
+        reason = "with a single layer there is no layer two below, only the embeddings"
+    else:
+        return
+    raise ValueError(f"shortcuts.input 'two-below' cannot be had at {place!r}: {reason}")
 
 
 def embedding_tables(
@@ -50,8 +129,9 @@ def embedding_tables(
             f"model.embeddings is 'all', but the vocabularies differ ({source_vocabulary} and {target_vocabulary} "
             "pieces). Use a joint vocabulary, or model.embeddings 'target' or 'separate'."
         )
-    source = TokenEmbedding(source_vocabulary, config.embed_dim, config.dropout)
-    target = TokenEmbedding(target_vocabulary, config.embed_dim, config.dropout)
+    dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
+    source = TokenEmbedding(source_vocabulary, config.embed_dim, dropout)
+    target = TokenEmbedding(target_vocabulary, config.embed_dim, dropout)
     if config.embeddings == "all":
         target.weight = source.weight
     separate = config.embeddings == "separate"

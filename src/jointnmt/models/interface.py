@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -35,6 +36,7 @@ class DecoderState(Protocol):
 @dataclass
 class AttentionMaps:
     """Attention weights that a model writes down on request, one entry a layer; each sums to 1 over its last axis.
+    And the gates of lexical shortcuts.
 
     Which lists are filled depends on the family: `encoder`, `decoder` and `cross` of a Transformer; `prenet`, `source`
     and `target` of a Reformer. While decoding, T is 1 (the newest position), and J runs over the positions so far.
@@ -51,6 +53,14 @@ class AttentionMaps:
     alignment: Float[Tensor, "B T S"] | None = None
     """How much each source position contributes to each target position: the reduction's weights, averaged over
     features, or cross attention, averaged over layers and heads."""
+    gates: dict[str, list[Float[Tensor, "B *places 2 E"]]] = field(default_factory=lambda: defaultdict(list))
+    """Of models with lexical shortcuts: for each place of the above lists, the gates of every layer, of keys and of
+    values, between 0 (all hidden) and 1 (all lexical). Places are positions `[B, L]`, or cells `[B, S, T]`."""
+
+    def at(self, place: str) -> tuple[list[Tensor], list[Tensor]]:
+        """The lists that the attention at `place` writes to: weights and gates."""
+        weights: list[Tensor] = getattr(self, place)
+        return weights, self.gates[place]
 
 
 class TranslationModel(nn.Module, ABC):

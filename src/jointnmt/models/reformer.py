@@ -6,20 +6,22 @@ position s and target position t a vector of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from jointnmt.models.common import ModelSettings, compute_type, embedding_tables, run_layer
+from jointnmt.models.common import ModelSettings, Place, compute_type, embedding_tables, run_layer
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.models.layers.attention import SelfAttention, causal_bias, mask_bias
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
+from jointnmt.models.layers.shortcut import Lexical
 from jointnmt.models.transformer import Encoder
 from jointnmt.text.special import pad_id
 
@@ -32,6 +34,10 @@ class ReformerSettings(ModelSettings):
     num_layers: int = Field(7, ge=1, description="grid layers, each of target and source attention")
     shared_dropout: bool = Field(True, description="Dropout1d and Dropout2d on the grid; false: ordinary dropout")
     reduction: ReductionKind = Field("attention", description="how S vectors become one: attention, max or mean")
+
+    def attention_depths(self) -> Mapping[Place, int]:
+        """See `ModelSettings`."""
+        return {"source": self.num_layers, "target": self.num_layers}
 
 
 class ReformerBaseConfig(ReformerSettings):
@@ -47,6 +53,10 @@ class ReformerFastConfig(ReformerSettings):
     num_layers: int = Field(5, ge=1, description="grid layers, each of target and source attention")
     prenet_layers: int = Field(5, ge=1, description="layers of the PreNet; the paper: as many as grid layers")
 
+    def attention_depths(self) -> Mapping[Place, int]:
+        """See `ModelSettings`."""
+        return {"prenet": self.prenet_layers, **super().attention_depths()}
+
 
 @dataclass(frozen=True)
 class GridBiases:
@@ -58,12 +68,22 @@ class GridBiases:
     """Broadcast to `[B, S, H, T, T]`: the future is masked. Padding needs no mask, for it only comes after."""
 
 
+@dataclass(frozen=True)
+class GridLexical:
+    """One side of the grid's input (Eq. 4) as a layer's shortcuts project it; the grid's is the sum of both sides'."""
+
+    target: Float[Tensor, ...] | None
+    """For target attention: `[B, S, 1, F]` of the source side, `[B, 1, T, F]` of the target side; None: no shortcut."""
+    source: Float[Tensor, ...] | None
+    """For source attention, likewise."""
+
+
 class GridLayer(nn.Module):
     """Target attention, feed-forward, source attention, feed-forward; each `x + dropout(f(norm(x)))`."""
 
     def __init__(self, config: ReformerSettings) -> None:
         super().__init__()
-        embed_dim = config.embed_dim
+        embed_dim, heads, bias = config.embed_dim, config.num_heads, config.attention_bias
         source, target = ((SOURCE_AXIS,), (TARGET_AXIS,)) if config.shared_dropout else ((), ())
 
         def feed_forward() -> FeedForward:
@@ -72,12 +92,16 @@ class GridLayer(nn.Module):
         # Weights have the shape [B, kept axis, H, aggregated axis, aggregated axis]: noise is shared along axis 1.
         weight_dropout = SharedDropout(config.attention_dropout, (1,) if config.shared_dropout else ())
         self.target_norm = nn.LayerNorm(embed_dim)
-        self.target_attention = SelfAttention(embed_dim, config.num_heads, weight_dropout, TARGET_AXIS)  # Eq. 5
+        self.target_attention = SelfAttention(  # Eq. 5
+            embed_dim, heads, weight_dropout, TARGET_AXIS, bias, config.shortcut("target")
+        )
         self.target_dropout = SharedDropout(config.dropout, source)  # Dropout1d
         self.target_ffn_norm = nn.LayerNorm(embed_dim)
         self.target_ffn = feed_forward()
         self.source_norm = nn.LayerNorm(embed_dim)
-        self.source_attention = SelfAttention(embed_dim, config.num_heads, weight_dropout, SOURCE_AXIS)
+        self.source_attention = SelfAttention(
+            embed_dim, heads, weight_dropout, SOURCE_AXIS, bias, config.shortcut("source")
+        )
         self.source_dropout = SharedDropout(config.dropout, target)  # Dropout1d
         self.source_ffn_norm = nn.LayerNorm(embed_dim)
         self.source_ffn = feed_forward()
@@ -86,19 +110,35 @@ class GridLayer(nn.Module):
     def forward(
         self,
         grid: Float[Tensor, "B S T E"],
+        sides: tuple[GridLexical, GridLexical],
         biases: GridBiases,
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
     ) -> Float[Tensor, "B S T E"]:
-        """Refine the grid; see `SelfAttention` for what it is with a `cache`."""
-        target_maps = None if maps is None else maps.target
-        source_maps = None if maps is None else maps.source
-        attended = self.target_attention(self.target_norm(grid), biases.target, cache, target_maps)
+        """Refine the grid; see `SelfAttention` for what it is with a `cache`.
+
+        `sides` are the source and the target side of the grid's input, as `project_lexical` has them.
+        """
+        weights, gates = (None, None) if maps is None else maps.at("target")
+        lexical = _lexical((sides[0].target, sides[1].target), gates)
+        attended = self.target_attention(self.target_norm(grid), biases.target, cache, weights, lexical)
         grid = self.target_dropout.add(grid, attended)
         grid = self.ffn_dropout.add(grid, self.target_ffn(self.target_ffn_norm(grid)))
-        attended = self.source_attention(self.source_norm(grid), biases.source, maps=source_maps)
+        weights, gates = (None, None) if maps is None else maps.at("source")
+        lexical = _lexical((sides[0].source, sides[1].source), gates)
+        attended = self.source_attention(self.source_norm(grid), biases.source, None, weights, lexical)
         grid = self.source_dropout.add(grid, attended)
         return self.ffn_dropout.add(grid, self.source_ffn(self.source_ffn_norm(grid)))
+
+    def project_lexical(self, side: Float[Tensor, "B *places E"]) -> GridLexical:
+        """What the shortcuts make of one side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`."""
+        shortcuts = self.target_attention.shortcut, self.source_attention.shortcut
+        return GridLexical(*(None if shortcut is None else shortcut.project(side) for shortcut in shortcuts))
+
+
+def _lexical(sides: tuple[Tensor | None, Tensor | None], gates: list[Tensor] | None) -> Lexical | None:
+    source, target = sides
+    return None if source is None or target is None else Lexical((source, target), gates=gates)
 
 
 class Reformer(TranslationModel):
@@ -111,22 +151,25 @@ class Reformer(TranslationModel):
         self.config = config
         tables = embedding_tables(config, source_vocabulary, target_vocabulary)
         self.source_embedding, self.target_embedding, self.output = tables
-        self.prenet = Encoder(config, config.prenet_layers) if isinstance(config, ReformerFastConfig) else None
+        self.prenet = (
+            Encoder(config, config.prenet_layers, "prenet") if isinstance(config, ReformerFastConfig) else None
+        )
         self.layers = nn.ModuleList(GridLayer(config) for _ in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        source_side = self.encode(source, maps)
-        target_side = compute_type(self.target_embedding(target_input))
-        grid = source_side[:, :, None] + target_side[:, None]  # Eq. 4: [B, S, 1, E] + [B, 1, T, E]
+        source_side = self.encode(source, maps)[:, :, None]  # [B, S, 1, E]
+        target_side = compute_type(self.target_embedding(target_input))[:, None]  # [B, 1, T, E]
+        grid = source_side + target_side  # Eq. 4
         biases = GridBiases(
             source=mask_bias(source != pad_id, grid)[:, None, None, None, :],
             target=causal_bias(target_input.shape[1], grid),
         )
-        for layer in self.layers:
-            grid = run_layer(layer, self.config, grid, biases, None, maps)
+        for layer in self._grid_layers():
+            sides = layer.project_lexical(source_side), layer.project_lexical(target_side)
+            grid = run_layer(layer, self.config, grid, sides, biases, None, maps)
         logits = self._predict(grid, source, maps)
         if maps is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
             maps.target = [weights.transpose(1, 2) for weights in maps.target]
@@ -138,10 +181,15 @@ class Reformer(TranslationModel):
         embedded = compute_type(self.source_embedding(source))
         if self.prenet is None:
             return embedded
-        return self.prenet(embedded, source != pad_id, None if maps is None else maps.prenet)
+        return self.prenet(embedded, source != pad_id, maps)
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
-        return CachedState(len(self.layers), {"source": source.clone(), "side": self.encode(source, maps)})
+        side = self.encode(source, maps)[:, :, None]
+        constants = {"source": source.clone(), "side": side}
+        for i, layer in enumerate(self._grid_layers()):
+            projected = layer.project_lexical(side)
+            constants |= {f"lexical_{axis}_{i}": part for axis, part in vars(projected).items() if part is not None}
+        return CachedState(len(self.layers), constants)
 
     def step(
         self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
@@ -149,23 +197,30 @@ class Reformer(TranslationModel):
         """Compute the newest column only: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
         assert isinstance(state, CachedState)
         state.advance()
-        source, side = state.constants["source"], state.constants["side"]
+        source, source_side = state.constants["source"], state.constants["side"]
         target_side = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         target_side = target_side.view(state.num_sentences, 1, state.rows_per_sentence, -1)
-        grid = side[:, :, None] + target_side
+        grid = source_side + target_side
         biases = GridBiases(
             source=mask_bias(source != pad_id, grid)[:, None, None, None, :],
             target=state.slot_bias(grid.dtype)[:, None, None],
         )
-        for layer, cache in zip(self.layers, state.caches, strict=True):
-            grid = layer(grid, biases, cache, maps)
+        for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
+            of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))
+            grid = layer(grid, (of_source, layer.project_lexical(target_side)), biases, cache, maps)
         logits = self._predict(grid, source, maps)
         if maps is not None:
             # [G, S, H, R, L] -> [N, H, S, 1, J]; [G, R, H, S, S] -> [N, H, 1, S, S]; [G, R, S] -> [N, 1, S]
             maps.target = [state.by_position(weights).transpose(1, 2) for weights in maps.target]
             maps.source = [weights.flatten(0, 1).unsqueeze(2) for weights in maps.source]
             maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
+            for axis in ("target", "source"):  # [G, S, R, 2, E] -> [N, S, 1, 2, E]
+                columns = [gates.transpose(1, 2).flatten(0, 1).unsqueeze(2) for gates in maps.gates[axis]]
+                maps.gates[axis] = columns
         return logits.flatten(0, 1), state
+
+    def _grid_layers(self) -> Sequence[GridLayer]:
+        return cast(Sequence[GridLayer], self.layers)
 
     def _predict(
         self, grid: Float[Tensor, "B S T E"], source: Int[Tensor, "B S"], maps: AttentionMaps | None

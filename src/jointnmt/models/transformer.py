@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from jointnmt.models.common import ModelSettings, compute_type, embedding_tables, run_layer
+from jointnmt.models.common import ModelSettings, Place, compute_type, embedding_tables, run_layer
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention, causal_bias, mask_bias
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
@@ -28,123 +29,188 @@ class TransformerConfig(ModelSettings):
     encoder_layers: int = Field(6, ge=1, description="layers of the encoder")
     decoder_layers: int = Field(6, ge=1, description="layers of the decoder")
     norm: NormPlace = Field("pre", description="layer norm before each sub-layer, and one at the end; or after each")
+    faithful: bool = Field(
+        False, description="compute as the lexical shortcuts' authors' code does, where it departs from the paper"
+    )
+
+    def attention_depths(self) -> Mapping[Place, int]:
+        """See `ModelSettings`."""
+        return {"encoder": self.encoder_layers, "decoder": self.decoder_layers, "cross": self.decoder_layers}
+
+    @model_validator(mode="after")
+    def _faithful_is_pre_norm(self) -> Self:
+        if self.faithful and self.norm == "post":
+            raise ValueError("faithful true needs norm 'pre': the authors' code has no other")
+        return self
+
+
+class LayerStyle(NamedTuple):
+    """What surrounds the sub-layers of encoder and decoder layers."""
+
+    norm: NormPlace = "pre"
+    faithful: bool = False
+    """As in the authors' code of the lexical shortcuts: keys and values of a layer with shortcuts are made of the state
+    before the norm, and the norm's output is what its residual connection adds; feed-forward blocks have their dropout
+    on the input."""
+
+
+PRE_NORM = LayerStyle()
 
 
 class Residual(nn.Module):
     """What surrounds a sub-layer f.
 
     Pre-norm: `x + dropout(f(norm(x)))` (Li et al. 2020, Eq. 1). Post-norm: `norm(x + dropout(f(x)))` (Vaswani et al.
-    2017, section 3.1).
+    2017, section 3.1). `adds_normed`: `norm(x) + dropout(f(norm(x)))`.
     """
 
-    def __init__(self, embed_dim: int, norm: NormPlace, dropout: float) -> None:
+    def __init__(self, embed_dim: int, norm: NormPlace, dropout: float, adds_normed: bool = False) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(embed_dim)
         self.norm_first = norm == "pre"
+        self.adds_normed = adds_normed
         self.dropout = SharedDropout(dropout)
 
     def forward(self, x: Float[Tensor, "B L E"], sub_layer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B L E"]:
         if self.norm_first:
-            return self.dropout.add(x, sub_layer(self.norm(x)))
+            normed = self.norm(x)
+            return self.dropout.add(normed if self.adds_normed else x, sub_layer(normed))
         return self.norm(self.dropout.add(x, sub_layer(x)))
 
 
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward."""
 
-    def __init__(self, config: ModelSettings, norm: NormPlace) -> None:
+    def __init__(self, config: ModelSettings, place: Place, style: LayerStyle) -> None:
         super().__init__()
-        self.attention = SelfAttention(config.embed_dim, config.num_heads, SharedDropout(config.attention_dropout))
-        self.attention_residual = Residual(config.embed_dim, norm, config.dropout)
-        self.ffn = FeedForward(config.embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout))
-        self.ffn_residual = Residual(config.embed_dim, norm, config.dropout)
+        self.place = place
+        shortcut, weight_dropout = config.shortcut(place), SharedDropout(config.attention_dropout)
+        self.reads_raw = style.faithful and shortcut is not None
+        self.attention = SelfAttention(
+            config.embed_dim, config.num_heads, weight_dropout, bias=config.attention_bias, shortcut=shortcut
+        )
+        self.attention_residual = Residual(config.embed_dim, style.norm, config.dropout, self.reads_raw)
+        self.ffn = FeedForward(config.embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout), style.faithful)
+        self.ffn_residual = Residual(config.embed_dim, style.norm, config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "B S E"], bias: Float[Tensor, ...], maps: list[Tensor] | None = None
+        self,
+        x: Float[Tensor, "B S E"],
+        bias: Float[Tensor, ...],
+        embedded: Float[Tensor, "B S E"],
+        maps: AttentionMaps | None = None,
     ) -> Float[Tensor, "B S E"]:
-        x = self.attention_residual(x, lambda y: self.attention(y, bias, maps=maps))
+        """One layer; `embedded` is the lexical input, if it has shortcuts."""
+        weights, gates = (None, None) if maps is None else maps.at(self.place)
+        shortcut = self.attention.shortcut
+        lexical = None if shortcut is None else shortcut.of(embedded, x if self.reads_raw else None, gates)
+        x = self.attention_residual(x, lambda y: self.attention(y, bias, maps=weights, lexical=lexical))
         return self.ffn_residual(x, self.ffn)
 
 
 class Encoder(nn.Module):
     """A stack of encoder layers; pre-norm ends with a layer norm of its own."""
 
-    def __init__(self, config: ModelSettings, num_layers: int, norm: NormPlace = "pre") -> None:
+    def __init__(self, config: ModelSettings, num_layers: int, place: Place, style: LayerStyle = PRE_NORM) -> None:
         super().__init__()
         self.config = config
-        self.layers = nn.ModuleList(EncoderLayer(config, norm) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(config.embed_dim) if norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(config, place, style) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(config.embed_dim) if style.norm == "pre" else nn.Identity()
 
     def forward(
-        self, embedded: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"], maps: list[Tensor] | None = None
+        self, embedded: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B S E"]:
         """Encode; `mask` is True at real tokens."""
-        x = embedded
+        x = lexical = embedded
         bias = mask_bias(mask, x)[:, None, None]
         for layer in self.layers:
-            x = run_layer(layer, self.config, x, bias, maps)
+            below, x = x, run_layer(layer, self.config, x, bias, lexical, maps)
+            lexical = below if self.config.reads_two_below else embedded
         return self.norm(x)
+
+
+@dataclass(frozen=True)
+class DecoderBiases:
+    """Where a decoder layer may look: 0 there, minus infinity elsewhere."""
+
+    own: Float[Tensor, ...]
+    """Broadcast to `[B, H, T, T]`: the future is masked."""
+    source: Float[Tensor, ...]
+    """Broadcast to `[B, H, T, S]`: padding is masked."""
 
 
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder's output, and feed-forward."""
 
-    def __init__(self, config: ModelSettings, norm: NormPlace) -> None:
+    def __init__(self, config: ModelSettings, style: LayerStyle) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config.embed_dim, config.num_heads, SharedDropout(config.attention_dropout))
-        self.self_residual = Residual(config.embed_dim, norm, config.dropout)
-        self.cross_attention = CrossAttention(config.embed_dim, config.num_heads, config.attention_dropout)
-        self.cross_residual = Residual(config.embed_dim, norm, config.dropout)
-        self.ffn = FeedForward(config.embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout))
-        self.ffn_residual = Residual(config.embed_dim, norm, config.dropout)
+        embed_dim, heads, bias = config.embed_dim, config.num_heads, config.attention_bias
+        own, cross = config.shortcut("decoder"), config.shortcut("cross")
+        self.reads_raw = style.faithful and own is not None
+        weight_dropout = SharedDropout(config.attention_dropout)
+        self.self_attention = SelfAttention(embed_dim, heads, weight_dropout, bias=bias, shortcut=own)
+        self.self_residual = Residual(embed_dim, style.norm, config.dropout, self.reads_raw)
+        self.cross_attention = CrossAttention(embed_dim, heads, config.attention_dropout, bias, cross)
+        self.cross_residual = Residual(embed_dim, style.norm, config.dropout, style.faithful and cross is not None)
+        self.ffn = FeedForward(embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout), style.faithful)
+        self.ffn_residual = Residual(embed_dim, style.norm, config.dropout)
 
     def forward(
         self,
         x: Float[Tensor, "B T E"],
+        embedded: Float[Tensor, "B T E"],
         projected_source: Float[Tensor, "B HH S D"],
-        self_bias: Float[Tensor, ...],
-        source_bias: Float[Tensor, ...],
+        biases: DecoderBiases,
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
     ) -> Float[Tensor, "B T E"]:
-        """One layer; with a `cache`, T runs over the rows of each sentence (see `SelfAttention`)."""
-        self_maps = None if maps is None else maps.decoder
-        cross_maps = None if maps is None else maps.cross
-        x = self.self_residual(x, lambda y: self.self_attention(y, self_bias, cache, self_maps))
-        x = self.cross_residual(x, lambda y: self.cross_attention(y, projected_source, source_bias, cross_maps))
+        """One layer; with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
+
+        `embedded` is the lexical input of self-attention, if it has shortcuts.
+        """
+        weights, gates = (None, None) if maps is None else maps.at("decoder")
+        cross_weights = None if maps is None else maps.cross
+        shortcut = self.self_attention.shortcut
+        lexical = None if shortcut is None else shortcut.of(embedded, x if self.reads_raw else None, gates)
+        x = self.self_residual(x, lambda y: self.self_attention(y, biases.own, cache, weights, lexical))
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, projected_source, biases.source, cross_weights))
         return self.ffn_residual(x, self.ffn)
+
+    def project(
+        self, memory: Float[Tensor, "B S E"], embedded: Float[Tensor, "B S E"], maps: AttentionMaps | None
+    ) -> Float[Tensor, "B HH S D"]:
+        """Keys and values of the encoder's output; `embedded` is its input, for shortcuts."""
+        shortcut = self.cross_attention.shortcut
+        gates = None if maps is None else maps.at("cross")[1]
+        lexical = None if shortcut is None else shortcut.of(embedded, gates=gates)
+        return self.cross_attention.project(memory, lexical)
 
 
 class Transformer(TranslationModel):
-    """Encoder and decoder."""
+    """Encoder and decoder, with or without lexical shortcuts."""
 
     def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
         self.config = config
+        style = LayerStyle(config.norm, config.faithful)
         tables = embedding_tables(config, source_vocabulary, target_vocabulary)
         self.source_embedding, self.target_embedding, self.output = tables
-        self.encoder = Encoder(config, config.encoder_layers, config.norm)
-        self.layers = nn.ModuleList(DecoderLayer(config, config.norm) for _ in range(config.decoder_layers))
+        self.second_dropout = nn.Dropout(self.target_embedding.dropout.p if config.faithful else 0.0)
+        """Of the decoder's input, for the second time, as in the authors' code."""
+        self.encoder = Encoder(config, config.encoder_layers, "encoder", style)
+        self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        memory = self.encode(source, maps)
-        x = compute_type(self.target_embedding(target_input))
-        self_bias = causal_bias(x.shape[1], x)
-        source_bias = mask_bias(source != pad_id, x)[:, None, None]
-        for layer, projected in zip(self.layers, self._project(memory), strict=True):
-            x = run_layer(layer, self.config, x, projected, self_bias, source_bias, None, maps)
-        return self._predict(x, maps)
-
-    def encode(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> Float[Tensor, "B S E"]:
-        """The encoder's output."""
-        embedded = compute_type(self.source_embedding(source))
-        return self.encoder(embedded, source != pad_id, None if maps is None else maps.encoder)
+        projected = self._project_source(source, maps)
+        x = self.second_dropout(compute_type(self.target_embedding(target_input)))
+        biases = DecoderBiases(causal_bias(x.shape[1], x), mask_bias(source != pad_id, x)[:, None, None])
+        return self._decode(x, projected, biases, [None] * len(self.layers), maps)
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
-        projected = self._project(self.encode(source, maps))
+        projected = self._project_source(source, maps)
         constants = {f"projected_{i}": tensor for i, tensor in enumerate(projected)}
         return CachedState(len(self.layers), {"mask": source != pad_id, **constants})
 
@@ -155,22 +221,36 @@ class Transformer(TranslationModel):
         state.advance()
         x = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
-        self_bias = state.slot_bias(x.dtype)[:, None]
-        source_bias = mask_bias(state.constants["mask"], x)[:, None, None]
-        for i, (layer, cache) in enumerate(zip(self.layers, state.caches, strict=True)):
-            x = layer(x, state.constants[f"projected_{i}"], self_bias, source_bias, cache, maps)
-        logits = self._predict(x, maps)
+        biases = DecoderBiases(state.slot_bias(x.dtype)[:, None], mask_bias(state.constants["mask"], x)[:, None, None])
+        projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
+        logits = self._decode(x, projected, biases, state.caches, maps)
         if maps is not None:
             maps.decoder = [state.by_position(weights) for weights in maps.decoder]
             maps.cross = [weights.transpose(1, 2).flatten(0, 1).unsqueeze(2) for weights in maps.cross]
             maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
+            maps.gates["decoder"] = [gates.flatten(0, 1).unsqueeze(1) for gates in maps.gates["decoder"]]
         return logits.flatten(0, 1), state
 
-    def _project(self, memory: Float[Tensor, "B S E"]) -> list[Float[Tensor, "B HH S D"]]:
+    def _project_source(
+        self, source: Int[Tensor, "B S"], maps: AttentionMaps | None
+    ) -> list[Float[Tensor, "B HH S D"]]:
         """The keys and values that each decoder layer makes of the encoder's output."""
-        return [cast(DecoderLayer, layer).cross_attention.project(memory) for layer in self.layers]
+        embedded = compute_type(self.source_embedding(source))
+        memory = self.encoder(embedded, source != pad_id, maps)
+        return [cast(DecoderLayer, layer).project(memory, embedded, maps) for layer in self.layers]
 
-    def _predict(self, x: Float[Tensor, "B T E"], maps: AttentionMaps | None) -> Float[Tensor, "B T V"]:
+    def _decode(
+        self,
+        embedded: Float[Tensor, "B T E"],
+        projected_source: Sequence[Float[Tensor, "B HH S D"]],
+        biases: DecoderBiases,
+        caches: Sequence[KeyValueCache | None],
+        maps: AttentionMaps | None,
+    ) -> Float[Tensor, "B T V"]:
+        x = lexical = embedded
+        for layer, projected, cache in zip(self.layers, projected_source, caches, strict=True):
+            below, x = x, run_layer(layer, self.config, x, lexical, projected, biases, cache, maps)
+            lexical = below if self.config.reads_two_below else embedded
         if maps is not None:
             maps.alignment = torch.stack([weights.float().mean(dim=1) for weights in maps.cross]).mean(dim=0)
         return self.output(self.norm(x))

@@ -12,6 +12,7 @@ from torch.nn import functional
 from jointnmt.models.layers.batched_attention import batched_attention
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.layers.shortcut import Lexical, Shortcut
 
 
 def attend(
@@ -80,32 +81,60 @@ def split_heads(x: Float[Tensor, "*places E"], num_heads: int) -> Float[Tensor, 
     return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads))
 
 
-def projection(inputs: int, outputs: int, xavier_outputs: int | None = None) -> nn.Linear:
+def projection(inputs: int, outputs: int, bias: bool = True, xavier_outputs: int | None = None) -> nn.Linear:
     """A linear layer with Xavier-uniform weight and zero bias.
 
-    A matrix that holds several projections is drawn as one block, as the authors do: queries, keys and values of an
-    attention layer are one `[3E, E]` block, even where they are stored apart; then `xavier_outputs` is 3E.
+    A matrix that holds several projections is drawn as one block, as the authors of the joint representation do:
+    queries, keys and values of an attention layer are one `[3E, E]` block, even where they are stored apart; then
+    `xavier_outputs` is 3E.
     """
-    linear = nn.Linear(inputs, outputs)
+    linear = nn.Linear(inputs, outputs, bias)
     bound = math.sqrt(6 / (inputs + (xavier_outputs or outputs)))
     nn.init.uniform_(linear.weight, -bound, bound)
-    nn.init.zeros_(linear.bias)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortcut | None) -> nn.Linear:
+    """Projects to `kept` features (queries), and to keys and values or what a `shortcut` makes them of."""
+    if shortcut is None or not shortcut.fusion:
+        return projection(embed_dim, kept + 2 * embed_dim, bias, 3 * embed_dim)
+    linear = projection(embed_dim, kept + shortcut.hidden_size, bias, 3 * embed_dim)
+    nn.init.uniform_(linear.weight[kept:], -shortcut.bound, shortcut.bound)
     return linear
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention along one axis, separately for every place of the others; all projections have biases.
+    """Multi-head attention along one axis, separately for every place of the others.
 
     On a sequence `[B, L, E]` it is that of Vaswani et al. 2017. On the grid `[B, S, T, E]` it is the separable
     attention of Li et al. 2020, Eq. 5: source attention along axis 1, target attention along axis 2.
+
+    Args:
+        embed_dim: E, a multiple of `num_heads`.
+        num_heads: H.
+        weight_dropout: of attention weights.
+        axis: to attend along.
+        bias: whether the projections have biases.
+        shortcut: if given, keys and values are mixed with a lexical input.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, weight_dropout: SharedDropout, axis: int = 1) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        weight_dropout: SharedDropout,
+        axis: int = 1,
+        bias: bool = True,
+        shortcut: Shortcut | None = None,
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.axis = axis
-        self.qkv = projection(embed_dim, 3 * embed_dim)
-        self.output = projection(embed_dim, embed_dim)
+        self.qkv = key_value_projection(embed_dim, embed_dim, bias, shortcut)
+        self.shortcut = shortcut
+        self.output = projection(embed_dim, embed_dim, bias)
         self.dropout = weight_dropout
 
     def forward(
@@ -114,13 +143,15 @@ class SelfAttention(nn.Module):
         bias: Float[Tensor, ...] | None,
         cache: KeyValueCache | None = None,
         maps: list[Tensor] | None = None,
+        lexical: Lexical | None = None,
     ) -> Float[Tensor, "B *places E"]:
         """Attend where `bias` (0 or minus infinity) allows.
 
         It is broadcast to `[B, H, L, L]` for a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` for a grid. With a
         `cache`, the axis holds the newest position of the rows of each of B sentences, and they attend to its slots.
+        `lexical` is what the shortcut mixes in, if there is one.
         """
-        qkv = self.qkv(x)
+        qkv = self._project(x, lexical)
         if cache is None and prefers_batched_products(qkv, self.dropout, maps):
             return self.output(batched_attention(qkv, self.num_heads, bias, self.axis))
         heads = split_heads(qkv, 3 * self.num_heads).movedim(self.axis, -2)  # -> [B, kept axes, 3H, L, D]
@@ -130,21 +161,46 @@ class SelfAttention(nn.Module):
         attended = attend(query, key, value, bias, self.dropout, maps)  # [B, kept axes, H, L, D]
         return self.output(attended.movedim(-2, self.axis).flatten(-2))
 
+    def _project(self, x: Float[Tensor, "B *places E"], lexical: Lexical | None) -> Float[Tensor, "B *places EEE"]:
+        """Queries, keys and values."""
+        if self.shortcut is None:
+            return self.qkv(x)
+        assert lexical is not None, "a layer with a shortcut needs its lexical input"
+        if lexical.hidden is None:
+            return self.shortcut(self.qkv(x), lexical)
+        of_query = [x.shape[-1], self.qkv.out_features - x.shape[-1]]
+        weights = self.qkv.weight.split(of_query)
+        biases = (None, None) if self.qkv.bias is None else self.qkv.bias.split(of_query)
+        projected = map(functional.linear, (x, lexical.hidden), weights, biases)
+        return self.shortcut(torch.cat(list(projected), dim=-1), lexical)
+
 
 class CrossAttention(nn.Module):
     """Multi-head attention of target positions over the encoder's output."""
 
-    def __init__(self, embed_dim: int, num_heads: int, attention_dropout: float) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        attention_dropout: float,
+        bias: bool = True,
+        shortcut: Shortcut | None = None,
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query = projection(embed_dim, embed_dim, xavier_outputs=3 * embed_dim)
-        self.key_value = projection(embed_dim, 2 * embed_dim, xavier_outputs=3 * embed_dim)
-        self.output = projection(embed_dim, embed_dim)
+        self.query = projection(embed_dim, embed_dim, bias, 3 * embed_dim)
+        self.key_value = key_value_projection(embed_dim, 0, bias, shortcut)
+        self.shortcut = shortcut
+        self.output = projection(embed_dim, embed_dim, bias)
         self.dropout = SharedDropout(attention_dropout)
 
-    def project(self, memory: Float[Tensor, "B S E"]) -> Float[Tensor, "B HH S D"]:
+    def project(self, memory: Float[Tensor, "B S E"], lexical: Lexical | None = None) -> Float[Tensor, "B HH S D"]:
         """Keys (the first H heads) and values (the other H) of the encoder's output, the same for every position."""
-        return split_heads(self.key_value(memory), 2 * self.num_heads).transpose(1, 2)
+        key_value = self.key_value(memory)
+        if self.shortcut is not None:
+            assert lexical is not None, "a layer with a shortcut needs its lexical input"
+            key_value = self.shortcut(key_value, lexical)
+        return split_heads(key_value, 2 * self.num_heads).transpose(1, 2)
 
     def forward(
         self,
