@@ -12,6 +12,7 @@ from jointnmt.config import Config, override, read_recipe
 from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
 from jointnmt.models import ModelConfig
+from jointnmt.models.transformer import TransformerConfig
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
 from jointnmt.training.settings import TrainingConfig, ValidationConfig
@@ -36,6 +37,15 @@ class Experiment(Config):
     def _tied_tables_need_a_joint_vocabulary(self) -> Self:
         if self.model.embeddings == "all" and not self.segmentation.joint:
             raise ValueError("model.embeddings 'all' needs segmentation.joint true: one table, one vocabulary")
+        return self
+
+    @model_validator(mode="after")
+    def _faithful_models_average_over_sentences(self) -> Self:
+        """Say what `training.loss_mean` null stands for."""
+        if self.training.loss_mean is None:
+            faithful = isinstance(self.model, TransformerConfig) and self.model.faithful
+            resolved = self.training.model_copy(update={"loss_mean": "sentences" if faithful else "tokens"})
+            object.__setattr__(self, "training", resolved)  # frozen for others
         return self
 
     @classmethod

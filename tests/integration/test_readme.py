@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer.main
@@ -248,15 +248,21 @@ def test_readme_lists_every_command_exit_code_and_page() -> None:
         assert f"(docs/{page.name})" in PAGES[0].read_text(encoding="utf-8"), f"README.md does not name {page.name}"
 
 
+def is_configuration(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
 def expected_defaults() -> dict[str, set[str]]:
     """The defaults of every key, as the tables write them: of a model's key, those of each family that has it."""
     found: dict[str, set[str]] = {}
 
     def walk(config: type[BaseModel], prefix: str) -> None:
         for name, field in config.model_fields.items():
-            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-                walk(field.annotation, f"{prefix}{name}.")
-            elif prefix or name != "model":
+            kinds = get_args(field.annotation) if type(None) in get_args(field.annotation) else [field.annotation]
+            parts = [kind for kind in kinds if is_configuration(kind)]
+            for part in parts if prefix or name != "model" else []:
+                walk(part, f"{prefix}{name}.")
+            if (prefix or name != "model") and (not parts or field.default is None):
                 default = None if field.is_required() else field.default
                 written = str(default) if isinstance(default, str | Path) else json.dumps(default)
                 found.setdefault(prefix + name, set()).add("required" if field.is_required() else written)

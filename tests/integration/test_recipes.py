@@ -39,6 +39,11 @@ def write_made_up_text(text: ParallelText, root: Path) -> None:
         (root / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def shallow(path: Path) -> list[str]:
+    """Many recipes of the largest corpora differ in little: they are trained with two layers of either stack."""
+    return ["model.encoder_layers=2", "model.decoder_layers=2"] if path.parent.name.startswith("wmt") else []
+
+
 @pytest.mark.parametrize("path", RUNNABLE, ids=name)
 def test_recipe_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
@@ -49,11 +54,28 @@ def test_recipe_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytes
         "training.tensorboard=false",
     ]
     small += [f"data.root={tmp_path}", "validation.every_updates=100", "validation.patience=null", "data.validation=[]"]
-    experiment = Experiment.load(path, [*small, "segmentation.min_frequency=1"])
+    experiment = Experiment.load(path, [*small, *shallow(path), "segmentation.min_frequency=1"])
     for text in experiment.data.train:
         write_made_up_text(text, tmp_path)
     train(experiment, tmp_path / "run", NoDisplay())
     assert (tmp_path / "run" / "model.safetensors").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "thousands"),  # Emelin et al. 2019, Table 5
+    [("base", 65_166), ("base-shortcuts", 71_470), ("base-fusion", 84_053), ("big", 218_413), ("big-fusion", 293_935)],
+)
+def test_recipe_has_the_published_thousands_of_parameters(recipe: str, thousands: int) -> None:
+    experiment = Experiment.load(RECIPES / f"wmt14/en-de-{recipe}.yaml")
+    size = experiment.segmentation.vocabulary_size
+    with torch.device("meta"):
+        model = build_model(experiment.model, size, size)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e3) == thousands
+    assert experiment.training.loss_mean == "sentences"
+    schedule, embed_dim = experiment.training.schedule, experiment.model.embed_dim
+    assert schedule.peak_rate == pytest.approx((embed_dim * schedule.warmup_steps) ** -0.5, rel=2e-3)
+    warmup = {"base": 4000, "base-shortcuts": 6000, "base-fusion": 8000, "big": 16_000, "big-fusion": 16_000}
+    assert schedule.warmup_steps == warmup[recipe]
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED)

@@ -10,7 +10,7 @@ from table_model import Row, TableModel
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.errors import ConfigurationError, DataError, ModelError
-from jointnmt.search import Hypothesis, SearchConfig, beam_search, rescore, target_limits
+from jointnmt.search import Hypothesis, LengthPenalty, SearchConfig, beam_search, rescore, target_limits
 from jointnmt.search.beam import continuations
 from jointnmt.search.live import Live, rows_to_keep
 from jointnmt.search.scoring import best
@@ -35,7 +35,7 @@ def enumerate_all(model: TableModel, source: list[int], limit: int, length_penal
                 model.logits(tuple(source), prefix).log_softmax(-1)[token].item()
                 for prefix, token in zip(prefixes, (*ids, eos_id), strict=True)
             ]
-            found.append(Hypothesis.scored(ids, tokens, length_penalty, complete=length + 1 < limit))
+            found.append(Hypothesis.scored(ids, tokens, LengthPenalty(length_penalty), complete=length + 1 < limit))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -69,7 +69,7 @@ def slow_beam_search(model: TableModel, source: list[int], limit: int, size: int
         options = sorted(options, key=lambda option: -sum(option[1]))[: 2 * size]
         for ids, tokens in options[:size]:
             if ids[-1] == eos_id and len(found) < size:
-                found.append(Hypothesis.scored(ids[:-1], tokens, 1.0, complete=position + 1 < limit))
+                found.append(Hypothesis.scored(ids[:-1], tokens, LengthPenalty(1.0), complete=position + 1 < limit))
         live = [option for option in options if option[0][-1] != eos_id][:size]
         if len(found) == size:
             break

@@ -31,6 +31,16 @@ def test_equals_the_formula(smoothing: float) -> None:
     assert (loss.item(), plain.item()) == pytest.approx(expected(logits.numpy(), gold.numpy(), smoothing), rel=1e-6)
 
 
+def test_sentence_means_are_summed_over_sentences() -> None:
+    logits, gold = torch.randn(2, 3, 7, requires_grad=True), torch.tensor([[1, 2, 3], [4, pad_id, pad_id]])
+    loss, nll = cross_entropy_sums(logits, gold, 0.1, sentence_means=True)
+    each = [cross_entropy_sums(logits[i : i + 1], gold[i : i + 1], 0.1)[0] for i in (0, 1)]
+    torch.testing.assert_close(loss, each[0] / 3 + each[1])
+    torch.testing.assert_close(nll, cross_entropy_sums(logits, gold, 0.1)[1])
+    (expected,) = torch.autograd.grad(each[0] / 3 + each[1], logits)
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], expected)
+
+
 def test_gradient_is_softmax_minus_the_smoothed_target() -> None:
     logits = torch.randn(2, 3, 7, requires_grad=True)
     gold = torch.tensor([[1, 2, 3], [4, pad_id, pad_id]])

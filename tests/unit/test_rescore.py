@@ -7,7 +7,7 @@ import torch
 from table_model import TableModel
 
 from jointnmt.data.batch import Batch
-from jointnmt.search import length_normalised, rescore
+from jointnmt.search import LengthPenalty, rescore
 from jointnmt.search.scoring import token_log_probabilities
 from jointnmt.text.special import bos_id, eos_id
 
@@ -32,6 +32,11 @@ def test_log_probabilities_have_float32_precision_at_least() -> None:
 
 
 def test_scores_are_normalised_by_a_power_of_the_length() -> None:
-    assert length_normalised(-6.0, 4, 0.0) == -6.0
-    assert length_normalised(-6.0, 4, 0.5) == -3.0
-    assert length_normalised(-6.0, 4, 1.0) == -1.5
+    assert LengthPenalty(0.0).score(-6.0, 4) == -6.0
+    assert LengthPenalty(0.5).score(-6.0, 4) == -3.0
+    assert LengthPenalty(1.0).score(-6.0, 4) == -1.5
+
+
+def test_an_offset_of_five_is_the_length_penalty_of_gnmt() -> None:
+    """Wu et al. 2016, Eq. 14: lp(Y) = (5 + |Y|)^a / (5 + 1)^a."""
+    assert LengthPenalty(0.6, offset=5).score(-6.0, 7) == pytest.approx(-6.0 / ((5 + 7) ** 0.6 / 6**0.6))

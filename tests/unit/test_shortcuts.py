@@ -85,8 +85,7 @@ SOURCE, TARGET = torch.tensor([[5, 9, 4, 16, 2]]), torch.tensor([[1, 7, 7, 12]])
 def test_transformers_compute_the_equations(
     pre: bool, shortcuts: Shortcuts, layers: int, bias: bool, gradients: bool
 ) -> None:
-    if shortcuts.two_below and layers == 1:
-        pytest.skip("there is no layer two below")
+    layers += shortcuts.two_below  # a single layer has none two below
     torch.manual_seed(3)
     settings: dict[str, Any] = {"norm": "pre" if pre else "post", "faithful": shortcuts.faithful}
     if shortcuts.places:
@@ -100,7 +99,7 @@ def test_transformers_compute_the_equations(
     expected = transformer(SOURCE[0].numpy(), TARGET[0].numpy(), w, layers, pre, shortcuts)
     with torch.set_grad_enabled(gradients):
         logits = model(SOURCE, TARGET)
-    np.testing.assert_allclose(logits[0].detach().numpy(), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(logits[0].detach().numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("gradients", [True, False], ids=["fast path", "plain path"])
@@ -119,7 +118,7 @@ def test_reformers_compute_the_equations(places: tuple[str, ...], fusion: bool, 
     expected = reformer(SOURCE[0].numpy(), TARGET[0].numpy(), w, 2, prenet, "attention", shortcuts)
     with torch.set_grad_enabled(gradients):
         logits = model(SOURCE, TARGET)
-    np.testing.assert_allclose(logits[0].detach().numpy(), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(logits[0].detach().numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("fusion", [False, True])

@@ -36,6 +36,32 @@ def assert_same(one: Trainer, other: Trainer) -> None:
         assert torch.equal(tensor, other.model.state_dict()[name]), name
 
 
+def test_an_update_may_average_over_sentences() -> None:
+    """The loss is the mean over the update's sentences of each one's mean, however they are batched."""
+    trainers = [
+        tiny_trainer(dropout=0.0, loss_mean=mean, clip_norm=None, batches={"max_tokens": tokens, "update_tokens": 64})
+        for mean, tokens in (("sentences", 24), ("tokens", 24))
+    ]
+    update = plan_epoch(*trainers[0].store.lengths, trainers[0].batches, trainers[0].seed, 0)[0]
+    batch, model = load(trainers[0].store, np.concatenate(update)), TinyModel()
+    model.load_state_dict(weights(trainers[0]))
+    losses = torch.nn.functional.cross_entropy(
+        model(batch.source, batch.target_input).transpose(1, 2),
+        batch.target_output,
+        ignore_index=0,
+        label_smoothing=0.1,
+        reduction="none",
+    )
+    loss = (losses.sum(1) / batch.target_mask.sum(1)).mean()
+    loss.backward()
+    expected = torch.nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    (report,) = reports(trainers[0], 1)
+    assert report.gradient_norm == pytest.approx(expected.item(), rel=1e-5)
+    assert report.sums.loss / report.sums.loss_units == pytest.approx(loss.item(), rel=1e-5)
+    assert report.sums.loss_units == report.sums.sentences
+    assert reports(trainers[1], 1)[0].gradient_norm != pytest.approx(expected.item(), rel=1e-3)
+
+
 def test_an_update_is_adamw_on_the_smoothed_loss_per_true_token() -> None:
     """One update against plain torch: the whole update as one batch, its loss divided by its target tokens."""
     trainer = tiny_trainer(

@@ -92,6 +92,20 @@ def test_json_gives_everything(invoke: Invoke, expected: list[str]) -> None:
         assert record["n_best"][0]["translation"] == record["translation"]
 
 
+def test_gates_are_told_layer_by_layer(tmp_path: Path, invoke: Invoke) -> None:
+    shortcuts = {"places": ["prenet", "target"]}
+    run = write_run(tmp_path / "gated", model={"shortcuts": shortcuts, "num_layers": 2})
+    result = CliRunner().invoke(app, ["translate", str(run), "--json", "--gates"], input=TEXT)
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert "gates" not in records[1]
+    for record in (records[0], records[2], records[3]):
+        assert {place: len(layers) for place, layers in record["gates"].items()} == {"prenet": 1, "target": 2}
+        assert all(0 < layer[side] < 1 for layer in record["gates"]["target"] for side in ("keys", "values"))
+    refused = invoke("translate", "--json", "--gates")
+    assert refused.exit_code == 2
+    assert "no lexical shortcuts" in " ".join(refused.stderr.split())
+
+
 def test_n_best_lines_have_number_and_score(invoke: Invoke, expected: list[str]) -> None:
     rows = [line.split("\t") for line in invoke("translate", "--num-best", 2).stdout.splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3", "4", "4"]
@@ -136,6 +150,7 @@ def test_long_lines_are_split_when_asked(invoke: Invoke) -> None:
     ("arguments", "text", "code", "message"),
     [
         (["--alignments"], TEXT, 2, "--alignments needs --json"),
+        (["--gates"], TEXT, 2, "--gates needs --json"),
         (["--temperature", "0.5"], TEXT, 2, "--temperature is for sampling: add --sample"),
         (["--seed", "0"], TEXT, 2, "--seed is for sampling: add --sample"),
         (["--sample", "--beam", "2"], TEXT, 2, "--beam does not go with --sample"),

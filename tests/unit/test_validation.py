@@ -7,16 +7,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from jointnmt.data.batches import BatchConfig, load
+from jointnmt.models import build_model
+from jointnmt.models.common import ShortcutConfig
+from jointnmt.models.gates import named_layers
 from jointnmt.models.interface import AttentionMaps
+from jointnmt.models.reformer import ReformerFastConfig
 from jointnmt.search import SearchConfig
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.settings import TrainingConfig, ValidationConfig
 from jointnmt.training.validation import Validated, Validation
-from tiny import ListStore, TinyModel
+from tiny import VOCABULARY, ListStore, TinyModel
 
 
 class RawListStore(ListStore):
@@ -72,3 +77,22 @@ def test_the_metric_decides_which_score_counts() -> None:
     assert (measured.score("perplexity"), measured.score("bleu")) == (-2.0, 30.0)
     assert Validated(nll=2.0, seconds=0.0).score("bleu") is None
     assert math.isfinite(Validated(nll=1e6, seconds=0.0).perplexity)
+
+
+def test_gates_are_averaged_over_real_places_of_the_first_sentences() -> None:
+    torch.manual_seed(0)
+    sizes = {"embed_dim": 8, "num_heads": 2, "ffn_dim": 8, "num_layers": 2, "prenet_layers": 1}
+    model = build_model(ReformerFastConfig(**sizes, shortcuts=ShortcutConfig()), VOCABULARY, VOCABULARY)
+    store = RawListStore(num_pairs=6)
+    measured = validation(store, BatchConfig()).measure(model, translate=False)
+    batch, maps = load(store, range(6)), AttentionMaps()  # type: ignore[arg-type]
+    with torch.no_grad():
+        model(batch.source, batch.target_input, maps)
+    by_hand = [
+        gates[: len(source) + 1, : len(target) + 1, 1].mean().item()
+        for gates, (source, target) in zip(maps.gates["target"][1], store.pairs(range(6)), strict=True)
+    ]
+    assert measured.gates["target"][1]["values"] == pytest.approx(sum(by_hand) / 6, rel=1e-5)
+    assert {place: len(layers) for place, layers in measured.gates.items()} == {"prenet": 1, "source": 2, "target": 2}
+    assert named_layers(measured.gates)["target.2.values"] == measured.gates["target"][1]["values"]
+    assert validation(store, BatchConfig()).measure(TinyModel(), translate=False).gates == {}

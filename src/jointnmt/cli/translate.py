@@ -28,6 +28,9 @@ Prefix = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
 Alignments = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
+Gates = Annotated[
+    bool, typer.Option("--gates", help="With --json: the mean gates of lexical shortcuts, layer by layer.")
+]
 NumBest = Annotated[
     int, typer.Option(min=1, help="Write so many translations of each line, each as line number, score, text (tabs).")
 ]
@@ -69,6 +72,7 @@ def translate(
     prefix: Prefix = None,
     as_json: Json = False,
     alignments: Alignments = False,
+    gates: Gates = False,
     num_best: NumBest = 1,
     split_long: SplitLong = False,
     beam: Beam = None,
@@ -93,6 +97,8 @@ def translate(
     """
     if alignments and not as_json:
         raise ConfigurationError("--alignments needs --json: plain text has no place for them.")
+    if gates and not as_json:
+        raise ConfigurationError("--gates needs --json: plain text has no place for them.")
     rules = {
         "length_penalty": length_penalty,
         "max_length_factor": max_length_factor,
@@ -106,6 +112,7 @@ def translate(
         search=_search(translator.experiment.search, sample, {"beam_size": beam, **rules, **sampling}),
         num_best=num_best,
         alignments=alignments,
+        gates=gates,
         long="split" if split_long else "error",
         seed=seed or 0,
         window=window or (1 if input is None and sys.stdin.isatty() else TranslationOptions.window),

@@ -70,6 +70,11 @@ class TranslationModel(nn.Module, ABC):
     right. `maps`, if given, is filled with attention weights.
     """
 
+    @property
+    def has_shortcuts(self) -> bool:
+        """Whether the model has lexical shortcuts, whose gates it writes into `AttentionMaps.gates`."""
+        return False
+
     @abstractmethod
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None

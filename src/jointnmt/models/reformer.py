@@ -157,6 +157,10 @@ class Reformer(TranslationModel):
         self.layers = nn.ModuleList(GridLayer(config) for _ in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
 
+    @property
+    def has_shortcuts(self) -> bool:
+        return bool(self.config.shortcut_places)
+
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:

@@ -201,6 +201,10 @@ class Transformer(TranslationModel):
         self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
 
+    @property
+    def has_shortcuts(self) -> bool:
+        return bool(self.config.shortcut_places)
+
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:

@@ -4,15 +4,15 @@ from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import RulesConfig, target_limit, target_limits
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
-from jointnmt.search.scoring import length_normalised, rescore
+from jointnmt.search.scoring import LengthPenalty, rescore
 
 __all__ = [
     "Hypothesis",
+    "LengthPenalty",
     "RulesConfig",
     "SamplingConfig",
     "SearchConfig",
     "beam_search",
-    "length_normalised",
     "rescore",
     "sample",
     "sentence_generator",

@@ -65,7 +65,7 @@ def beam_search(
         allowed = rules.applied(log_probabilities, live.sentences, position)
         candidates = continuations(live, allowed)
         top = candidates.extending(live, candidates.top(config.beam_size))
-        for sentence, _, hypothesis in top.finished(ended(top), config.length_penalty, rules.limits):
+        for sentence, _, hypothesis in top.finished(ended(top), config.penalty, rules.limits):
             if len(found[sentence]) < config.beam_size:
                 found[sentence].append(hypothesis)
         survivors = candidates.unfinished(config.beam_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jointnmt.search.scoring import length_normalised
+from jointnmt.search.scoring import LengthPenalty
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Hypothesis:
     token_log_probabilities: tuple[float, ...]
     """One for each id, and the end mark's."""
     score: float
-    """What hypotheses are ranked by: log-probability / length ** length_penalty, end mark counted."""
+    """What hypotheses are ranked by; see `LengthPenalty`."""
     log_probability: float
     """The sum of the tokens' log-probabilities."""
     complete: bool = True
@@ -25,9 +25,9 @@ class Hypothesis:
 
     @classmethod
     def scored(
-        cls, ids: Sequence[int], token_log_probabilities: Sequence[float], length_penalty: float, complete: bool = True
+        cls, ids: Sequence[int], token_log_probabilities: Sequence[float], penalty: LengthPenalty, complete: bool = True
     ) -> Hypothesis:
         """The hypothesis with these ids and tokens' log-probabilities (one more than ids: the end mark's)."""
         total = sum(token_log_probabilities)
-        score = length_normalised(total, len(token_log_probabilities), length_penalty)
+        score = penalty.score(total, len(token_log_probabilities))
         return cls(tuple(ids), tuple(token_log_probabilities), score, total, complete)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from jointnmt.search.hypothesis import Hypothesis
+from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id
 
 
@@ -78,7 +79,7 @@ class Live:
         )
 
     def finished(
-        self, ended: Bool[Tensor, "B K"], length_penalty: float, limits: Sequence[int]
+        self, ended: Bool[Tensor, "B K"], penalty: LengthPenalty, limits: Sequence[int]
     ) -> Iterator[tuple[int, int, Hypothesis]]:
         """Each hypothesis that has just ended: its sentence's number, its place, and itself.
 
@@ -95,7 +96,7 @@ class Live:
         for row, place, ids, tokens in found:
             sentence = self.sentences[row]
             complete = len(tokens) < limits[sentence]
-            yield sentence, place, Hypothesis.scored(ids[1:-1], tokens, length_penalty, complete)
+            yield sentence, place, Hypothesis.scored(ids[1:-1], tokens, penalty, complete)
 
 
 def rows_to_keep(keep: Sequence[bool]) -> list[int]:

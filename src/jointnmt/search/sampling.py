@@ -72,7 +72,7 @@ def sample(
         ids = ids.unflatten(0, (-1, num_samples))
         live = live.extended(ids, allowed.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
         done = ended(live)
-        for sentence, place, hypothesis in live.finished(done, config.length_penalty, rules.limits):
+        for sentence, place, hypothesis in live.finished(done, config.penalty, rules.limits):
             found[sentence][place] = hypothesis
         keep = [len(found[sentence]) < num_samples for sentence in live.sentences]
         live = live.without(done).kept(rows_to_keep(keep))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -16,9 +18,20 @@ def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "..
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
-def length_normalised(log_probability: float, length: int, length_penalty: float) -> float:
-    """A sentence's score: its log-probability divided by `length ** length_penalty`, end mark counted in `length`."""
-    return log_probability / float(length**length_penalty)
+@dataclass(frozen=True)
+class LengthPenalty:
+    """How a sentence's score follows from its log-probability and its length, end mark counted.
+
+    Without offset, log-probability / length ** exponent. With one, the length counts as
+    (offset + length) / (offset + 1): with 5, the penalty of Wu et al. 2016, Eq. 14.
+    """
+
+    exponent: float
+    offset: float = 0.0
+
+    def score(self, log_probability: float, length: int) -> float:
+        """What hypotheses of a sentence are ranked by, the higher the better."""
+        return log_probability / float(((self.offset + length) / (self.offset + 1)) ** self.exponent)
 
 
 def check_evaluating(model: TranslationModel) -> None:

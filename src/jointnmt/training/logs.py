@@ -37,7 +37,7 @@ class Window:
         """Means over true target tokens, and rates in true source and target tokens and true cells."""
         sums, tokens, seconds = self.sums, max(self.sums.target_tokens, 1), max(self.seconds, 1e-9)
         return {
-            "loss": sums.loss / tokens,
+            "loss": sums.loss / max(sums.loss_units, 1),
             "nll": sums.nll / tokens,
             "perplexity": math.exp(min(sums.nll / tokens, 700.0)),
             "updates": self.updates,

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Self
 
 from jointnmt.errors import DataError, JointNMTError
+from jointnmt.models.gates import named_layers
 from jointnmt.training.averaging import average_checkpoints
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.logs import Logs, Window
@@ -238,6 +239,8 @@ class Run:
         measured = {"perplexity": result.perplexity, "nll": result.nll, "bleu": result.bleu}
         values |= {"signature": result.signature, "seconds": result.seconds}
         self.logs.write(event, self.step, **measured, **values)
+        if result.gates:
+            self.logs.write("gates", self.step, **named_layers(result.gates))
 
     def _save(self) -> None:
         self.saved_step = self.step

@@ -27,7 +27,9 @@ class Sums:
     """What an update sums up over its batches and over the processes."""
 
     loss: float = 0.0
-    """Label-smoothed cross entropy in nats."""
+    """Label-smoothed cross entropy in nats; of `loss_units` tokens, or that of so many sentences' means."""
+    loss_units: float = 0.0
+    """What the loss is divided by: target tokens, or sentences."""
     nll: float = 0.0
     """Negative log-likelihood without smoothing, in nats."""
     sentences: float = 0.0

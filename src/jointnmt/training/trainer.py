@@ -38,8 +38,8 @@ class Trainer:
 
     An update is a list of batches, shared out among the processes. Each process sums its batches' gradients into one
     flat buffer, the buffer is summed over the processes, and every process makes the same update: no process needs as
-    many batches as another, and a batch may be split. The loss is divided by the true number of target tokens of the
-    whole update.
+    many batches as another, and a batch may be split. The loss is divided by the true number of target tokens (with
+    `loss_mean` sentences: of sentences) of the whole update.
 
     Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same noise;
     models draw it from torch's global generator. The order of the data is a function of (seed, epoch).
@@ -64,6 +64,7 @@ class Trainer:
     ) -> None:
         self.fabric, self.store, self.config, self.batches, self.seed = fabric, store, config, batches, seed
         self.model = model.to(fabric.device)
+        self._by_sentence = config.loss_mean == "sentences"
         self.position = Position()
         self.interrupted = False
         """Set it to ask for a stop: the next report, in every process, says so."""
@@ -95,8 +96,10 @@ class Trainer:
             updates = plan_epoch(*lengths, self.batches, self.seed, self.position.epoch, self.store.origin)
             remaining = updates[self.position.update :]
             for update, batches in zip(remaining, self._load_ahead(remaining), strict=True):
-                num_tokens = int(sum(lengths[1][indices].sum() for indices in update))
-                yield self._step(batches, num_tokens, len(updates), began)
+                divisor = sum(
+                    len(indices) if self._by_sentence else int(lengths[1][indices].sum()) for indices in update
+                )
+                yield self._step(batches, divisor, len(updates), began)
                 began = time.perf_counter()
 
     def _load_ahead(self, updates: list[Update]) -> Iterator[list[Batch]]:
@@ -113,9 +116,9 @@ class Trainer:
                 yield batches
             yield ahead.result()
 
-    def _step(self, batches: list[Batch], num_tokens: int, epoch_updates: int, began: float) -> StepReport:
+    def _step(self, batches: list[Batch], divisor: int, epoch_updates: int, began: float) -> StepReport:
         step = self.position.step + 1
-        batches, losses, splits = self._accumulate(batches, step, num_tokens)
+        batches, losses, splits = self._accumulate(batches, step, divisor)
         sums = self._sum(batches, losses, splits)
         if finite := math.isfinite(sums.loss):
             sum_over_processes(self._gradients)
@@ -128,7 +131,7 @@ class Trainer:
         seconds = time.perf_counter() - began
         return StepReport(self.position, epoch_updates, sums, norm, rate, seconds, skipped=not math.isfinite(norm))
 
-    def _accumulate(self, batches: list[Batch], step: int, num_tokens: int) -> tuple[list[Batch], list[Loss], int]:
+    def _accumulate(self, batches: list[Batch], step: int, divisor: int) -> tuple[list[Batch], list[Loss], int]:
         """Sum the gradients of all batches; the batches as they were computed, their losses, how many were split.
 
         After a batch that did not fit in memory, all are computed anew: nobody knows how much of its gradient had been
@@ -137,7 +140,7 @@ class Trainer:
         splits = 0
         while True:
             losses: list[Tensor] = []
-            failed = self._backward(batches, step, num_tokens, losses)
+            failed = self._backward(batches, step, divisor, losses)
             if failed is None:
                 return batches, [Loss(*pair) for pair in torch.stack(losses).tolist()] if losses else [], splits
             if len(batches[failed]) == 1:
@@ -146,7 +149,7 @@ class Trainer:
             splits += 1
             release_memory()
 
-    def _backward(self, batches: list[Batch], step: int, num_tokens: int, losses: list[Tensor]) -> int | None:
+    def _backward(self, batches: list[Batch], step: int, divisor: int, losses: list[Tensor]) -> int | None:
         """Forward and backward of each batch, until one does not fit in memory: its number, or None.
 
         Appends each batch's [loss, nll] to `losses`, on the device, so that nothing waits for the device.
@@ -159,8 +162,9 @@ class Trainer:
                 torch.manual_seed(_dropout_seed(self.seed, step, batch.indices[0]))
                 with self.fabric.autocast():
                     logits = self._forward(batch.source, batch.target_input)
-                loss, nll = cross_entropy_sums(logits, batch.target_output, self.config.label_smoothing)
-                self._scaler.scale(loss / num_tokens).backward()
+                smoothing = self.config.label_smoothing
+                loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)
+                self._scaler.scale(loss / divisor).backward()
                 losses.append(torch.stack([loss.detach(), nll]))
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
@@ -172,6 +176,7 @@ class Trainer:
         """What this update sums up, over all processes."""
         mine = Sums(
             loss=sum(each.loss for each in losses),
+            loss_units=sum(len(batch) if self._by_sentence else batch.num_target_tokens for batch in batches),
             nll=sum(each.nll for each in losses),
             sentences=sum(len(batch) for batch in batches),
             source_tokens=sum(batch.num_source_tokens for batch in batches),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -17,7 +17,8 @@ from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import corpus_scores
-from jointnmt.models.interface import TranslationModel
+from jointnmt.models.gates import GateMeans, gate_means, mean_over_sentences, plain_means
+from jointnmt.models.interface import AttentionMaps, TranslationModel
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.search.rules import target_limits
 from jointnmt.text.segmentation import Segmentation
@@ -26,6 +27,9 @@ from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.memory import in_parts
 from jointnmt.training.processes import gather, sum_numbers
 from jointnmt.training.settings import ValidationConfig
+
+GATED_SENTENCES = 32
+"""Over how many sentences of the validation text gates are averaged, one at a time: they are as large as the grid."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Validated:
     signature: str | None = None
     """sacrebleu's, of how BLEU was computed."""
     translations: tuple[str, ...] = ()
+    gates: GateMeans = field(default_factory=dict)
+    """The mean gates of lexical shortcuts, over a few sentences; empty without shortcuts."""
 
     @property
     def perplexity(self) -> float:
@@ -84,14 +90,14 @@ class Validation:
         """The model's perplexity on the validation text and, if asked to `translate`, its BLEU."""
         began = time.perf_counter()
         model.eval()
-        nll = self._nll(model)
+        nll, gates = self._nll(model), self._gates(model)
         if not translate:
-            return Validated(nll, time.perf_counter() - began)
+            return Validated(nll, time.perf_counter() - began, gates=gates)
         translations = self._translate(model)
         language, lowercase = self.segmentation.target.language, self.segmentation.config.lowercase
         bleu = corpus_scores(translations, self.references, language, ["bleu"], lowercase=lowercase).bleu
         seconds = time.perf_counter() - began
-        return Validated(nll, seconds, bleu.value, bleu.signature, tuple(translations))
+        return Validated(nll, seconds, bleu.value, bleu.signature, tuple(translations), gates)
 
     def _nll(self, model: TranslationModel) -> float:
         def compute(indices: Sequence[int]) -> list[tuple[float, int]]:
@@ -106,6 +112,16 @@ class Validation:
         sums = [float(sum(nll for nll, _ in parts)), float(sum(num for _, num in parts))]
         nll, num_tokens = sum_numbers(sums, self.fabric.device)
         return nll / num_tokens
+
+    def _gates(self, model: TranslationModel) -> GateMeans:
+        """The mean gates of shortcuts over the first sentences of the validation text, the same in every process."""
+        means = []
+        for number in range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0):
+            batch, maps = load(self.store, np.array([number])).to(self.fabric.device), AttentionMaps()
+            with self.fabric.autocast():
+                model(batch.source, batch.target_input, maps)
+            means.append(plain_means(gate_means(maps, batch.source_mask, batch.target_mask), 0))
+        return mean_over_sentences(means) if means else {}
 
     def _translate(self, model: TranslationModel) -> list[str]:
         sources = [[*ids, eos_id] for ids, _ in self.store.pairs(self.translated)]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jointnmt.search import length_normalised
+from jointnmt.models.gates import GateMeans, mean_over_sentences
+from jointnmt.search import LengthPenalty
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,13 @@ class Candidate:
     """Target pieces and the end mark (of a line that was split: of each of its sentences)."""
     token_log_probabilities: tuple[float, ...]
     score: float
-    """What candidates are ranked by: log-probability / length ** length_penalty."""
+    """What candidates are ranked by; see `LengthPenalty`."""
     complete: bool
     """False if the translation reached the greatest length allowed, and was ended there."""
     alignment: Float[np.ndarray, "T S"] | None = None
     """How much each source token contributes to each target token, if that was asked for; a row sums to 1."""
+    gates: GateMeans | None = None
+    """The mean gates of lexical shortcuts, if they were asked for (of a line that was split: over its sentences)."""
 
     @property
     def log_probability(self) -> float:
@@ -34,7 +37,7 @@ class Candidate:
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
-        values = {
+        values: dict[str, Any] = {
             "translation": self.text,
             "score": self.score,
             "log_probability": self.log_probability,
@@ -42,27 +45,29 @@ class Candidate:
             "tokens": list(self.tokens),
             "token_log_probabilities": list(self.token_log_probabilities),
         }
-        return (
-            values
-            if self.alignment is None
-            else {**values, "alignment": self.alignment.astype(float).round(6).tolist()}
-        )
+        if self.alignment is not None:
+            values["alignment"] = self.alignment.astype(float).round(6).tolist()
+        if self.gates is not None:
+            values["gates"] = self.gates
+        return values
 
     @classmethod
-    def joined(cls, parts: Sequence[Candidate], space: str, length_penalty: float) -> Candidate:
+    def joined(cls, parts: Sequence[Candidate], space: str, penalty: LengthPenalty) -> Candidate:
         """The translation of a line of several sentences, out of a translation of each."""
         if len(parts) == 1:
             return parts[0]
         tokens = tuple(token for part in parts for token in part.tokens)
         log_probabilities = tuple(value for part in parts for value in part.token_log_probabilities)
         alignments = [part.alignment for part in parts if part.alignment is not None]
+        gates = [part.gates for part in parts if part.gates is not None]
         return cls(
             text=space.join(part.text for part in parts if part.text),
             tokens=tokens,
             token_log_probabilities=log_probabilities,
-            score=length_normalised(sum(log_probabilities), len(tokens), length_penalty),
+            score=penalty.score(sum(log_probabilities), len(tokens)),
             complete=all(part.complete for part in parts),
             alignment=_block_diagonal(alignments) if alignments else None,
+            gates=mean_over_sentences(gates) if gates else None,
         )
 
 
@@ -100,7 +105,7 @@ class Score:
     """Target pieces and the end mark. None if both lines are empty: an empty line's translation is certain."""
     token_log_probabilities: tuple[float, ...] = ()
     score: float = 0.0
-    """Log-probability / length ** length_penalty, as search ranks translations."""
+    """As search ranks translations; see `LengthPenalty`."""
 
     @property
     def log_probability(self) -> float:

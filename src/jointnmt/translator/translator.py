@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -19,12 +19,12 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import AttentionMaps, TranslationModel
+from jointnmt.models.gates import GateMeans, gate_means, plain_means
 from jointnmt.search import (
     Hypothesis,
     SamplingConfig,
     SearchConfig,
     beam_search,
-    length_normalised,
     rescore,
     sample,
     sentence_generator,
@@ -61,6 +61,8 @@ class TranslationOptions:
     """How many translations of each line, or samples."""
     alignments: bool = False
     """Whether to align source and target tokens, which takes a further pass over each translation."""
+    gates: bool = False
+    """Whether to tell the mean gates of lexical shortcuts, which takes a further pass over each translation."""
     long: Literal["error", "split"] = "error"
     """A line beyond the model's `max_length`: an error, or split at the ends of its sentences."""
     seed: int = 0
@@ -75,6 +77,16 @@ class TranslationOptions:
 
 
 DEFAULTS = TranslationOptions()
+
+
+class Reading(NamedTuple):
+    """What a further pass over a translation has read out."""
+
+    alignment: Float[np.ndarray, "T S"] | None
+    gates: GateMeans | None
+
+
+NO_READING = Reading(None, None)
 
 
 class Translator(PretrainedMixin):
@@ -141,11 +153,17 @@ class Translator(PretrainedMixin):
         and reported as a warning at the end.
 
         Raises:
-            ConfigurationError: if more best translations are wanted than the beam is wide.
+            ConfigurationError: if more best translations are wanted than the beam is wide, or the gates of a model that
+                has none.
             DataError: naming the line, if it is longer than the model takes, or its prefix is longer than its
                 translation may be; if there are not as many prefixes as lines.
             ModelError: if the model's output is not a number.
         """
+        if options.gates and not self.experiment.model.shortcut_places:
+            raise ConfigurationError(
+                "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or do "
+                "without them."
+            )
         paired = (
             (Line(number, f"{origin}:{number}", line, "") for number, line in enumerate(lines, start=1))
             if prefixes is None
@@ -202,7 +220,7 @@ class Translator(PretrainedMixin):
         for line, prepared in zip(window, lines, strict=True):
             # Of the sentences of a split line, the n-th best are put together.
             nth_best = zip(*[next(found) for _ in prepared], strict=False)
-            candidates = tuple(Candidate.joined(nth, space, search.length_penalty) for nth in nth_best)
+            candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
             tokens = (_tokens(self.segmentation.source, part.source[:-1]) for part in prepared)
             yield Translation(line.source, tuple(token for sentence in tokens for token in sentence), candidates)
 
@@ -211,8 +229,8 @@ class Translator(PretrainedMixin):
         with self._autocast():
             found = self._search(parts, options)
             rows = [(part, each) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
-            alignments = iter(self._alignments(rows)) if options.alignments else repeat(None)
-        return [[self._candidate(each, next(alignments)) for each in hypotheses] for hypotheses in found]
+            readings = iter(self._readings(rows) if options.alignments or options.gates else repeat(NO_READING))
+        return [[self._candidate(each, next(readings), options) for each in hypotheses] for hypotheses in found]
 
     def _search(self, parts: Sequence[Part], options: TranslationOptions) -> list[list[Hypothesis]]:
         source = pad_rows([part.source for part in parts]).to(self.device)
@@ -224,27 +242,31 @@ class Translator(PretrainedMixin):
         return beam_search(self.model, source, search, prefixes, options.num_best)
 
     @torch.no_grad()
-    def _alignments(self, rows: Sequence[tuple[Part, Hypothesis]]) -> list[Float[np.ndarray, "T S"]]:
-        """The alignment of each translation, teacher-forced."""
-        alignments = []
+    def _readings(self, rows: Sequence[tuple[Part, Hypothesis]]) -> list[Reading]:
+        """The alignment and the gates of each translation, teacher-forced."""
+        readings = []
         for start in range(0, len(rows), ALIGNED_ROWS):
             some = rows[start : start + ALIGNED_ROWS]
             batch = Batch.collate([part.source[:-1] for part, _ in some], [each.ids for _, each in some])
             batch, maps = batch.to(self.device), AttentionMaps()
             self.model(batch.source, batch.target_input, maps)
             assert maps.alignment is not None, "every family writes an alignment"
-            for (part, each), alignment in zip(some, maps.alignment.float().cpu().numpy(), strict=True):
-                alignments.append(alignment[: len(each.ids) + 1, : len(part.source)])
-        return alignments
+            alignments = maps.alignment.float().cpu().numpy()
+            means = gate_means(maps, batch.source_mask, batch.target_mask)
+            for number, (part, each) in enumerate(some):
+                alignment = alignments[number, : len(each.ids) + 1, : len(part.source)]
+                readings.append(Reading(alignment, plain_means(means, number)))
+        return readings
 
-    def _candidate(self, hypothesis: Hypothesis, alignment: Float[np.ndarray, "T S"] | None) -> Candidate:
+    def _candidate(self, hypothesis: Hypothesis, reading: Reading, options: TranslationOptions) -> Candidate:
         return Candidate(
             text=self.segmentation.target.decode_ids(list(hypothesis.ids)),
             tokens=_tokens(self.segmentation.target, hypothesis.ids),
             token_log_probabilities=hypothesis.token_log_probabilities,
             score=hypothesis.score,
             complete=hypothesis.complete,
-            alignment=alignment,
+            alignment=reading.alignment if options.alignments else None,
+            gates=reading.gates if options.gates else None,
         )
 
     def _score_window(self, window: Sequence[Line], lines: Sequence[Sequence[Part]]) -> Iterator[Score]:
@@ -263,8 +285,7 @@ class Translator(PretrainedMixin):
             return rescore(self.model, batch.to(self.device))
 
     def _score(self, line: Line, ids: Sequence[int], log_probabilities: tuple[float, ...]) -> Score:
-        penalty = self.experiment.search.length_penalty
-        score = length_normalised(sum(log_probabilities), len(log_probabilities), penalty)
+        score = self.experiment.search.penalty.score(sum(log_probabilities), len(log_probabilities))
         return Score(line.source, line.target, _tokens(self.segmentation.target, ids), log_probabilities, score)
 
     def _autocast(self) -> torch.autocast:
