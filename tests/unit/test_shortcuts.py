@@ -129,7 +129,7 @@ def test_the_mixture_has_the_gradient_of_its_value(fusion: bool) -> None:
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
-    projected, bias = random(2, 3, 2, 3 * (1 + size)), random(2, 3)
+    projected, bias = random(2, 3, 2, 3 * size), random(2, 3)
     source_part, target_part = random(2, 3, 1, 3 * size), random(2, 1, 2, 3 * size)
 
     def mixed(projected: torch.Tensor, bias: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:

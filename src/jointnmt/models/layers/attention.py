@@ -59,10 +59,13 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Te
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, leading)
 
 
-def prefers_batched_products(qkv: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
+def prefers_batched_products(projected: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
     """Whether `batched_attention` can take a self-attention, and is the fastest for it: training on a CPU."""
     return (
-        qkv.device.type == "cpu" and qkv.requires_grad and maps is None and not (dropout.training and dropout.rate > 0)
+        projected.device.type == "cpu"
+        and projected.requires_grad
+        and maps is None
+        and not (dropout.training and dropout.rate > 0)
     )
 
 
@@ -151,28 +154,33 @@ class SelfAttention(nn.Module):
         `cache`, the axis holds the newest position of the rows of each of B sentences, and they attend to its slots.
         `lexical` is what the shortcut mixes in, if there is one.
         """
-        qkv = self._project(x, lexical)
-        if cache is None and prefers_batched_products(qkv, self.dropout, maps):
-            return self.output(batched_attention(qkv, self.num_heads, bias, self.axis))
-        heads = split_heads(qkv, 3 * self.num_heads).movedim(self.axis, -2)  # -> [B, kept axes, 3H, L, D]
-        query, key, value = heads.chunk(3, dim=-3)
+        projected = self._project(x, lexical)
+        if cache is None and prefers_batched_products(projected[0], self.dropout, maps):
+            return self.output(batched_attention(projected, self.num_heads, bias, self.axis))
+        # Each [B, *places, nE] -> n of [B, kept axes, H, L, D].
+        query, key, value = (
+            heads.movedim(self.axis, -2) for part in projected for heads in _by_role(part, x.shape[-1], self.num_heads)
+        )
         if cache is not None:
             key, value = cache.append(key, value)
         attended = attend(query, key, value, bias, self.dropout, maps)  # [B, kept axes, H, L, D]
         return self.output(attended.movedim(-2, self.axis).flatten(-2))
 
-    def _project(self, x: Float[Tensor, "B *places E"], lexical: Lexical | None) -> Float[Tensor, "B *places EEE"]:
-        """Queries, keys and values."""
+    def _project(self, x: Float[Tensor, "B *places E"], lexical: Lexical | None) -> tuple[Tensor, ...]:
+        """Queries, keys and values in one tensor, or with a shortcut queries in one, keys and values in another."""
         if self.shortcut is None:
-            return self.qkv(x)
+            return (self.qkv(x),)
         assert lexical is not None, "a layer with a shortcut needs its lexical input"
-        if lexical.hidden is None:
-            return self.shortcut(self.qkv(x), lexical)
-        of_query = [x.shape[-1], self.qkv.out_features - x.shape[-1]]
-        weights = self.qkv.weight.split(of_query)
-        biases = (None, None) if self.qkv.bias is None else self.qkv.bias.split(of_query)
-        projected = map(functional.linear, (x, lexical.hidden), weights, biases)
-        return self.shortcut(torch.cat(list(projected), dim=-1), lexical)
+        sizes = [x.shape[-1], self.shortcut.hidden_size]
+        of_query, of_hidden = self.qkv.weight.split(sizes)
+        query_bias, hidden_bias = (None, None) if self.qkv.bias is None else self.qkv.bias.split(sizes)
+        hidden = functional.linear(x if lexical.hidden is None else lexical.hidden, of_hidden, hidden_bias)
+        return functional.linear(x, of_query, query_bias), self.shortcut(hidden, lexical)
+
+
+def _by_role(projected: Tensor, embed_dim: int, num_heads: int) -> tuple[Tensor, ...]:
+    """Queries, keys or values, whichever the tensor holds, with heads: `[*places, H, D]` each."""
+    return tuple(split_heads(part, num_heads) for part in projected.split(embed_dim, dim=-1))
 
 
 class CrossAttention(nn.Module):

@@ -8,6 +8,7 @@ and only the weights and that copy are kept for the backward pass.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,25 +17,29 @@ from torch import Tensor
 
 
 def batched_attention(
-    qkv: Float[Tensor, "*batch L HHHD"], num_heads: int, bias: Float[Tensor, ...] | None, axis: int
-) -> Float[Tensor, "*batch L HD"]:
-    """Multi-head attention along `axis` of `qkv`, whose last axis holds queries, keys and values of all heads.
+    projected: Sequence[Float[Tensor, "*places _"]], num_heads: int, bias: Float[Tensor, ...] | None, axis: int
+) -> Float[Tensor, "*places _"]:
+    """Multi-head attention along `axis`.
 
     Args:
-        qkv: `[B, L, 3E]` of a sequence, or `[B, S, T, 3E]` of a grid.
+        projected: queries, keys and values of all heads, in this order along the last axes of one tensor or several:
+            `[B, L, 3E]` of a sequence or `[B, S, T, 3E]` of a grid, or `[..., E]` and `[..., 2E]`, say.
         num_heads: H, with E = H * D.
         bias: 0 or minus infinity, broadcast to `[*kept axes, H, L, L]`.
         axis: the axis to attend along; the kept ones are those before the last but this.
     """
-    result: Tensor = _BatchedAttention.apply(qkv, num_heads, bias, axis)
+    result: Tensor = _BatchedAttention.apply(num_heads, bias, axis, *projected)
     return result
 
 
 class _BatchedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, num_heads: int, bias: Tensor | None, axis: int) -> Tensor:
-        heads = qkv.unflatten(-1, (3, num_heads, -1)).movedim(-3, 0)  # -> [3, *axes, H, D]
-        stacked = heads.movedim(axis + 1, -2).contiguous()  # -> [3, *kept, H, L, D]
+    def forward(ctx: Any, num_heads: int, bias: Tensor | None, axis: int, *projected: Tensor) -> Tensor:
+        size = sum(part.shape[-1] for part in projected) // (3 * num_heads)
+        # Each [*axes, nE] -> [n, *kept, H, L, D].
+        roles = [part.unflatten(-1, (-1, num_heads, size)).movedim(-3, 0).movedim(axis + 1, -2) for part in projected]
+        ctx.roles = [part.shape[0] for part in roles]
+        stacked = roles[0].contiguous() if len(roles) == 1 else torch.cat(roles)
         shape = stacked.shape[1:]
         query, key, value = stacked.view(3, -1, *shape[-2:]).unbind()
         scale = 1 / math.sqrt(shape[-1])
@@ -46,7 +51,7 @@ class _BatchedAttention(torch.autograd.Function):
         return attended.movedim(-2, axis).flatten(-2)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         stacked, weights = ctx.saved_tensors
         shape = stacked.shape[1:]
         query, key, value = stacked.view(3, -1, *shape[-2:]).unbind()
@@ -60,8 +65,8 @@ class _BatchedAttention(torch.autograd.Function):
         d_scores = _softmax_gradient(d_weights, weights)
         torch.baddbmm(d_query, d_scores, key, beta=0, alpha=scale, out=d_query)
         torch.baddbmm(d_key, d_scores.transpose(1, 2), query, beta=0, alpha=scale, out=d_key)
-        d_qkv = result.movedim(-2, ctx.axis + 1).movedim(0, -3)  # -> [*axes, 3, H, D]
-        return d_qkv.flatten(-3), None, None, None
+        d_roles = result.movedim(-2, ctx.axis + 1).movedim(0, -3).split(ctx.roles, dim=-3)  # -> [*axes, n, H, D]
+        return None, None, None, *(part.flatten(-3) for part in d_roles)
 
 
 def _masked_softmax(scores: Tensor, bias: Tensor | None) -> Tensor:

@@ -71,9 +71,9 @@ class Shortcut(nn.Module):
         """What `forward` needs, from one lexical input with a vector for each place."""
         return Lexical((self.project(embedded),), hidden, gates)
 
-    def forward(self, projected: Float[Tensor, "*places F"], lexical: Lexical) -> Float[Tensor, "*places G"]:
-        """Mix the last `hidden_size` features of `projected` into keys and values; others (queries) stay."""
-        mixed, gates = _Mixture.apply(projected, self.gate_bias, self.fusion, *lexical.parts)
+    def forward(self, hidden: Float[Tensor, "*places F"], lexical: Lexical) -> Float[Tensor, "*places EE"]:
+        """Keys, then values, of the projected hidden input's `hidden_size` features."""
+        mixed, gates = _Mixture.apply(hidden, self.gate_bias, self.fusion, *lexical.parts)
         if lexical.gates is not None:
             lexical.gates.append(gates.unflatten(-1, (2, -1)))
         result: Tensor = mixed
@@ -84,36 +84,24 @@ class _Mixture(torch.autograd.Function):
     """Eqs. 9-12 in few passes over the places, and the same backwards; the gates are returned too."""
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, bias: Tensor, fusion: bool, *parts: Tensor) -> tuple[Tensor, Tensor]:
-        size = bias.numel()
-        kept = projected.shape[-1] - (2 * size if fusion else size)
-        hidden, lexical = projected[..., kept:], sum(parts[1:], start=parts[0])
+    def forward(ctx: Any, hidden: Tensor, bias: Tensor, fusion: bool, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        lexical = sum(parts[1:], start=parts[0])
         if fusion:
             lexical, hidden = (lexical + hidden).chunk(2, dim=-1)
         gates = (hidden + lexical).add_(bias.flatten().to(hidden.dtype)).sigmoid_()
         difference = lexical - hidden
-        mixed = projected.new_empty([*projected.shape[:-1], kept + size])
-        mixed[..., :kept] = projected[..., :kept]
-        torch.addcmul(hidden, gates, difference, out=mixed[..., kept:])
         ctx.save_for_backward(gates, difference)
         ctx.bias_shape, ctx.fusion, ctx.part_shapes = bias.shape, fusion, [part.shape for part in parts]
         ctx.mark_non_differentiable(gates)
-        return mixed, gates
+        return torch.addcmul(hidden, gates, difference), gates
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_mixed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         gates, difference = ctx.saved_tensors
-        kept = gradient.shape[-1] - gates.shape[-1]
-        d_mixed = gradient[..., kept:]
-        d_sum = torch.ops.aten.sigmoid_backward(d_mixed * difference, gates)
+        d_sum = torch.ops.aten.sigmoid_backward(d_mixed * difference, gates)  # of lexical + hidden + bias
         d_lexical = torch.addcmul(d_sum, d_mixed, gates)
-        d_hidden = (d_sum + d_sum).add_(d_mixed).sub_(d_lexical)
-        d_bias = d_sum.flatten(0, -2).sum(0, dtype=torch.float32 if d_sum.dtype != torch.float64 else None)
-        d_parts = torch.cat([d_lexical, d_hidden], dim=-1) if ctx.fusion else d_lexical
-        d_projected = torch.cat([gradient[..., :kept], d_parts if ctx.fusion else d_hidden], dim=-1)
-        return (
-            d_projected,
-            d_bias.view(ctx.bias_shape),
-            None,
-            *(d_parts.sum_to_size(shape) for shape in ctx.part_shapes),
-        )
+        d_hidden = torch.addcmul(d_mixed + d_sum, d_mixed, gates, value=-1)
+        d_bias = d_sum.flatten(0, -2).sum(0).view(ctx.bias_shape)
+        if ctx.fusion:
+            d_lexical = d_hidden = torch.cat([d_lexical, d_hidden], dim=-1)
+        return d_hidden, d_bias, None, *(d_lexical.sum_to_size(shape) for shape in ctx.part_shapes)
