@@ -42,6 +42,22 @@ class Config(BaseModel):
         return yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True, width=100)
 
 
+class _OneOfEachKey(yaml.SafeLoader):
+    """Refuses a key that is given twice, where YAML libraries take the last one without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping from `path`.
 
@@ -49,7 +65,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigurationError: if the file is missing, is not YAML, or is not a mapping.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _OneOfEachKey)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: cannot be read as a configuration: {error}") from error
     except yaml.YAMLError as error:

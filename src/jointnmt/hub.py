@@ -12,12 +12,14 @@ from typing import Any, Self
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training import checkpoint
+from jointnmt.training.logs import whole_records
 
 FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
 
@@ -195,9 +197,20 @@ class PretrainedMixin(
 
 
 def portable(experiment: Experiment) -> Experiment:
-    """The experiment without the folders of this machine in which the data and the cache are."""
-    data = experiment.data.model_copy(update={"root": Path(), "cache": None})
+    """The experiment without the folders of this machine in which data and cache are; files keep their names."""
+    named = {
+        which: tuple(_without_folders(text) for text in getattr(experiment.data, which))
+        for which in ("train", "validation")
+    }
+    data = experiment.data.model_copy(update={"root": Path(), "cache": None, **named})
     return experiment.model_copy(update={"data": data})
+
+
+def _without_folders(text: ParallelText) -> ParallelText:
+    """The text with the names alone of files that are given by an absolute path."""
+    paths = {name: getattr(text, name) for name in ("source", "target", "path")}
+    absolute = {name: Path(path.name) for name, path in paths.items() if path is not None and path.is_absolute()}
+    return text.model_copy(update=absolute)
 
 
 def validation_scores(run: Path) -> dict[str, Any] | None:
@@ -216,8 +229,7 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         return None
     steps = checkpoint.read_values(run / "model.safetensors").get("steps")
     found = None
-    for line in log.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
+    for _, record in whole_records(log):
         if record["event"] in ("validation", "average") and record.get("steps", [record["step"]]) == steps:
             found = {"steps": steps, **{key: record[key] for key in ("perplexity", "bleu", "signature")}}
     return found

@@ -18,6 +18,8 @@ import pytest
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training import checkpoint
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
@@ -239,6 +241,26 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
         train(experiment(tmp_path), tmp_path / "run", NoDisplay())
 
 
+def test_changed_validation_data_is_refused(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    stop_at(tmp_path, tmp_path / "run", 2)
+    text = (tmp_path / "valid.de").read_text(encoding="utf-8")
+    (tmp_path / "valid.de").write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
+    with pytest.raises(DataError, match="validation data has changed"):
+        train(experiment(tmp_path), tmp_path / "run", NoDisplay())
+
+
+def test_a_state_without_the_validation_data_is_gone_on_from(corpus: Path, tmp_path: Path) -> None:
+    """As older versions saved it, and as it is without validation text."""
+    stop_at(corpus, tmp_path / "run", 2)
+    directory = RunDirectory(tmp_path / "run")
+    tensors, values = checkpoint.read(directory.last)
+    del values["validation"]
+    checkpoint.write(directory.last, tensors, values)
+    train(experiment(corpus, training__max_updates=5), tmp_path / "run", NoDisplay())
+    assert checkpoint.read_values(directory.last)["validation"] is not None
+
+
 def test_two_trainings_do_not_share_a_directory(corpus: Path, tmp_path: Path) -> None:
     errors: list[Exception] = []
 
@@ -280,3 +302,18 @@ def test_a_try_that_trained_nothing_does_not_settle_the_configuration(corpus: Pa
         train(experiment(corpus, **settings), run, NoDisplay())
     train(experiment(corpus), run, NoDisplay())
     assert_same_runs(tmp_path / "plain", run)
+
+
+def test_a_try_that_trained_nothing_does_not_settle_the_vocabulary(tmp_path: Path) -> None:
+    """Neither with texts elsewhere, which is no other configuration, nor with texts mended in place."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        write_corpus(tmp_path / name)
+    for path in (tmp_path / "other").glob("train.*"):
+        path.write_text(path.read_text(encoding="utf-8").replace("wor", "mot"), encoding="utf-8")
+    (tmp_path / "one" / "valid.en").unlink()
+    with pytest.raises(DataError):
+        train(experiment(tmp_path / "one"), tmp_path / "run", NoDisplay())
+    settings = {"data__root": str(tmp_path / "other"), "data__cache": str(tmp_path / "one" / "cache")}
+    train(experiment(tmp_path / "one", **settings, training__max_updates=1), tmp_path / "run", NoDisplay())
+    assert Segmentation.load(tmp_path / "run" / "segmentation").source.encode("mott1") == ["mott1"]

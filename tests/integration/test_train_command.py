@@ -95,7 +95,9 @@ def test_validation_measures_what_scoring_and_translating_give(run: Path) -> Non
     model = build_model(experiment.model, *sizes).eval()
     model.load_state_dict(read_weights(run / "model.safetensors"))
     store = build_store(experiment.data, segmentation, "validation")
-    scores = [score for index in range(len(store)) for score in rescore(model, load(store, [index]))[0]]
+    scores = [
+        score for index in range(len(store)) for score in rescore(model, load(store, [index]))[0].log_probabilities
+    ]
     translations = []
     for index in range(len(store)):
         hypothesis = beam_search(model, load(store, [index]).source, experiment.search)[0][0]

@@ -11,7 +11,16 @@ from torch import Tensor
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.models import FAMILIES, AttentionMaps, TranslationModel
-from jointnmt.search import Hypothesis, SamplingConfig, SearchConfig, beam_search, rescore, sample, sentence_generator
+from jointnmt.search import (
+    Hypothesis,
+    LengthPenalty,
+    SamplingConfig,
+    SearchConfig,
+    beam_search,
+    rescore,
+    sample,
+    sentence_generator,
+)
 from jointnmt.text.special import bos_id, eos_id, pad_id
 
 SOURCES = [
@@ -95,7 +104,10 @@ def test_a_beam_as_wide_as_the_space_finds_what_enumeration_finds(family: str) -
     found = beam_search(model, pad_rows(sources), config, num_best=len(targets))
     for source, hypotheses in zip(sources, found, strict=True):
         tokens = rescore(model, Batch.collate([source[:-1]] * len(targets), targets))
-        every = [Hypothesis.scored(ids, each, 1.0, len(ids) < 3) for ids, each in zip(targets, tokens, strict=True)]
+        every = [
+            Hypothesis.scored(ids, each, LengthPenalty(1.0), len(ids) < 3)
+            for ids, (each, _) in zip(targets, tokens, strict=True)
+        ]
         assert_same([hypotheses], [sorted(every, key=lambda each: -each.score)])
 
 
@@ -121,7 +133,7 @@ def test_beam_search_reports_what_rescoring_gives(model: TranslationModel) -> No
     pairs = [(source[:-1], each.ids) for source, hypotheses in zip(SOURCES, found, strict=True) for each in hypotheses]
     tokens = rescore(model, Batch.collate(*zip(*pairs, strict=True)))
     reported = [each.token_log_probabilities for hypotheses in found for each in hypotheses]
-    for one, other in zip(reported, tokens, strict=True):
+    for one, (other, _) in zip(reported, tokens, strict=True):
         assert one == pytest.approx(other, abs=1e-5)
 
 

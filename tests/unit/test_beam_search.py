@@ -110,7 +110,7 @@ def test_scores_are_those_of_rescoring() -> None:
     for source, hypotheses in zip(SOURCES, found, strict=True):
         targets = [each.ids for each in hypotheses]
         batch = Batch.collate([source[:-1]] * len(targets), targets)
-        for hypothesis, tokens in zip(hypotheses, rescore(model, batch), strict=True):
+        for hypothesis, (tokens, _) in zip(hypotheses, rescore(model, batch), strict=True):
             assert len(tokens) == len(hypothesis.ids) + 1
             assert hypothesis.token_log_probabilities == pytest.approx(tokens, abs=1e-5)
             assert hypothesis.log_probability == pytest.approx(sum(tokens), abs=1e-5)
@@ -197,7 +197,7 @@ def test_a_prefix_begins_the_translation_and_its_log_probability_counts() -> Non
     for prefix, hypotheses in zip(prefixes, found, strict=True):
         assert all(each.ids[: len(prefix)] == tuple(prefix) for each in hypotheses)
     batch = Batch.collate([source[:-1] for source in SOURCES], [each[0].ids for each in found])
-    for [best_one, *_], tokens in zip(found, rescore(model, batch), strict=True):
+    for [best_one, *_], (tokens, _) in zip(found, rescore(model, batch), strict=True):
         assert best_one.token_log_probabilities == pytest.approx(tokens, abs=1e-5)
 
 

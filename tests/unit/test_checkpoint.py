@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,6 +91,18 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert checkpoint.read(path)[1] == VALUES
 
 
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as good as a disk with so much room
+    try:
+        with pytest.raises(OSError, match="cannot be written") as caught:
+            checkpoint.write(tmp_path / "a", {"weight": torch.ones(10_000)}, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (caught.value.filename, bool(caught.value.strerror)) == (str(tmp_path / "a"), True)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_average_is_the_mean(tmp_path: Path) -> None:
     values = torch.randn(4, 3, 2)
     for number, value in enumerate(values):
@@ -158,6 +172,9 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == 2
     assert "last.safetensors" in caplog.text
+    assert directory.last.exists()  # reading alone deletes nothing
+    directory.read_last(remove_damaged=True)
+    assert not directory.last.exists()
     directory.previous.write_bytes(b"")
     with pytest.raises(ModelError, match="train anew"):
         directory.read_last()
@@ -170,3 +187,25 @@ def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None
     assert choose_checkpoints(directory.path, last=2) == [directory.scored(3), directory.scored(4)]
     with pytest.raises(ModelError, match="keeps only 2 such checkpoints, not 3"):
         choose_checkpoints(directory.path, best=3)
+
+
+def test_choosing_while_a_training_saves_deletes_nothing(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between being looked at and being read, the last state becomes the one before it, and a newer one comes."""
+    run_state(directory, best=[2], latest=[2])
+    run_state(directory, best=[3], latest=[3])
+    read = checkpoint.read
+
+    def read_late(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        monkeypatch.setattr(checkpoint, "read", read)
+        directory.last.replace(directory.previous)
+        try:
+            return read(path)
+        finally:
+            run_state(directory, best=[4], latest=[4])
+
+    monkeypatch.setattr(checkpoint, "read", read_late)
+    choose_checkpoints(directory.path, best=1)
+    assert checkpoint.read_values(directory.last)["trainer"]["position"]["step"] == 4
+    assert not caplog.text

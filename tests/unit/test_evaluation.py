@@ -109,6 +109,8 @@ def test_the_tokeniser_follows_the_language() -> None:
     scores = corpus_scores(["我喜欢读书。"], ["我喜欢看书。"], "zh")
     assert "tok:zh" in scores.bleu.signature
     assert scores.reference_tokens == 6
+    for code in ("zh-CN", "zh_Hant_TW"):
+        assert corpus_scores(["我喜欢读书。"], ["我喜欢看书。"], code) == scores
 
 
 def test_scores_become_json_values() -> None:

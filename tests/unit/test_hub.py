@@ -17,6 +17,7 @@ from jointnmt import Translator
 from jointnmt.config import read_yaml
 from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import corpus_scores
+from jointnmt.hub import validation_scores
 
 TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
 
@@ -35,7 +36,7 @@ def run(tmp_path: Path) -> Path:
         "cache": "/home/somebody/cache",
         "source_language": "de",
         "target_language": "en",
-        "train": [{"source": "train.de.gz", "target": "train.en.gz"}],
+        "train": [{"source": "/home/somebody/secret/train.de.gz", "target": "train.en.gz"}],
         "validation": [{"path": "valid.tsv"}],
     }
     run = write_run(tmp_path / "run", data=data)
@@ -88,6 +89,7 @@ def test_the_folder_does_not_tell_where_things_were(translator: Translator, tmp_
         assert b"somebody" not in path.read_bytes(), path
     data = read_yaml(tmp_path / "saved" / "experiment.yaml")["data"]
     assert (data["root"], data["cache"]) == (".", None)
+    assert (data["train"][0]["source"], data["train"][0]["target"]) == ("train.de.gz", "train.en.gz")
     assert translator.experiment.data.root == Path("/home/somebody/corpora")
 
 
@@ -140,6 +142,14 @@ def test_validation_scores_are_those_of_the_weights(
     again = Translator.from_pretrained(tmp_path / "saved", device="cpu")  # what is saved keeps them
     again.save_pretrained(tmp_path / "again")
     assert expected in card_of(tmp_path / "again").text
+
+
+def test_a_line_of_the_log_that_is_not_finished_is_left_out(run: Path) -> None:
+    before = validation_scores(run)
+    with (run / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"event": "validation", "st')
+    assert before is not None
+    assert validation_scores(run) == before
 
 
 class FakeApi:

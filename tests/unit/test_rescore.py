@@ -16,12 +16,14 @@ def test_each_token_has_its_log_probability_given_all_before_it() -> None:
     model = TableModel(vocabulary=9, seed=1)
     sources, targets = [[5, 4], [6], [4, 4, 4]], [[7, 8, 4], [], [5]]
     found = rescore(model, Batch.collate(sources, targets))
-    for source, target, tokens in zip(sources, targets, found, strict=True):
-        expected = []
+    for source, target, (tokens, first) in zip(sources, targets, found, strict=True):
+        expected, best = [], []
         for position, token in enumerate([*target, eos_id]):
             logits = model.logits((*source, eos_id), (bos_id, *target[:position])).double()
             expected.append(float(logits[token] - logits.exp().sum().log()))
+            best.append(int(logits.argmax()) == token)
         assert tokens == pytest.approx(expected, abs=1e-6)
+        assert first == tuple(best)
 
 
 def test_log_probabilities_have_float32_precision_at_least() -> None:

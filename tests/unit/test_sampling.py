@@ -41,7 +41,7 @@ def test_scores_are_the_models_own_whatever_the_temperature() -> None:
     found = sample(model, pad_rows(SOURCES), config, generators(), num_samples=3)
     for source, hypotheses in zip(SOURCES, found, strict=True):
         batch = Batch.collate([source[:-1]] * 3, [each.ids for each in hypotheses])
-        for hypothesis, tokens in zip(hypotheses, rescore(model, batch), strict=True):
+        for hypothesis, (tokens, _) in zip(hypotheses, rescore(model, batch), strict=True):
             assert hypothesis.token_log_probabilities == pytest.approx(tokens, abs=1e-5)
             assert hypothesis.score == pytest.approx(sum(tokens) / len(tokens), abs=1e-5)
 

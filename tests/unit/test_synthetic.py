@@ -934,6 +934,17 @@ def test_files(tmp_path: Path) -> None:
         assert words_of_readme in readme
 
 
+def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "train.de").write_text("my own text\n")
+    with pytest.raises(DataError, match=r"holds train\.de already"):
+        write_corpus(tmp_path, seed=1, train=1, validation=1, test=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.de"]
+    assert (tmp_path / "train.de").read_text() == "my own text\n"
+    for seed in (1, 2):  # a synthetic one is replaced
+        write_corpus(tmp_path / "synthetic", seed=seed, train=1, validation=1, test=1)
+    assert "Seed: 2" in (tmp_path / "synthetic" / "README.txt").read_text()
+
+
 def test_wrong_use_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="split='dev'"):
         generate(1, "dev")  # type: ignore[arg-type]

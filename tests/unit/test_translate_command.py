@@ -83,7 +83,8 @@ def test_json_gives_everything(invoke: Invoke, expected: list[str]) -> None:
     assert [record["translation"] for record in records] == expected
     assert [record["source"] for record in records] == LINES
     assert [record["line"] for record in records] == [1, 2, 3, 4]
-    assert records[1] == {"line": 2, "source": "", "translation": "", "complete": True, "source_tokens": []}
+    empty = {"score": 0.0, "log_probability": 0, "tokens": [], "token_log_probabilities": [], "source_tokens": []}
+    assert records[1] == {"line": 2, "source": "", "translation": "", "complete": True, "n_best": [], **empty}
     for record in (records[0], records[2], records[3]):
         assert record["source_tokens"] == [*record["source"].split(), "</s>"]
         assert len(record["tokens"]) == len(record["token_log_probabilities"]) == len(record["alignment"])

@@ -208,7 +208,7 @@ def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segme
         assert not candidate.alignment[: len(each[0].tokens), len(parts[0].source_tokens) :].any()
     with pytest.raises(DataError, match=r"^input:1: a sentence has 8 tokens.*no end of a sentence"):
         translator.translate(["und und und und und und . Hund"], options(long="split"))
-    with pytest.raises(DataError, match=r"^lines\.txt:1: a sentence has 12 tokens"):
+    with pytest.raises(DataError, match=r"^lines\.txt:1: a sentence has 12 tokens.*\. Split it\.$"):
         next(translator.score_stream([lines[1]], ["the dog"], "lines.txt"))
 
 
@@ -225,8 +225,17 @@ def test_prefixes_begin_the_translations(segmentation: Segmentation) -> None:
         translator.translate(["Hund sieht Katze . Katze hört Hund ."], options(long="split"), prefixes=["the"])
     with pytest.raises(DataError, match=r"^input:2: the target prefix has 9 pieces, .* at most 5 tokens"):
         translator.translate(["und", "und"], prefixes=["", "the " * 9])
+    with pytest.raises(DataError, match=r"^input:2: the target prefix holds .* no piece for"):
+        translator.translate(["und", "und"], prefixes=["", "the zebra"])
     with pytest.raises(DataError, match="more lines than target prefixes"):
         translator.translate(["und", "und"], prefixes=[""])
+
+
+def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="a list of texts"):
+        translator.translate("die Katze")
+    with pytest.raises(TypeError, match="a list of texts"):
+        translator.score(["die Katze"], "the cat")
 
 
 def test_translations_ended_by_the_limit_are_reported(translator: Translator, caplog: pytest.LogCaptureFixture) -> None:
@@ -346,6 +355,9 @@ def test_weights_of_another_model_are_refused(run: Path) -> None:
 
 
 def test_a_device_that_is_not_there_is_a_configuration_error(run: Path) -> None:
+    for place in ("nonsense", "meta"):
+        with pytest.raises(ConfigurationError, match=f"'{place}'"):
+            Translator.load(run, device=place)
     with pytest.raises(ConfigurationError, match="'nonsense'"):
         Translator.load(run, device="nonsense")
     if not torch.cuda.is_available():

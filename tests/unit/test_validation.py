@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batches import BatchConfig, load
+from jointnmt.errors import ConfigurationError
 from jointnmt.models import build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.gates import named_layers
@@ -33,7 +34,7 @@ class RawListStore(ListStore):
 
 def validation(store: Any, batches: BatchConfig, **settings: Any) -> Validation:
     fabric = launch_fabric(TrainingConfig(accelerator="cpu"))
-    segmentation: Any = SimpleNamespace()
+    segmentation: Any = SimpleNamespace(target=SimpleNamespace(language="en"))
     return Validation(fabric, store, segmentation, ValidationConfig(**settings), batches, SearchConfig())
 
 
@@ -70,6 +71,16 @@ def test_translated_sentences_are_spread_evenly(wanted: int | None, chosen: list
     part = validation(RawListStore(num_pairs=10), BatchConfig(), bleu_sentences=wanted)
     assert part.translated == chosen
     assert part.references == [f"target {index}" for index in chosen]
+
+
+def test_a_missing_tokeniser_is_named_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise RuntimeError("no MeCab")
+
+    monkeypatch.setattr("jointnmt.evaluation.scores.BLEU", fail)
+    with pytest.raises(ConfigurationError, match="tokeniser"):
+        validation(RawListStore(), BatchConfig())
+    validation(RawListStore(), BatchConfig(), bleu_every=0)
 
 
 def test_the_metric_decides_which_score_counts() -> None:

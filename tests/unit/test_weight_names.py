@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jointnmt.models import ModelConfig, build_model
+from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 
@@ -101,12 +102,35 @@ prenet.norm.weight
 """
 
 
+SHORTCUTS = """
+layers.0.source_attention.shortcut.gate_bias
+layers.0.source_attention.shortcut.lexical.weight
+layers.0.target_attention.shortcut.gate_bias
+layers.0.target_attention.shortcut.lexical.weight
+prenet.layers.0.attention.shortcut.gate_bias
+prenet.layers.0.attention.shortcut.lexical.weight
+"""
+CROSS_SHORTCUT = """
+layers.0.cross_attention.shortcut.gate_bias
+layers.0.cross_attention.shortcut.lexical.weight
+"""
+CROSS = ShortcutConfig(places=("cross",))
+
+
 @pytest.mark.parametrize(
     ("config", "names"),
     [
         (TransformerConfig(**SIZES, encoder_layers=1, decoder_layers=1), TABLES + TRANSFORMER),
         (ReformerBaseConfig(**SIZES, num_layers=1), TABLES + GRID),
         (ReformerFastConfig(**SIZES, num_layers=1, prenet_layers=1), TABLES + GRID + PRENET),
+        (
+            ReformerFastConfig(**SIZES, num_layers=1, prenet_layers=1, shortcuts=ShortcutConfig(kind="fusion")),
+            TABLES + GRID + PRENET + SHORTCUTS,
+        ),
+        (
+            TransformerConfig(**SIZES, encoder_layers=1, decoder_layers=1, shortcuts=CROSS),
+            TABLES + TRANSFORMER + CROSS_SHORTCUT,
+        ),
     ],
     ids=lambda value: value.family if not isinstance(value, str) else "",
 )

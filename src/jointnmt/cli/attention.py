@@ -15,6 +15,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.models import AttentionMaps
 from jointnmt.translator import Translator
+from jointnmt.translator.parts import Line, Preparation
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +42,11 @@ def attention(
     translator = Translator.load(run, device)
     target = translator.translate([source])[0] if target is None else target
     segmentation = translator.segmentation
-    source_ids, target_ids = segmentation.source.encode_ids(source), segmentation.target.encode_ids(target)
-    if not source_ids or not target_ids:
+    preparation = Preparation(segmentation, translator.experiment.model.max_length)
+    parts = preparation.parts([Line(1, "--source", source, target)])[0]
+    if not parts or not parts[0].target:
         raise DataError("There is nothing to draw: the source or its translation is empty.")
+    source_ids, target_ids = parts[0].source[:-1], parts[0].target
     maps = AttentionMaps()
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
     with torch.no_grad():

@@ -24,8 +24,12 @@ COMMANDS = {
     "translate": "Translate raw text, line by line.",
     "score": "Give the log-probabilities of translations that exist already.",
     "evaluate": "Measure translations: BLEU, chrF, TER, perplexity, significance.",
+    "contrast": "Tell how often a model prefers right translations to wrong ones.",
+    "scale": "Scale a recipe in depth and width by the gradient of its validation loss.",
     "info": "Count the parameters of a recipe or a run, without data or training.",
     "attention": "Draw the attention of one translation.",
+    "align": "Align the words of sentences and their translations.",
+    "analyse": "Compare runs by sentence length, target position and token frequency.",
 }
 
 INTERRUPTED, READER_GONE = 130, 141

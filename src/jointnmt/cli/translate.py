@@ -61,7 +61,12 @@ Precision = Annotated[
 ]
 BatchCells = Annotated[int | None, _option(COMPUTATION, "Most cells at once: hypotheses * source * target.", min=1)]
 Window = Annotated[
-    int | None, _option(COMPUTATION, "Lines read ahead, to sort by length. Default: 1024; on a terminal 1.", min=1)
+    int | None,
+    _option(
+        COMPUTATION,
+        "Lines read ahead, to sort by length. Default: 1024; on a terminal 1, as for a program that waits for each.",
+        min=1,
+    ),
 ]
 
 
@@ -115,8 +120,10 @@ def translate(
         gates=gates,
         long="split" if split_long else "error",
         seed=seed or 0,
-        window=window or (1 if input is None and sys.stdin.isatty() else TranslationOptions.window),
+        window=window or (1 if input is None and sys.stdin and sys.stdin.isatty() else TranslationOptions.window),
     )
+    if input is None and sys.stdin is None:
+        raise ConfigurationError("Standard input is closed: there is nothing to translate. Name a file by --input.")
     prefixes = None if prefix is None else text_lines(prefix)
     began, count = time.perf_counter(), 0
     with open_output(output) as write:
@@ -148,7 +155,7 @@ def _search(default: SearchConfig, sample: bool, given: dict[str, Any]) -> Searc
 def _rendered(translation: Translation, number: int, as_json: bool, num_best: int) -> list[str]:
     """The lines to write for a line of input."""
     if as_json:
-        return [json.dumps({"line": number, **translation.plain()}, ensure_ascii=False)]
+        return [json.dumps({"line": number, **translation.plain(num_best > 1)}, ensure_ascii=False)]
     if num_best == 1:
         return [translation.text]
     candidates = [(each.score, each.text) for each in translation.candidates] or [(0.0, "")]

@@ -13,6 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Moses
 
 METRICS = ("bleu", "chrf", "ter", "multi_bleu")
@@ -74,7 +75,7 @@ class Measure:
 def measures(
     language: str, metrics: Iterable[str] = METRICS, tokenized: bool = False, lowercase: bool = False
 ) -> dict[str, Measure]:
-    """The metrics, by their keys in `METRICS`, for texts in `language`.
+    """The metrics, by their keys in `METRICS`, for texts in `language`, whose region does not matter.
 
     `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own.
     `tokenized` says that the texts are tokenised already, so that they are not tokenised again for it. `lowercase`
@@ -83,7 +84,7 @@ def measures(
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
     """
-    found = {}
+    found, language = {}, base_language(language)
     for key in metrics:
         if key == "bleu":
             found[key] = Measure(_bleu(language, tokenized, lowercase), language)

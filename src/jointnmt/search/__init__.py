@@ -4,11 +4,12 @@ from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import RulesConfig, target_limit, target_limits
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
-from jointnmt.search.scoring import LengthPenalty, rescore
+from jointnmt.search.scoring import LengthPenalty, Rescored, rescore
 
 __all__ = [
     "Hypothesis",
     "LengthPenalty",
+    "Rescored",
     "RulesConfig",
     "SamplingConfig",
     "SearchConfig",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -44,11 +45,19 @@ def check_evaluating(model: TranslationModel) -> None:
         raise ValueError("the model is in training mode, so dropout would distort its scores; call model.eval() first")
 
 
-@torch.no_grad()
-def rescore(model: TranslationModel, batch: Batch) -> list[tuple[float, ...]]:
-    """The log-probability of every target token of each sentence, end mark included, teacher-forced.
+class Rescored(NamedTuple):
+    """A given translation's tokens, the end mark included, as the model sees each after those before it."""
 
-    For the output of beam search and sampling they equal `Hypothesis.token_log_probabilities`, to rounding.
+    log_probabilities: tuple[float, ...]
+    first_choices: tuple[bool, ...]
+    """Whether the token is the most probable one; of equal ones, that of the lowest id is."""
+
+
+@torch.no_grad()
+def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
+    """The log-probability of every target token of each sentence, teacher-forced, and whether it comes first.
+
+    For the output of search, log-probabilities equal `Hypothesis.token_log_probabilities`, to rounding.
 
     Raises:
         ModelError: if the model's output is not a number.
@@ -57,8 +66,12 @@ def rescore(model: TranslationModel, batch: Batch) -> list[tuple[float, ...]]:
     log_probabilities = token_log_probabilities(model(batch.source, batch.target_input))
     chosen = log_probabilities.gather(-1, batch.target_output.unsqueeze(-1)).squeeze(-1)  # [B, T, V] -> [B, T]
     check_numbers(chosen[batch.target_mask])
+    first = log_probabilities.argmax(-1) == batch.target_output
     lengths = batch.target_mask.sum(1).tolist()
-    return [tuple(row[:length]) for row, length in zip(chosen.tolist(), lengths, strict=True)]
+    return [
+        Rescored(tuple(row[:length]), tuple(hits[:length]))
+        for row, hits, length in zip(chosen.tolist(), first.tolist(), lengths, strict=True)
+    ]
 
 
 def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:

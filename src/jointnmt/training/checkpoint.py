@@ -6,6 +6,7 @@ files): JSON of `version`, `sha256` (of all tensors and of the values) and `valu
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -24,16 +25,25 @@ KEY, VERSION = "jointnmt", 1
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Write a checkpoint so that at any moment either the old file or the whole new one is there."""
+    """Write a checkpoint so that at any moment either the old file or the whole new one is there.
+
+    Raises:
+        OSError: if it cannot be written, the disk being full, say; nothing unfinished is left.
+    """
     separate = _separate(tensors)
     header = {"version": VERSION, "sha256": _digest(separate, values), "values": values}
     metadata = {KEY: json.dumps(header, sort_keys=True)}
     temporary = path.with_name(f".{path.name}.new")
-    temporary.touch()
-    mode = temporary.stat().st_mode  # as the user's umask has it; safetensors keeps others out
-    save_file(separate, temporary, metadata)
-    temporary.chmod(mode)
-    publish(temporary, path)
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as the user's umask has it; safetensors keeps others out
+        save_file(separate, temporary, metadata)
+        temporary.chmod(mode)
+        publish(temporary, path)
+    except safetensors.SafetensorError as error:
+        raise OSError(errno.EIO, f"the checkpoint cannot be written ({error})", str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)  # still there only if something failed
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.training.settings import TrainingConfig
@@ -37,13 +38,19 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
     kind = "cuda" if accelerator == "gpu" else "cpu"
     mixed = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}.get(config.precision)
     several = nodes > 1 or devices not in (1, "auto") or (devices == "auto" and kind == "cuda" and _num_gpus() > 1)
-    fabric = Fabric(
-        accelerator="cuda" if kind == "cuda" else "cpu",
-        devices=devices,
-        num_nodes=nodes,
-        strategy=DDPStrategy(timeout=PATIENCE) if several else "auto",
-        plugins=[MixedPrecision(mixed, kind)] if mixed else [],  # type: ignore[arg-type]
-    )
+    try:
+        fabric = Fabric(
+            accelerator="cuda" if kind == "cuda" else "cpu",
+            devices=devices,
+            num_nodes=nodes,
+            strategy=DDPStrategy(timeout=PATIENCE) if several else "auto",
+            plugins=[MixedPrecision(mixed, kind)] if mixed else [],  # type: ignore[arg-type]
+        )
+    except (ValueError, TypeError, MisconfigurationException) as error:
+        raise ConfigurationError(
+            f"training.devices {devices} and training.nodes {nodes} cannot be had here ({' '.join(str(error).split())})"
+            ". Ask for no more than there are, or set training.devices to auto."
+        ) from error
     fabric.launch()
     return fabric
 

@@ -71,13 +71,16 @@ class RunDirectory:
     def open(self, experiment: Config) -> None:
         """Make RUN, or see that this experiment may go on in it, and write the configuration down.
 
-        Where an earlier try ended before anything was trained, on bad data say, any experiment may begin anew.
+        Where an earlier try ended before anything was trained, on bad data say, any experiment may begin anew; its
+        segmentation goes, as it may be of other text.
 
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
         """
         if self.experiment.exists():
             self._check(experiment)
+            if not self._is_trained() and self.segmentation.exists():
+                shutil.rmtree(self.segmentation)
         elif self.path.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -93,9 +96,8 @@ class RunDirectory:
         old = type(experiment).parse(read_yaml(self.experiment), origin=str(self.experiment))
         changed = differences(old.plain(), experiment.plain())
         forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
-        if forbidden and not any(self.checkpoints.glob("*.safetensors")):
+        if forbidden and not self._is_trained():
             logger.info("%s: nothing has been trained here yet; begins anew with another configuration", self.path)
-            shutil.rmtree(self.segmentation, ignore_errors=True)  # it may be of other text
             return
         if forbidden:
             raise ConfigurationError(
@@ -104,6 +106,9 @@ class RunDirectory:
             )
         if changed:
             logger.info("%s: goes on with a changed configuration: %s", self.path, "; ".join(changed))
+
+    def _is_trained(self) -> bool:
+        return self.model.exists() or any(self.checkpoints.glob("*.safetensors"))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -173,24 +178,27 @@ class RunDirectory:
             if path not in keep:
                 path.unlink()
 
-    def read_last(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The newest state that is whole: tensors and values; None if there is none at all.
+
+        Only who holds the lock may remove damaged states that are newer: others may be reading while one is written.
 
         Raises:
             ModelError: if there are states, but all are damaged.
         """
         damaged: list[Path] = []
         for path in (self.last, self.previous):
-            if not path.exists():
-                continue
             try:
                 state = checkpoint.read(path)
             except ModelError as error:
+                if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is just moving it
+                    continue
                 logger.warning("%s", error)
                 damaged.append(path)
                 continue
             for other in damaged:
-                other.unlink(missing_ok=True)  # or the next save would take it for the state before
+                if remove_damaged:
+                    other.unlink(missing_ok=True)  # or the next save would take it for the state before
                 logger.warning("%s: going on from the state before it", other)
             return state
         if damaged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -74,7 +75,8 @@ class Logs:
     def __init__(self, log: Path, tensorboard: Path | None, step: int) -> None:
         self._writer: Any = None
         if log.exists():
-            checkpoint.write_text(log, "".join(_records_until(log, step)))
+            kept = [line for line, record in whole_records(log) if record["step"] <= step]
+            checkpoint.write_text(log, "".join(kept))
         self._file = log.open("a", encoding="utf-8")
         if tensorboard is not None:
             from torch.utils.tensorboard import SummaryWriter  # slow to import
@@ -102,14 +104,13 @@ class Logs:
             self._writer.close()
 
 
-def _records_until(log: Path, step: int) -> list[str]:
-    """The whole lines of a log up to a step."""
-    kept = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if line.endswith("\n") and record["step"] <= step:
-            kept.append(line)
-    return kept
+def whole_records(log: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lines of a log with their records; a line that is not finished, by a killed process say, is left out."""
+    with log.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if line.endswith("\n"):
+                yield line, record

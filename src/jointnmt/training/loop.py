@@ -80,7 +80,7 @@ class Run:
     """One process's part of a training in a RUN directory; every process decides the same, the first one writes.
 
     Raises:
-        DataError: if the training data is not what the run began with.
+        DataError: if the training or validation data is not what the run began with.
         ModelError: if there is a state to go on from, but none is whole.
     """
 
@@ -108,20 +108,28 @@ class Run:
         return self.trainer.position.step
 
     def _restore(self) -> None:
-        saved = self.directory.read_last()
+        saved = self.directory.read_last(remove_damaged=is_first())
         self.trainer.fabric.barrier()  # nobody writes before all have read
         if saved is None:
             return
         tensors, values = saved
-        if values["data"] != self.trainer.store.fingerprint:
-            raise DataError(
-                f"{self.directory.path}: the training data has changed since this run began. Bring the old files back, "
-                "or choose another directory for --out."
-            )
+        self._check_data("training", values["data"], self.trainer.store.fingerprint)
+        # None: there was no validation text, or the state is of a version that did not save this.
+        self._check_data("validation", values.get("validation"), self._validation_fingerprint())
         self.trainer.load_state(tensors, values["trainer"])
         self.state = RunState.from_plain(values["run"])
         self.saved_step = self.step
         logger.info("%s: going on after update %d", self.directory.path, self.step)
+
+    def _check_data(self, which: str, old: str | None, new: str | None) -> None:
+        if old is not None and new is not None and old != new:
+            raise DataError(
+                f"{self.directory.path}: the {which} data has changed since this run began. Bring the old files back, "
+                "or choose another directory for --out."
+            )
+
+    def _validation_fingerprint(self) -> str | None:
+        return None if self.validation is None else self.validation.store.fingerprint
 
     def close(self) -> None:
         """Close logs and display."""
@@ -246,8 +254,8 @@ class Run:
         self.saved_step = self.step
         if self.logs is not None:
             tensors, values = self.trainer.state()
-            fingerprint = self.trainer.store.fingerprint
-            self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), "data": fingerprint})
+            data = {"data": self.trainer.store.fingerprint, "validation": self._validation_fingerprint()}
+            self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), **data})
 
     def finish(self) -> None:
         """Validate and save the end, and write the weights to translate with: the average of the best checkpoints.

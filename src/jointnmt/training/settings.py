@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,7 +39,9 @@ class TrainingConfig(Config):
     non_finite: Literal["stop", "skip"] = Field("stop", description="on a loss that is not finite: stop, or skip it")
     precision: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the forward pass")
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
-    devices: int | Literal["auto"] = Field("auto", description="devices (CPU: processes) a machine; set by torchrun")
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="devices (CPU: processes) a machine; set by torchrun"
+    )
     nodes: int = Field(1, ge=1, description="machines; set by torchrun")
     compile: bool = Field(False, description="compile the model with torch.compile")
     checkpoint_every: int = Field(500, ge=1, description="updates between saves of the last checkpoint")

@@ -16,7 +16,7 @@ from jointnmt.data.batch import pad_rows
 from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
-from jointnmt.evaluation.scores import corpus_scores
+from jointnmt.evaluation.scores import corpus_scores, measures
 from jointnmt.models.gates import GateMeans, gate_means, mean_over_sentences, plain_means
 from jointnmt.models.interface import AttentionMaps, TranslationModel
 from jointnmt.search import SearchConfig, beam_search
@@ -68,6 +68,9 @@ class Validation:
         config: how much of it is translated.
         batches: bounds what is computed at once.
         search: how it is translated.
+
+    Raises:
+        ConfigurationError: if it is to be translated, but BLEU's tokeniser of the language is not installed.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class Validation:
         chosen = min(len(store), config.bleu_sentences or len(store))
         self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
         self.references = [target for _, target in store.texts(self.translated)]
+        if config.bleu_every > 0:
+            measures(segmentation.target.language, ["bleu"])  # what is missing for it is said before training
 
     @torch.no_grad()
     def measure(self, model: TranslationModel, translate: bool) -> Validated:

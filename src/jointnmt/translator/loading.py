@@ -75,8 +75,10 @@ def choose_device(device: str) -> torch.device:
     """
     name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     try:
-        torch.empty(0, device=name)
-        return torch.device(name)
+        place = torch.empty(0, device=name).device
+        if place.type == "meta":
+            raise RuntimeError("it computes nothing")
+        return place
     except (RuntimeError, AssertionError) as error:
         raise ConfigurationError(
             f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}). Choose auto, cpu, or cuda "

@@ -60,7 +60,8 @@ class Preparation:
     Args:
         segmentation: of both sides.
         max_length: most source tokens of a sentence, end mark included; None: any number.
-        long: whether a longer line is an error, or split at the ends of its sentences.
+        long: whether a longer line is an error, or split at the ends of its sentences; None: an error, and splitting
+            is nothing that could be asked for.
         pieces: whether targets are not text, but pieces with spaces between them.
     """
 
@@ -68,7 +69,7 @@ class Preparation:
         self,
         segmentation: Segmentation,
         max_length: int | None,
-        long: Literal["error", "split"] = "error",
+        long: Literal["error", "split"] | None = None,
         pieces: bool = False,
     ) -> None:
         self.segmentation, self.max_length, self.long = segmentation, max_length, long
@@ -109,11 +110,9 @@ class Preparation:
         return tuple(self._ids[piece] for piece in pieces)
 
     def _split(self, line: Line, text: str, ids: list[int]) -> list[list[int]]:
-        if self.long == "error":
-            raise DataError(
-                f"{self._describe(line, ids)} Split it, or have long lines split at the ends of their sentences "
-                "(--split-long)."
-            )
+        if self.long != "split":
+            other = " or have long lines split at the ends of their sentences (--split-long)" if self.long else ""
+            raise DataError(f"{self._describe(line, ids)} Split it{',' if other else ''}{other}.")
         sentences = self.segmentation.source.encode_ids_batch(split_sentences(text))
         for sentence in sentences:
             if self._too_long(sentence):

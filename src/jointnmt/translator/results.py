@@ -71,6 +71,10 @@ class Candidate:
         )
 
 
+NOTHING = Candidate(text="", tokens=(), token_log_probabilities=(), score=0.0, complete=True)
+"""The translation of an empty line, which is certain."""
+
+
 @dataclass(frozen=True)
 class Translation:
     """A line and its translations."""
@@ -86,13 +90,24 @@ class Translation:
         """The best translation, or the first sample; empty for an empty line."""
         return self.candidates[0].text if self.candidates else ""
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values: the best candidate, and if there are several, all of them under `n_best`."""
-        best = self.candidates[0].plain() if self.candidates else {"translation": "", "complete": True}
+    def plain(self, with_n_best: bool = False) -> dict[str, Any]:
+        """As JSON-compatible values: the best candidate, and if wanted all of them under `n_best`."""
+        best = (self.candidates[0] if self.candidates else NOTHING).plain()
         values = {"source": self.source, **best, "source_tokens": list(self.source_tokens)}
-        if len(self.candidates) > 1:
+        if with_n_best:
             values["n_best"] = [candidate.plain() for candidate in self.candidates]
         return values
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A pair of lines and how they go together."""
+
+    source_tokens: tuple[str, ...]
+    """Source pieces and the end mark; none of an empty line."""
+    target_tokens: tuple[str, ...]
+    alignment: Float[np.ndarray, "T S"] | None
+    """How much each source token contributes to each target token; a row sums to 1. None for an empty line."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,8 @@ class Score:
     token_log_probabilities: tuple[float, ...] = ()
     score: float = 0.0
     """As search ranks translations; see `LengthPenalty`."""
+    first_choices: tuple[bool, ...] = ()
+    """Whether each token is the one that the model finds most probable there."""
 
     @property
     def log_probability(self) -> float:
@@ -121,6 +138,7 @@ class Score:
             "score": self.score,
             "tokens": list(self.tokens),
             "token_log_probabilities": list(self.token_log_probabilities),
+            "first_choices": list(self.first_choices),
         }
 
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self, TypeVar
 
-import numpy as np
 import torch
-from jaxtyping import Float
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
-from jointnmt.models import AttentionMaps, TranslationModel
-from jointnmt.models.gates import GateMeans, gate_means, plain_means
+from jointnmt.models import TranslationModel
 from jointnmt.search import (
     Hypothesis,
+    Rescored,
     SamplingConfig,
     SearchConfig,
     beam_search,
@@ -30,15 +28,19 @@ from jointnmt.search import (
     sentence_generator,
 )
 from jointnmt.search.rules import check_prefix, target_limit
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES
 from jointnmt.text.segmentation import Segmentation, Segmenter
-from jointnmt.text.special import EOS
+from jointnmt.text.special import EOS, unk_id
 from jointnmt.training.memory import in_parts
 from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.loading import load_run
 from jointnmt.translator.parts import Line, Part, Preparation, pair_lines
-from jointnmt.translator.results import Candidate, Score, Translation
+from jointnmt.translator.reading import Reading, read
+from jointnmt.translator.results import Aligned, Candidate, Score, Translation
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -46,9 +48,6 @@ CELLS = {"cpu": 50_000, "cuda": 1_000_000}
 """Most cells of a batch by kind of device, the hypotheses of a beam counted apart, at the greatest length allowed."""
 SCORED_TOKENS = 4096
 """Most tokens scored at once: each has a whole vocabulary of logits."""
-ALIGNED_ROWS = 16
-"""Most translations aligned at once: the model writes down the attention weights of all its layers."""
-LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 
 
 @dataclass(frozen=True)
@@ -77,16 +76,6 @@ class TranslationOptions:
 
 
 DEFAULTS = TranslationOptions()
-
-
-class Reading(NamedTuple):
-    """What a further pass over a translation has read out."""
-
-    alignment: Float[np.ndarray, "T S"] | None
-    gates: GateMeans | None
-
-
-NO_READING = Reading(None, None)
 
 
 class Translator(PretrainedMixin):
@@ -164,6 +153,7 @@ class Translator(PretrainedMixin):
                 "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or do "
                 "without them."
             )
+        lines = _several(lines)
         paired = (
             (Line(number, f"{origin}:{number}", line, "") for number, line in enumerate(lines, start=1))
             if prefixes is None
@@ -202,8 +192,29 @@ class Translator(PretrainedMixin):
             ModelError: if the model's output is not a number.
         """
         preparation = Preparation(self.segmentation, self.experiment.model.max_length, pieces=pieces)
-        for window in windows(pair_lines(sources, targets, origin, "targets"), DEFAULTS.window):
+        for window in windows(pair_lines(_several(sources), _several(targets), origin, "targets"), DEFAULTS.window):
             yield from self._score_window(window, preparation.parts(window))
+
+    def align_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Aligned]:
+        """How much each token of a source contributes to each token of its given translation.
+
+        Raises:
+            DataError: as of `score_stream`.
+        """
+        preparation = Preparation(self.segmentation, self.experiment.model.max_length)
+        for window in windows(pair_lines(sources, targets, origin, "targets"), DEFAULTS.window):
+            lines = preparation.parts(window)
+            found = self._forced([part for line in lines for part in line], self._read)
+            for prepared in lines:
+                yield self._aligned(prepared[0], next(found)) if prepared else Aligned((), (), None)
+
+    def _read(self, parts: Sequence[Part]) -> list[Reading]:
+        with self._autocast():
+            return read(self.model, [(part, part.target) for part in parts])
+
+    def _aligned(self, part: Part, reading: Reading) -> Aligned:
+        source, target = self.segmentation.source, self.segmentation.target
+        return Aligned(_tokens(source, part.source[:-1]), _tokens(target, part.target), reading.alignment)
 
     def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
         search = options.search or self.experiment.search
@@ -212,6 +223,11 @@ class Translator(PretrainedMixin):
         limits = [target_limit(len(part.source), search) for part in parts]
         for part, limit in zip(parts, limits, strict=True):
             check_prefix(part.target, limit, part.origin)
+            if unk_id in part.target:
+                raise DataError(
+                    f"{part.origin}: the target prefix holds a character or word that the model has no piece for, and "
+                    "cannot write. Change the prefix."
+                )
         rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
         batches = plan_batches([len(part.source) for part in parts], limits, self.max_cells // rows, self.max_cells)
         compute = partial(self._candidates, options=options)
@@ -228,8 +244,8 @@ class Translator(PretrainedMixin):
         """The translations of a batch of sentences."""
         with self._autocast():
             found = self._search(parts, options)
-            rows = [(part, each) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
-            readings = iter(self._readings(rows) if options.alignments or options.gates else repeat(NO_READING))
+            rows = [(part, each.ids) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
+            readings = iter(read(self.model, rows)) if options.alignments or options.gates else repeat(None)
         return [[self._candidate(each, next(readings), options) for each in hypotheses] for hypotheses in found]
 
     def _search(self, parts: Sequence[Part], options: TranslationOptions) -> list[list[Hypothesis]]:
@@ -241,55 +257,48 @@ class Translator(PretrainedMixin):
             return sample(self.model, source, search, generators, prefixes, options.num_best)
         return beam_search(self.model, source, search, prefixes, options.num_best)
 
-    @torch.no_grad()
-    def _readings(self, rows: Sequence[tuple[Part, Hypothesis]]) -> list[Reading]:
-        """The alignment and the gates of each translation, teacher-forced."""
-        readings = []
-        for start in range(0, len(rows), ALIGNED_ROWS):
-            some = rows[start : start + ALIGNED_ROWS]
-            batch = Batch.collate([part.source[:-1] for part, _ in some], [each.ids for _, each in some])
-            batch, maps = batch.to(self.device), AttentionMaps()
-            self.model(batch.source, batch.target_input, maps)
-            assert maps.alignment is not None, "every family writes an alignment"
-            alignments = maps.alignment.float().cpu().numpy()
-            means = gate_means(maps, batch.source_mask, batch.target_mask)
-            for number, (part, each) in enumerate(some):
-                alignment = alignments[number, : len(each.ids) + 1, : len(part.source)]
-                readings.append(Reading(alignment, plain_means(means, number)))
-        return readings
-
-    def _candidate(self, hypothesis: Hypothesis, reading: Reading, options: TranslationOptions) -> Candidate:
+    def _candidate(self, hypothesis: Hypothesis, reading: Reading | None, options: TranslationOptions) -> Candidate:
         return Candidate(
             text=self.segmentation.target.decode_ids(list(hypothesis.ids)),
             tokens=_tokens(self.segmentation.target, hypothesis.ids),
             token_log_probabilities=hypothesis.token_log_probabilities,
             score=hypothesis.score,
             complete=hypothesis.complete,
-            alignment=reading.alignment if options.alignments else None,
-            gates=reading.gates if options.gates else None,
+            alignment=reading.alignment if reading and options.alignments else None,
+            gates=reading.gates if reading and options.gates else None,
         )
 
-    def _score_window(self, window: Sequence[Line], lines: Sequence[Sequence[Part]]) -> Iterator[Score]:
-        parts = [part for line in lines for part in line]
+    def _forced(self, parts: Sequence[Part], compute: Callable[[Sequence[Part]], list[Result]]) -> Iterator[Result]:
+        """What `compute` makes of each sentence and its given translation, in order, computed in batches."""
         lengths = [len(part.source) for part in parts], [len(part.target) + 1 for part in parts]
         batches = plan_batches(*lengths, self.max_cells, SCORED_TOKENS)
-        found = in_order(
-            batches, lambda batch: in_parts([parts[number] for number in batch], self._rescore, _too_large)
-        )
+        return in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute, _too_large))
+
+    def _score_window(self, window: Sequence[Line], lines: Sequence[Sequence[Part]]) -> Iterator[Score]:
+        found = self._forced([part for line in lines for part in line], self._rescore)
         for line, prepared in zip(window, lines, strict=True):
             yield self._score(line, prepared[0].target, next(found)) if prepared else Score(line.source, line.target)
 
-    def _rescore(self, parts: Sequence[Part]) -> list[tuple[float, ...]]:
+    def _rescore(self, parts: Sequence[Part]) -> list[Rescored]:
         batch = Batch.collate([part.source[:-1] for part in parts], [part.target for part in parts])
         with self._autocast():
             return rescore(self.model, batch.to(self.device))
 
-    def _score(self, line: Line, ids: Sequence[int], log_probabilities: tuple[float, ...]) -> Score:
+    def _score(self, line: Line, ids: Sequence[int], found: Rescored) -> Score:
+        log_probabilities = found.log_probabilities
         score = self.experiment.search.penalty.score(sum(log_probabilities), len(log_probabilities))
-        return Score(line.source, line.target, _tokens(self.segmentation.target, ids), log_probabilities, score)
+        tokens = _tokens(self.segmentation.target, ids)
+        return Score(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, getattr(torch, self.precision), self.precision != "float32")
+
+
+def _several(texts: Iterable[str]) -> Iterable[str]:
+    """The texts, unless they are a single one: its letters would be taken for texts."""
+    if isinstance(texts, str):
+        raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
+    return texts
 
 
 def _tokens(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:

@@ -21,6 +21,9 @@ _BUCKETS: tuple[Split, ...] = ("validation", "test", *_TRAIN * 8)
 """One sentence in ten is for validation, one in ten for testing; which ones, their own words tell."""
 
 
+README_BEGINS = "This is a synthetic corpus"
+
+
 @dataclass(frozen=True, slots=True)
 class SyntheticPair:
     """A German sentence and its English translation, both made by the grammar."""
@@ -51,7 +54,7 @@ def write_corpus(directory: Path, seed: int, train: int, validation: int, test: 
 
     Raises:
         ConfigurationError: if a size is negative.
-        DataError: if the files cannot be written.
+        DataError: if the files cannot be written, or there are files of these names that are not of a synthetic corpus.
     """
     sizes: dict[Split, int] = {"train": train, "validation": validation, "test": test}
     for split, count in sizes.items():
@@ -59,12 +62,26 @@ def write_corpus(directory: Path, seed: int, train: int, validation: int, test: 
             raise ConfigurationError(f"{split}={count}: a split cannot have fewer than 0 sentence pairs.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        _check_replaceable(directory, sizes)
         for split, count in sizes.items():
             _write_split(directory, split, islice(generate(seed, split), count))
         (directory / "README.txt").write_text(_readme(seed, sizes), encoding="utf-8")
     except OSError as error:
         message = f"{directory}: the synthetic corpus cannot be written: {error}. Choose another folder."
         raise DataError(message) from error
+
+
+def _check_replaceable(directory: Path, sizes: dict[Split, int]) -> None:
+    """Refuse to replace anything but a synthetic corpus: its README.txt tells one."""
+    readme = directory / "README.txt"
+    names = [readme.name, *(f"{split}.{language}" for split in sizes for language in ("de", "en"))]
+    there = [name for name in names if (directory / name).exists()]
+    is_ours = readme.is_file() and readme.read_text(encoding="utf-8", errors="replace").startswith(README_BEGINS)
+    if there and not is_ours:
+        raise DataError(
+            f"{directory}: holds {', '.join(there)} already, and not from a synthetic corpus. Choose another "
+            "folder, or move them away."
+        )
 
 
 def split_of(source: str) -> Split:
@@ -103,7 +120,7 @@ def _readme(seed: int, sizes: dict[Split, int]) -> str:
     lexicon = "\n".join(f"    {count} {part}" for part, count in size().items())
     pairs = "\n".join(f"    {split}: {count} sentence pairs" for split, count in sizes.items())
     return f"""\
-This is a synthetic corpus: German sentences and their English translations that no one has ever said.
+{README_BEGINS}: German sentences and their English translations that no one has ever said.
 
 A program drew them from a hand-written grammar and lexicon. They are good for trying things out: whether a model
 learns word order, agreement, and words that depend on others far away. Scores on them say nothing about translating

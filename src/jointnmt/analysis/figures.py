@@ -1,0 +1,87 @@
+"""Figures of measures by bucket: several systems in one picture, with intervals, and their numbers as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import cycle
+
+from matplotlib.figure import Figure
+
+from jointnmt.analysis.corpus import Analysis
+
+# Okabe and Ito's palette, which people with a colour vision deficiency can tell apart; yellow is too faint on paper.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # so that a print in black and white can be read
+STYLES = ("-", "--", "-.", ":")
+SPREAD = 0.36
+"""How much of a bucket's place the systems share, side by side, so that their intervals do not cover each other."""
+
+
+def analysis_figure(analysis: Analysis) -> Figure:
+    """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    count = len(analysis.systems)
+    looks = zip(cycle(COLOURS), cycle(MARKERS), cycle(STYLES), strict=False)
+    for number, ((name, values), (colour, marker, style)) in enumerate(
+        zip(analysis.systems.items(), looks, strict=False)
+    ):
+        shift = SPREAD * (number - (count - 1) / 2) / max(count, 1)
+        points = [(place + shift, each) for place, each in enumerate(values) if each.value is not None]
+        middles = [each.value or 0.0 for _, each in points]
+        below = [
+            middle - (middle if each.low is None else each.low)
+            for middle, (_, each) in zip(middles, points, strict=True)
+        ]
+        above = [
+            (middle if each.high is None else each.high) - middle
+            for middle, (_, each) in zip(middles, points, strict=True)
+        ]
+        axes.errorbar(
+            [place for place, _ in points],
+            middles,
+            yerr=[[max(value, 0.0) for value in below], [max(value, 0.0) for value in above]],
+            color=colour,
+            marker=marker,
+            linestyle=style,
+            linewidth=1.3,
+            markersize=5,
+            capsize=3,
+            label=name,
+        )
+    axes.set_xticks(range(len(labels := _labels(analysis))), labels)
+    axes.set_xlabel(f"{analysis.bucketed_by} (n: {analysis.unit})")
+    axes.set_ylabel(analysis.measure)
+    axes.set_title(analysis.title, fontsize=11)
+    axes.grid(axis="y", color="0.85", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, title="mean and 95% interval", title_fontsize=8)
+    return figure
+
+
+def _labels(analysis: Analysis) -> list[str]:
+    """Names of the buckets with their sizes: one where all systems agree, as those with pieces of their own may not."""
+    labels = []
+    for values in zip(*analysis.systems.values(), strict=True):
+        sizes = sorted({value.size for value in values})
+        shown = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+        labels.append(f"{values[0].bucket}\nn = {shown}")
+    return labels
+
+
+def analysis_csv(analysis: Analysis) -> str:
+    """A row for each system and bucket; an empty bucket has no value."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["system", "bucket", f"size ({analysis.unit})", analysis.measure, "low", "high"])
+    for name, values in analysis.systems.items():
+        for each in values:
+            writer.writerow([name, each.bucket, each.size, *(_written(x) for x in (each.value, each.low, each.high))])
+    return text.getvalue()
+
+
+def _written(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

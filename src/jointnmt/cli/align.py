@@ -1,0 +1,46 @@
+"""`jointnmt align`: which word comes from which?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
+from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.translator import Aligned, Translator
+
+
+def align(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
+    source: Annotated[Path, typer.Option(help="Source sentences, one a line (also .gz, .xz).")],
+    target: Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")],
+    pieces: Annotated[bool, typer.Option("--pieces", help="Align pieces instead of words.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the model's computations.")
+    ] = "float32",
+) -> None:
+    """Align the words of sentences and their translations, in the Pharaoh format: `0-0 1-2`, source word first.
+
+    Each target word is linked with the source word that the model gives most weight when it predicts it: in the
+    reduction of a Reformer, averaged over features; in the cross attention of a Transformer, averaged over layers and
+    heads. A target word whose greatest weight is on the source's end mark is linked with none. Words are what stands
+    between spaces, after Moses tokenisation if the run has that; an empty line's alignment is an empty line.
+    """
+    translator = Translator.load(run, device, precision)
+    whole_words = pieces or translator.experiment.segmentation.kind == "word"
+    with open_output(output) as write:
+        for aligned in translator.align_stream(text_lines(source), text_lines(target), str(source)):
+            write(_links(aligned, whole_words))
+
+
+def _links(aligned: Aligned, whole_words: bool) -> str:
+    if aligned.alignment is None:
+        return ""
+    words = (word_numbers(tokens[:-1], whole_words) for tokens in (aligned.source_tokens, aligned.target_tokens))
+    return pharaoh(align_words(aligned.alignment, *words))

@@ -1,0 +1,249 @@
+"""`jointnmt contrast`: does a model tell right translations from wrong ones?"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from jointnmt.cli.console import stdout
+from jointnmt.cli.contrast_report import show, verdict_csv
+from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.contrastive import Rule, ScoredItem, TargetScore, distinct_pairs, judge, scored_items
+from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
+from jointnmt.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+PAIR_FILES = ("src", "tgt.correct", "tgt.incorrect")
+"""How the files of a folder of minimal pairs begin; the language follows, and perhaps .gz or .xz."""
+SECONDS_BETWEEN_REPORTS = 30
+
+
+def contrast(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
+    suite: Annotated[
+        Path | None, typer.Argument(metavar="SUITE", help="A suite as JSON (also .gz, .xz), or a folder of line pairs.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Instead of SUITE: source sentences, one a line.")] = None,
+    right: Annotated[Path | None, typer.Option(help="Their right translations, line by line.")] = None,
+    wrong: Annotated[Path | None, typer.Option(help="Their wrong translations, line by line.")] = None,
+    kind: Annotated[
+        Literal["contrawsd", "mucow", "lingeval97"] | None,
+        typer.Option(help="How the JSON is evaluated. Default: recognised."),
+    ] = None,
+    summed: Annotated[
+        bool, typer.Option("--sum", help="Compare log-probabilities of whole translations, not means over tokens.")
+    ] = False,
+    scores: Annotated[Path | None, typer.Option(help="File for the scores of each item, as JSON lines.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="File for all accuracies, as CSV.")] = None,
+    skip_long: Annotated[
+        bool, typer.Option("--skip-long", help="Leave out items that are too long for the model, and count them.")
+    ] = False,
+    any_language: Annotated[
+        bool, typer.Option("--any-language", help="Take a suite whose file name tells other languages than RUN's.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the model's computations.")
+    ] = "float32",
+    batch_cells: Annotated[
+        int | None, typer.Option(min=1, help="Most cells at once: sentences * source * target.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Tell how often a model finds the right translation more probable than wrong ones (contrastive evaluation).
+
+    SUITE is the JSON of ContraWSD, MuCoW or LingEval97, or a folder of minimal pairs, line by line (src.LANGUAGE,
+    tgt.correct.LANGUAGE, tgt.incorrect.LANGUAGE, in it or in its subfolders); --source, --right and --wrong name such
+    files one by one. Compared are mean log-probabilities per token, end mark included, or with --sum their sums. Equal
+    ones count as wrong.
+    """
+    _check_outputs(scores, csv)
+    rule: Rule = "summed" if summed else "length-normalised"
+    found, languages = _read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
+    translator = Translator.load(run, device, precision, batch_cells)
+    if not any_language:
+        _check_languages(translator, found.name, languages)
+    items, skipped = _fitting(translator, found, skip_long)
+    _warn_of_identical(items)
+    scored = _with_progress(_scored(translator, found.name, items), len(items))
+    if scores is not None:
+        with open_output(scores) as write:
+            verdict = judge(found, [*_kept(scored, skipped, rule, write)], rule)
+    else:
+        verdict = judge(found, [*scored], rule)
+    if csv is not None:
+        with open_output(csv) as write_row:
+            for row in verdict_csv(verdict):
+                write_row(row)
+    if as_json:
+        typer.echo(json.dumps({"run": str(run), "skipped": len(skipped), **verdict.plain()}, ensure_ascii=False))
+    else:
+        show(stdout(), str(run), verdict, len(skipped))
+
+
+def _check_outputs(*paths: Path | None) -> None:
+    """Find out before the scoring whether its results can be written."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
+
+
+def _read_suite(
+    path: Path | None, files: Mapping[str, Path | None], kind: JsonKind | None
+) -> tuple[Suite, list[tuple[str, str]]]:
+    """The suite, and the languages (source, target) that the names of its files seem to tell: any of these pairs."""
+    missing = [option for option, file in files.items() if file is None]
+    if (path is None) == (len(missing) == len(files)):
+        raise ConfigurationError("Give a SUITE, or the three files of one: --source, --right and --wrong.")
+    if kind is not None and (path is None or path.is_dir()):
+        raise ConfigurationError(f"--kind {kind} is for a suite as JSON; line-parallel files are of one kind only.")
+    if path is None:
+        if missing:
+            raise ConfigurationError(f"{', '.join(missing)}: is missing; line-parallel suites are three files.")
+        three = [file for file in files.values() if file is not None]
+        return Suite(str(three[0]), "lines", tuple(_read_pairs(three, None))), []
+    if path.is_dir():
+        return _read_folder(path)
+    found = parse_suite("\n".join(text_lines(path)), str(path), kind)
+    return found, re.findall(r"(?<![a-z])(?=([a-z]{2})-([a-z]{2})(?![a-z]))", path.name.lower())
+
+
+def _read_pairs(files: Sequence[Path], kind: str | None) -> list[Item]:
+    sources, rights, wrongs = map(text_lines, files)
+    return pair_items(sources, rights, wrongs, [str(file) for file in files], kind)
+
+
+def _read_folder(folder: Path) -> tuple[Suite, list[tuple[str, str]]]:
+    """The minimal pairs of a folder, or of all its subfolders; what is wrong with them is the name of their folder."""
+    parts = [folder] if _beginning(folder, *PAIR_FILES) else sorted(path for path in folder.iterdir() if path.is_dir())
+    items, languages = [], set()
+    for part in parts:
+        if not _beginning(part, *PAIR_FILES):
+            logger.info("%s: holds no minimal pairs, so it is left out", part)
+            continue
+        files = [_single(part, name) for name in PAIR_FILES]
+        items += _read_pairs(files, part.resolve().name)
+        source, *targets = (_language(file, name) for file, name in zip(files, PAIR_FILES, strict=True))
+        languages |= {(source, target) for target in targets}
+    if not items:
+        raise DataError(
+            f"{folder}: neither here nor in its subfolders are there minimal pairs: three files src.LANGUAGE, "
+            "tgt.correct.LANGUAGE and tgt.incorrect.LANGUAGE, perhaps ending in .gz or .xz. Is it the right folder?"
+        )
+    if len(languages) > 1:
+        found = " and ".join("-".join(pair) for pair in sorted(languages))
+        raise DataError(f"{folder}: its files are of different languages ({found}). Give folders one by one.")
+    return Suite(str(folder), "lines", tuple(items)), [*languages]
+
+
+def _beginning(folder: Path, *names: str) -> list[Path]:
+    return sorted(
+        path for path in folder.iterdir() if path.is_file() and path.name.startswith(tuple(f"{n}." for n in names))
+    )
+
+
+def _single(folder: Path, name: str) -> Path:
+    files = _beginning(folder, name)
+    if len(files) != 1:
+        what = f"has {', '.join(file.name for file in files)}, one too many" if files else f"has no {name}.LANGUAGE"
+        raise DataError(f"{folder}: {what}. A folder of minimal pairs has one file each of {', '.join(PAIR_FILES)}.")
+    return files[0]
+
+
+def _language(file: Path, name: str) -> str:
+    return file.name.removeprefix(f"{name}.").removesuffix(".gz").removesuffix(".xz")
+
+
+def _check_languages(translator: Translator, name: str, told: Sequence[tuple[str, str]]) -> None:
+    segmentation = translator.segmentation
+    languages = (segmentation.source.language, segmentation.target.language)
+    if told and languages not in told:
+        raise DataError(
+            f"{name}: by the names of its files, this suite is {' or '.join(map('-'.join, told))}, but the model "
+            f"translates {'-'.join(languages)}. Take another suite or model; if the names mislead, add --any-language."
+        )
+
+
+def _fitting(translator: Translator, suite: Suite, skip_long: bool) -> tuple[list[Item], list[Item]]:
+    """The items that the model takes, and those that are too long for it.
+
+    Raises:
+        DataError: naming the item, if it is too long and may not be skipped, or the model sees nothing in its source;
+            if nothing is left.
+    """
+    sources = list(dict.fromkeys(item.source for item in suite.items))
+    encoded = translator.segmentation.source.encode_ids_batch([source.strip() for source in sources])
+    lengths = {source: len(ids) + 1 for source, ids in zip(sources, encoded, strict=True)}
+    largest = translator.experiment.model.max_length
+    items, skipped = [], []
+    for item in suite.items:
+        length = lengths[item.source]
+        if length == 1:
+            raise DataError(f"{item.place}: the source holds nothing that the model can read. Remove the item.")
+        if largest is None or length <= largest:
+            items.append(item)
+            continue
+        if not skip_long:
+            raise DataError(
+                f"{item.place}: the source has {length} tokens, end mark included, but the model takes at most "
+                f"{largest} (model.max_length). Remove the item, or have all such items left out (--skip-long)."
+            )
+        logger.info(
+            "%s: the source has %d tokens, more than the model takes, so the item is left out", item.place, length
+        )
+        skipped.append(item)
+    if not items:
+        raise DataError(f"{suite.name}: all {len(skipped)} items are too long for the model, so nothing is left.")
+    return items, skipped
+
+
+def _scored(translator: Translator, name: str, items: Sequence[Item]) -> Iterator[ScoredItem]:
+    """Score each distinct pair of source and translation once."""
+    pairs = distinct_pairs(items)
+    logger.info("%s: scoring %d translations of %d items", name, len(pairs), len(items))
+    found = translator.score_stream(
+        (source for source, _ in pairs), (target for _, target in pairs), f"{name}, text pair"
+    )
+    scores = (
+        TargetScore(each.log_probability, len(each.token_log_probabilities), " ".join(each.tokens)) for each in found
+    )
+    return scored_items(items, scores)
+
+
+def _kept(
+    scored: Iterable[ScoredItem], skipped: Iterable[Item], rule: Rule, write: Callable[[str], None]
+) -> Iterator[ScoredItem]:
+    """Write each item with its scores as it passes, and at the end the items that have none."""
+    for each in scored:
+        write(json.dumps(each.plain(rule), ensure_ascii=False))
+        yield each
+    for item in skipped:
+        write(json.dumps({"item": item.number, "place": item.place, "skipped": "too long"}, ensure_ascii=False))
+
+
+def _with_progress(scored: Iterable[ScoredItem], total: int) -> Iterator[ScoredItem]:
+    told = time.monotonic()
+    for count, each in enumerate(scored, start=1):
+        if time.monotonic() - told > SECONDS_BETWEEN_REPORTS:
+            told = time.monotonic()
+            logger.info("%d of %d items are scored", count, total)
+        yield each
+
+
+def _warn_of_identical(items: Sequence[Item]) -> None:
+    places = [item.place for item in items if any(each.text == item.reference for each in item.contrasts)]
+    if places:
+        logger.warning(
+            "%d items have a contrast that is the reference itself (the first: %s): a tie, which counts as wrong",
+            len(places),
+            places[0],
+        )

@@ -1,0 +1,198 @@
+"""`jointnmt scale`: a larger recipe out of three trainings."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from jointnmt.analysis.parameters import count_parameters
+from jointnmt.cli.console import stderr, stdout
+from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from jointnmt.scaling import (
+    PROBES,
+    Measured,
+    Scaling,
+    ScalingError,
+    added_layers,
+    cost,
+    depths,
+    measured_run,
+    parameter_ratio,
+    probes,
+    width_ratio,
+)
+from jointnmt.scaling import scale as scale_experiment
+from jointnmt.training import checkpoint
+from jointnmt.training.processes import is_first
+from jointnmt.training.progress import Display, LiveDisplay, LogDisplay, NoDisplay
+from jointnmt.training.run import train as run_training
+
+logger = logging.getLogger(__name__)
+
+
+def scale(
+    recipe: Annotated[Path, typer.Argument(help="The experiment to scale (YAML).")],
+    out: Annotated[Path, typer.Option("--out", help="Directory of the three runs, scaled.yaml and report.json.")],
+    ratio: Annotated[
+        float, typer.Option("--ratio", help="How many times the parameters the scaled model shall have.")
+    ] = 2.0,
+    epsilon: Annotated[
+        int, typer.Option("--epsilon", min=1, help="Layers, and widths of E, added to measure the gradient.")
+    ] = 1,
+    updates: Annotated[
+        int | None, typer.Option("--updates", min=1, help="End each run after so many updates. Default: the recipe's.")
+    ] = None,
+    only: Annotated[
+        Literal["base", "depth", "width"] | None,
+        typer.Option("--only", help="Only train this run, so that all three can go at once."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the recipe. May be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> None:
+    """Scale a recipe in depth and width by the gradient of its validation cross-entropy (Li et al. 2020, Eqs. 7-11).
+
+    Trains it as it is, deeper, and wider, in DIR/base, DIR/depth and DIR/width. Finished runs are not trained again,
+    interrupted ones go on. Where the gradient leads to no larger model, the reason is given, with exit code 2.
+    """
+    if not (math.isfinite(ratio) and ratio > 1):
+        raise ConfigurationError(f"--ratio {ratio:g}: should be a number above 1.")
+    if (out / "experiment.yaml").exists():
+        raise ConfigurationError(f"{out}: is a run itself. Choose another directory for --out.")
+    experiment = Experiment.load(recipe, settings or ())
+    wanted = probes(experiment, epsilon, updates)
+    names = PROBES if only is None else (only,)
+    measured = {name: measured_run(name, wanted[name], out, _train) for name in names}
+    if not is_first():  # of several processes that train together
+        return
+    if only is not None:
+        logger.info("when %s are finished in %s, the same command without --only scales", ", ".join(PROBES), out)
+        return
+    scaling = scale_experiment(experiment, measured, ratio, epsilon)
+    report = {"name": experiment.name, "family": experiment.model.family, "ratio": ratio, "epsilon": epsilon}
+    report |= _report(experiment, scaling, measured, epsilon)
+    _write(experiment, scaling, report, out)
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        _print(experiment, report)
+    if scaling.refused is not None:
+        raise ScalingError(scaling.refused)
+    logger.info("the scaled recipe is %s; train it with: jointnmt train %s --out RUN", *[out / "scaled.yaml"] * 2)
+
+
+def _train(experiment: Experiment, run: Path) -> None:
+    run_training(experiment, run, _display())
+
+
+def _display() -> Display:
+    if not logging.getLogger("jointnmt").isEnabledFor(logging.INFO):
+        return NoDisplay()
+    return LiveDisplay(stderr()) if stderr().is_terminal else LogDisplay()
+
+
+def _sizes(experiment: Experiment, vocabularies: tuple[int, int]) -> dict[str, Any]:
+    """Layers, F, w and true parameters of an experiment's model."""
+    model = experiment.model
+    parameters = count_parameters(model, *vocabularies).plain()
+    sums = {key: parameters[key] for key in ("embeddings", "rest", "total")}
+    return {"layers": depths(model), "ffn_dim": model.ffn_dim, "width": width_ratio(model), "parameters": sums}
+
+
+def _report(experiment: Experiment, scaling: Scaling, measured: Mapping[str, Measured], epsilon: int) -> dict[str, Any]:
+    """Everything that was measured and computed, as JSON-compatible values; null where the scaling was refused."""
+    vocabularies = measured["base"].vocabularies
+    runs = {
+        name: {key: getattr(one, key) for key in ("nll", "step", "updates", "seconds")}
+        | _sizes(Experiment.parse(one.experiment, origin=name), vocabularies)
+        for name, one in measured.items()
+    }
+    report: dict[str, Any] = {
+        "runs": runs,
+        "gradient": scaling.gradient._asdict(),
+        "step": None if scaling.step is None else scaling.step._asdict(),
+        "scaled": None,
+        "parameter_ratio": None,
+        "cost": None,
+        "refused": scaling.refused,
+    }
+    if scaling.experiment is not None:
+        base, scaled = experiment.model, scaling.experiment.model
+        sizes = _sizes(scaling.experiment, vocabularies)
+        true = {key: sizes["parameters"][key] / runs["base"]["parameters"][key] for key in ("rest", "total")}
+        report["scaled"] = {"added_layers": added_layers(base, scaled), **sizes}
+        report["parameter_ratio"] = {"predicted": parameter_ratio(base, scaled), **true}
+        report["cost"] = cost(base, scaled, measured, epsilon).plain()
+    return report
+
+
+def _write(experiment: Experiment, scaling: Scaling, report: dict[str, Any], out: Path) -> None:
+    """Write report.json and scaled.yaml; where there is no scaled model, an older scaled.yaml goes."""
+    checkpoint.write_text(out / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    if scaling.experiment is None:
+        (out / "scaled.yaml").unlink(missing_ok=True)
+        return
+    head = f"# {experiment.name}, scaled by the gradient of its validation cross-entropy. See report.json.\n"
+    checkpoint.write_text(out / "scaled.yaml", head + scaling.experiment.to_yaml())
+
+
+def _print(experiment: Experiment, report: dict[str, Any]) -> None:
+    stdout().print(_runs_table(experiment, report))
+    if report["scaled"] is None:
+        return
+    stdout().print(_scaled_table(report))
+    spent = report["cost"]
+    stdout().print(
+        f"Cost: {spent['trainings']} trainings ({spent['relative']:.1f} times the base, by parameters; "
+        f"{spent['seconds']:,.0f} s here). A grid search over whole layers and widths of E between the two models: "
+        f"{spent['grid_trainings']} trainings ({spent['grid_relative']:.1f} times the base)."
+    )
+
+
+def _layers(layers: Mapping[str, int]) -> str:
+    return " + ".join(str(depth) for depth in layers.values())
+
+
+def _runs_table(experiment: Experiment, report: dict[str, Any]) -> Table:
+    gradient = report["gradient"]
+    caption = (
+        f"Layers: {' + '.join(depths(experiment.model))}. Cross-entropy: the lowest of the run's validations, in "
+        "nats a token. Better by: of cross-entropy, for each layer or width of E (Eq. 10)."
+    )
+    table = Table(title=f"{report['name']}: {report['family']}", caption=caption)
+    table.add_column("run")
+    for head in ("layers", "F", "w = F/E", "parameters", "cross-entropy", "after update", "better by"):
+        table.add_column(head, justify="right")
+    for name, run in report["runs"].items():
+        sizes = [_layers(run["layers"]), str(run["ffn_dim"]), f"{run['width']:.4g}", f"{run['parameters']['total']:,}"]
+        better = f"{gradient[name]:+.5f}" if name in gradient else ""
+        table.add_row(name, *sizes, f"{run['nll']:.5f}", str(run["step"]), better)
+    return table
+
+
+def _scaled_table(report: dict[str, Any]) -> Table:
+    base, scaled, step, ratios = report["runs"]["base"], report["scaled"], report["step"], report["parameter_ratio"]
+    title = f"scaled to {report['ratio']:g} times the parameters: alpha {step['alpha']:.2f} (Eq. 11)"
+    table = Table(title=title)
+    table.add_column("")
+    for head in ("base", "step", "scaled", "ratio"):
+        table.add_column(head, justify="right")
+    table.add_row("layers", _layers(base["layers"]), f"{step['layers']:+.2f}", _layers(scaled["layers"]), "")
+    table.add_row("w = F/E", f"{base['width']:.4g}", f"{step['width']:+.2f}", f"{scaled['width']:.4g}", "")
+    table.add_row("F", str(base["ffn_dim"]), "", str(scaled["ffn_dim"]), "")
+    table.add_section()
+    table.add_row("parameters, predicted (Eq. 8)", "", "", "", f"{ratios['predicted']:.3f}")
+    for key, title in (("rest", "parameters without embeddings"), ("total", "parameters")):
+        counts = [f"{one['parameters'][key]:,}" for one in (base, scaled)]
+        table.add_row(title, counts[0], "", counts[1], f"{ratios[key]:.3f}")
+    return table

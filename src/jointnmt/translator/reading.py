@@ -1,0 +1,45 @@
+"""What a model looked at while it translated, read in a further pass over each translation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from jointnmt.data.batch import Batch
+from jointnmt.models import AttentionMaps, TranslationModel
+from jointnmt.models.gates import GateMeans, gate_means, plain_means
+from jointnmt.translator.parts import Part
+
+ROWS = 16
+"""Most translations read at once: the model writes down the attention weights of all its layers."""
+
+
+class Reading(NamedTuple):
+    """Of one translation."""
+
+    alignment: Float[np.ndarray, "T S"]
+    """How much each source token contributes to each target token, end marks included; a row sums to 1."""
+    gates: GateMeans
+    """The mean gates of lexical shortcuts; empty without them."""
+
+
+@torch.no_grad()
+def read(model: TranslationModel, rows: Sequence[tuple[Part, Sequence[int]]]) -> list[Reading]:
+    """Read sentences with the ids of their translations, teacher-forced."""
+    device, readings = next(model.parameters()).device, []
+    for start in range(0, len(rows), ROWS):
+        some = rows[start : start + ROWS]
+        batch = Batch.collate([part.source[:-1] for part, _ in some], [ids for _, ids in some]).to(device)
+        maps = AttentionMaps()
+        model(batch.source, batch.target_input, maps)
+        assert maps.alignment is not None, "every family writes an alignment"
+        alignments = maps.alignment.float().cpu().numpy()
+        means = gate_means(maps, batch.source_mask, batch.target_mask)
+        for number, (part, ids) in enumerate(some):
+            alignment = alignments[number, : len(ids) + 1, : len(part.source)]
+            readings.append(Reading(alignment, plain_means(means, number)))
+    return readings

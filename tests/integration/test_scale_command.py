@@ -1,0 +1,194 @@
+"""`jointnmt scale` from end to end on small models of every family: training, reuse, going on, refusals."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from jointnmt.cli.main import app
+from jointnmt.experiment import Experiment
+from jointnmt.models import FAMILIES
+from jointnmt.scaling import PROBES
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.progress import NoDisplay
+from tiny import tiny_recipe, write_corpus
+
+SIZES = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 32, "dropout": 0.1}
+DEPTHS = {
+    "transformer": {"encoder_layers": 1, "decoder_layers": 1},
+    "reformer-base": {"num_layers": 1},
+    "reformer-fast": {"prenet_layers": 2, "num_layers": 1},
+}
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def write_recipe(folder: Path, family: str, **changes: Any) -> Path:
+    model = {"family": family, **SIZES, **DEPTHS[family]}
+    path = folder / f"{family}.yaml"
+    recipe = tiny_recipe(folder, model=model, validation__bleu_every=0, **changes)
+    path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scaling")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def scaled(request: pytest.FixtureRequest, folder: Path) -> tuple[list[object], Path, Result]:
+    """The command, its directory and its result: three runs of three updates each."""
+    recipe, out = write_recipe(folder, request.param), folder / f"scale-{request.param}"
+    arguments = ["scale", recipe, "--out", out, "--updates", 3, "--json"]
+    return arguments, out, call(*arguments)
+
+
+def pretend(out: Path, **losses: float) -> None:
+    """Write other cross-entropies into what the finished runs are said to have come to."""
+    for name, nll in losses.items():
+        values = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+        (out / f"{name}.json").write_text(json.dumps({**values, "nll": nll}), encoding="utf-8")
+
+
+def ages(out: Path) -> dict[str, int]:
+    """When each file of the runs was last written."""
+    return {str(path): path.stat().st_mtime_ns for name in PROBES for path in (out / name).rglob("*")}
+
+
+def test_the_report_is_what_the_runs_have_logged(scaled: tuple[list[object], Path, Result]) -> None:
+    _, out, result = scaled
+    assert result.exit_code in (0, 2), result.stderr  # after three updates, either may be
+    report = json.loads(result.stdout)
+    assert report == json.loads((out / "report.json").read_text(encoding="utf-8"))
+    for name in PROBES:
+        lines = (out / name / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        best = min((one for one in records if one["event"] == "validation"), key=lambda one: one["nll"])
+        run = report["runs"][name]
+        assert (run["nll"], run["step"], run["updates"]) == (best["nll"], best["step"], 3)
+        versions = json.loads((out / name / "versions.json").read_text(encoding="utf-8"))
+        assert run["parameters"]["total"] == versions["parameters"]
+    base, depth, width = (report["runs"][name] for name in PROBES)
+    assert depth["layers"] == {key: layers + 1 for key, layers in base["layers"].items()}
+    assert (width["layers"], width["ffn_dim"], width["width"]) == (base["layers"], 48, 3.0)
+    assert report["gradient"] == {"depth": base["nll"] - depth["nll"], "width": base["nll"] - width["nll"]}
+    assert (report["refused"] is None) == (result.exit_code == 0) == (out / "scaled.yaml").exists()
+
+
+def test_finished_runs_are_reused_and_the_scaled_recipe_is_one(scaled: tuple[list[object], Path, Result]) -> None:
+    arguments, out, _ = scaled
+    pretend(out, base=2.0, depth=1.98, width=1.98)
+    before = ages(out)
+    result = call(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert ages(out) == before
+    report = json.loads(result.stdout)
+    base, found = report["runs"]["base"], report["scaled"]
+    assert found["layers"] == {key: layers + found["added_layers"] for key, layers in base["layers"].items()}
+    assert found["ffn_dim"] % 8 == 0
+    assert found["parameters"]["rest"] / base["parameters"]["rest"] == report["parameter_ratio"]["rest"]
+    assert 1.5 < report["parameter_ratio"]["predicted"] < 2.5
+    assert report["cost"]["trainings"] == 3
+    recipe = Experiment.load(out / "scaled.yaml")
+    assert recipe.training.max_updates == 12  # the recipe's own: --updates is for the three runs
+    assert recipe.model.ffn_dim == found["ffn_dim"]
+    told = call("info", out / "scaled.yaml", "--source-vocabulary", 30, "--target-vocabulary", 30)
+    assert told.exit_code == 0, told.stderr
+    if recipe.model.family == "transformer":
+        trained = call("train", out / "scaled.yaml", "--out", out / "fitted", "--set", "training.max_updates=1")
+        assert trained.exit_code == 0, trained.stderr
+
+    table = call(*arguments[:-1])
+    assert table.exit_code == 0, table.stderr
+    assert "cross-entropy" in table.stdout and "predicted (Eq. 8)" in table.stdout and "grid search" in table.stdout
+
+
+def test_a_gradient_that_says_worse_ends_with_an_explanation(scaled: tuple[list[object], Path, Result]) -> None:
+    arguments, out, _ = scaled
+    (out / "scaled.yaml").write_text("of an earlier call", encoding="utf-8")
+    pretend(out, base=2.0, depth=2.1, width=2.0)
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert "Larger is worse here" in result.stderr and "Traceback" not in result.stderr
+    assert not (out / "scaled.yaml").exists()
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert "Larger is worse here" in report["refused"] and report["scaled"] is None
+
+    pretend(out, base=2.0, depth=2.1, width=1.9)
+    result = call(*arguments, "--ratio", 9)
+    assert result.exit_code == 2 and "The ratio 9 cannot be met" in result.stderr
+
+
+def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--only` trains one run; after Ctrl-C the same command goes on, and ends with the weights of an unbroken run."""
+
+    class Interrupt(NoDisplay):
+        def step(self, *_: object) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    recipe, out = write_recipe(folder, "transformer"), folder / "only"
+    arguments = ["scale", recipe, "--out", out, "--updates", 3]
+    command = importlib.import_module("jointnmt.cli.scale")
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "_display", Interrupt)
+        result = call(*arguments, "--only", "depth")
+    assert result.exit_code == 130 and "The same command goes on" in result.stderr
+    assert not (out / "depth.json").exists()
+    result = call(*arguments, "--only", "depth")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert sorted(path.name for path in out.iterdir()) == ["depth", "depth.json"]
+    assert RunDirectory(out / "depth").holds_weights_of([3])
+
+    with RunDirectory(out / "base").lock():
+        result = call(*arguments, "--only", "base")
+    assert result.exit_code == 2 and "another training is running" in result.stderr
+
+    # Only what the finished run came to is needed on the machine that does the rest.
+    (out / "depth").rename(folder / "elsewhere")
+    result = call(*arguments)
+    assert result.exit_code in (0, 2), result.stderr
+    assert not (out / "depth").exists() and (out / "report.json").exists()
+    whole = folder / "scale-transformer" / "depth"
+    if whole.exists():  # the other tests have run
+        assert (folder / "elsewhere/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_longer_runs_go_on_and_shorter_ones_are_refused(folder: Path) -> None:
+    recipe, out = write_recipe(folder, "reformer-base"), folder / "longer"
+    arguments = ["scale", recipe, "--out", out, "--only", "base", "--updates"]
+    assert call(*arguments, 2).exit_code == 0
+    assert call(*arguments, 3).exit_code == 0
+    assert json.loads((out / "base.json").read_text(encoding="utf-8"))["updates"] == 3
+    result = call(*arguments, 2)
+    assert result.exit_code == 2 and "has been trained for 3 updates, and 2 are asked for" in result.stderr
+    result = call(*arguments, 3, "--set", "model.dropout=0.2")
+    assert result.exit_code == 2 and "model.dropout: 0.1 -> 0.2" in result.stderr
+
+
+def test_what_cannot_be_scaled_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(folder, "reformer-fast")
+    refused = {
+        "data.validation names no text": ["--out", tmp_path / "x", "--set", "data.validation=[]"],
+        "--ratio 1: should be a number above 1": ["--out", tmp_path / "x", "--ratio", 1],
+        "is a run itself": ["--out", tmp_path / "run"],
+    }
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "experiment.yaml").touch()
+    for message, arguments in refused.items():
+        result = call("scale", recipe, *arguments)
+        assert result.exit_code == 2 and message in result.stderr, result.output
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,157 @@
+"""Measures by bucket: sizes, values and intervals worked out by hand, and the command that draws them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+from typer.testing import CliRunner
+
+from jointnmt.analysis.buckets import Buckets, Value, ratios
+from jointnmt.analysis.corpus import (
+    Analysis,
+    Predictions,
+    accuracies_by_frequency,
+    accuracies_by_position,
+    length_ratios,
+    scores_by_length,
+)
+from jointnmt.analysis.figures import MARKERS, analysis_csv, analysis_figure
+from jointnmt.cli.main import app
+from jointnmt.evaluation.scores import corpus_scores
+
+
+def test_buckets_are_named_and_found() -> None:
+    buckets = Buckets((10, 11, 40))
+    assert buckets.names == ("1-9", "10", "11-39", "40+")
+    assert [buckets.find(value) for value in (1, 9, 10, 11, 39, 40, 1000)] == [0, 0, 1, 2, 2, 3, 3]
+    assert Buckets((1, 10), lowest=0).names == ("0", "1-9", "10+")
+
+
+@pytest.mark.parametrize("edges", [(), (10, 10), (20, 10), (1,)])
+def test_edges_have_to_rise(edges: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="rise"):
+        Buckets(edges)
+
+
+def test_an_interval_holds_what_resampling_sentences_gives() -> None:
+    generator = np.random.default_rng(0)
+    wholes = generator.integers(1, 9, (300, 1)).astype(float)
+    parts = generator.binomial(wholes.astype(int), 0.4).astype(float)
+    (value,) = ratios(parts, wholes, ["all"])
+    drawn = [generator.integers(0, 300, 300) for _ in range(2000)]
+    expected = np.quantile([parts[rows].sum() / wholes[rows].sum() for rows in drawn], [0.025, 0.975])
+    assert value.value == pytest.approx(parts.sum() / wholes.sum())
+    assert value.size == wholes.sum()
+    assert [value.low, value.high] == pytest.approx(expected, abs=0.006)
+
+
+def test_an_empty_bucket_has_no_value() -> None:
+    table = np.array([[1.0, 0.0], [2.0, 0.0]])
+    filled, empty = ratios(table, table, ["a", "b"])
+    assert (filled.value, filled.low, filled.high) == (1.0, 1.0, 1.0)
+    assert empty == Value("b", 0, None)
+
+
+def test_accuracy_is_counted_by_position_and_by_frequency() -> None:
+    each = Predictions(hits=[[True, False, True], [False, True]], frequencies=[[5, 100, 7], [5, 0]])
+    by_position = accuracies_by_position({"one": each}, Buckets((2, 3))).systems["one"]
+    assert [(value.bucket, value.size, value.value) for value in by_position] == [
+        ("1", 2, 0.5),
+        ("2", 2, 0.5),
+        ("3+", 1, 1.0),
+    ]
+    by_frequency = accuracies_by_frequency({"one": each}, Buckets((1, 6, 100), lowest=0)).systems["one"]
+    assert [(value.bucket, value.size, value.value) for value in by_frequency] == [
+        ("0", 1, 1.0),
+        ("1-5", 2, 0.5),
+        ("6-99", 1, 1.0),
+        ("100+", 1, 0.0),
+    ]
+
+
+def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:
+    references = ["a b c d e", "f g h i j k", "l m n o p", "q r s t"]
+    translations = ["a b c d x", "f g h i j k", "l m x o p", "q r s t"]
+    lengths = [3, 12, 3, 12]
+    analysis = scores_by_length({"one": translations}, references, lengths, "en", "bleu", Buckets((10, 20)))
+    short, long, none = analysis.systems["one"]
+    expected = corpus_scores([translations[0], translations[2]], [references[0], references[2]], "en", ["bleu"])
+    assert (short.size, short.value) == (2, pytest.approx(expected.bleu.value))
+    assert (long.size, long.value) == (2, pytest.approx(100))
+    assert none == Value("20+", 0, None)
+    ratio = length_ratios({"one": ["a b", *translations[1:]]}, references, lengths, lambda text: len(text.split()))
+    assert [value.value for value in ratio.systems["one"]][:2] == [7 / 10, 1.0]
+
+
+def many_systems(count: int) -> Analysis:
+    values = [Value("1-9", 30, 0.5, 0.4, 0.6), Value("10-19", 20, 0.7, 0.6, 0.8), Value("20+", 0, None)]
+    return Analysis("x", "Title", "length", "accuracy", "tokens", {f"system {n}": values for n in range(count)})
+
+
+def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
+    axes = analysis_figure(many_systems(4)).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"system {n}" for n in range(4)]
+    looks = {(line.get_color(), line.get_marker()) for line in axes.get_lines() if line.get_marker() in MARKERS}
+    assert len(looks) == 4
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1-9\nn = 30", "10-19\nn = 20", "20+\nn = 0"]
+
+
+def test_csv_has_a_row_for_each_system_and_bucket() -> None:
+    rows = list(csv.reader(analysis_csv(many_systems(2)).splitlines()))
+    assert rows[0] == ["system", "bucket", "size (tokens)", "accuracy", "low", "high"]
+    assert rows[1] == ["system 0", "1-9", "30", "0.5", "0.4", "0.6"]
+    assert rows[6] == ["system 1", "20+", "0", "", "", ""]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    for name, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
+        (tmp_path / name).write_text("".join(f"{' '.join(words[:n])}\n" for n in range(2, 9)), encoding="utf-8")
+    data: dict[str, Any] = {"root": str(tmp_path), "source_language": "de", "target_language": "en"}
+    data["train"] = [{"source": "de", "target": "en"}]
+    return [write_run(tmp_path / name, data=data) for name in ("first", "second")]
+
+
+def test_the_command_writes_figures_and_numbers(runs: list[Path], tmp_path: Path) -> None:
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    runner = CliRunner(env={"COLUMNS": "200"})
+    edges = ["--length-edges", "4", "--frequency-edges", "3", "--frequency-edges", "6"]
+    result = runner.invoke(app, ["analyse", *map(str, runs), *texts, *edges])
+    assert result.exit_code == 0, result.output
+    names = ["length-ratio", "bleu-by-length", "chrf-by-length", "accuracy-by-position", "accuracy-by-frequency"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "analysis.json",
+        *(f"{name}.{ending}" for name in names for ending in ("csv", "png")),
+    }
+    found = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    assert [each["name"] for each in found] == names
+    ratio, accuracy = found[0], found[-1]
+    assert list(ratio["systems"]) == ["first", "second"]
+    assert [value["size"] for value in ratio["systems"]["first"]] == [2 + 3, 4 + 5 + 6 + 7 + 8]
+    # The eight words stand in 7, 7, 6, 5, 4, 3, 2 and 1 of the training lines, the end mark in all seven.
+    sizes = [value["size"] for value in accuracy["systems"]["first"]]
+    assert sizes == [1 + 2, 3 + 4 + 5, 6 + 7 + 7 + 7]
+    assert sum(sizes) == 2 + 3 + 4 + 5 + 6 + 7 + 8 + 7
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--metric", "ter"], "there are bleu and chrf"),
+        (["--length-edges", "9", "--length-edges", "3"], "rise"),
+        (["RUN"], "same name"),
+    ],
+)
+def test_wrong_use_is_refused(runs: list[Path], tmp_path: Path, extra: list[str], message: str) -> None:
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    extra = [str(runs[0]) if word == "RUN" else word for word in extra]
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", str(runs[0]), *extra, *texts])
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())

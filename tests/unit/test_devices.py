@@ -1,0 +1,47 @@
+"""Devices and seeds that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import experiment
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.training import devices
+from jointnmt.training.settings import TrainingConfig
+
+
+@pytest.mark.parametrize("number", [0, -1, "two"])
+def test_a_wrong_number_of_devices_is_refused(number: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"training\.devices"):
+        experiment(training={"devices": number})
+
+
+@pytest.mark.parametrize("number", [1, 2, "auto"])
+def test_a_number_of_devices_or_auto_is_accepted(number: object) -> None:
+    assert experiment(training={"devices": number}).training.devices == number
+
+
+def test_more_gpus_than_there_are_is_a_wrong_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    wanted = torch.cuda.device_count() + 1
+    with pytest.raises(ConfigurationError, match=f"training.devices {wanted} "):
+        devices.launch_fabric(TrainingConfig(accelerator="gpu", devices=wanted))
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError])
+def test_what_fabric_refuses_is_a_wrong_configuration(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def fail(**_: Any) -> None:
+        raise error("not on\nthis machine")
+
+    monkeypatch.setattr(devices, "Fabric", fail)
+    with pytest.raises(ConfigurationError, match="not on this machine"):
+        devices.launch_fabric(TrainingConfig(accelerator="cpu"))
+
+
+def test_a_seed_fits_into_63_bits() -> None:
+    assert experiment(seed=2**63 - 1).seed == 2**63 - 1
+    with pytest.raises(ConfigurationError, match="seed"):
+        experiment(seed=2**63)
