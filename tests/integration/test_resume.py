@@ -154,6 +154,15 @@ def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> No
     assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
 
 
+def test_ends_when_the_learning_rate_has_fallen_to_zero(corpus: Path, tmp_path: Path) -> None:
+    schedule = {"warmup_steps": 2, "peak_rate": 0.01, "zero_at": 5}
+    settings = {"training__max_updates": None, "training__schedule": schedule, "validation": {"bleu_every": 0}}
+    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    state = RunDirectory(tmp_path / "run").read_last()
+    assert state is not None
+    assert state[1]["trainer"]["position"]["step"] == 5
+
+
 def run_in_process(plain: Mapping[str, Any], run: Path) -> None:
     import torch
 

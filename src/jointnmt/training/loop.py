@@ -172,6 +172,9 @@ class Run:
             return f"training.max_updates is {config.max_updates}"
         if config.max_epochs is not None and self.trainer.position.epoch >= config.max_epochs:
             return f"training.max_epochs is {config.max_epochs}"
+        zero_at = config.schedule.zero_at
+        if zero_at is not None and self.step >= zero_at:
+            return f"the learning rate has fallen to zero (training.schedule.zero_at is {zero_at})"
         if patience is not None and self.state.selection.stale >= patience:
             return f"{patience} validations have brought no better {self.rules.metric}"
         return None

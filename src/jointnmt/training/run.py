@@ -57,9 +57,10 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
 
 def _check_end(experiment: Experiment) -> None:
     training, validation = experiment.training, experiment.validation
-    if training.max_updates is None and training.max_epochs is None and validation.patience is None:
+    if not any((training.max_updates, training.max_epochs, training.schedule.zero_at, validation.patience)):
         raise ConfigurationError(
-            "Nothing would end this training: set training.max_updates, training.max_epochs or validation.patience."
+            "Nothing would end this training: set training.max_updates, training.max_epochs, "
+            "training.schedule.zero_at or validation.patience."
         )
     if validation.patience is not None and not experiment.data.validation:
         raise ConfigurationError("validation.patience needs data.validation, which names no text.")
