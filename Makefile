@@ -12,7 +12,7 @@ DEMO := demo
 test: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format clean
+.PHONY: help venv demo test check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(INSTALLED)  ## measure what lexical shortcuts cost in training
+	$(BIN)/python benchmarks/shortcuts.py
 
 format: $(INSTALLED)  ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .

@@ -25,6 +25,7 @@ from jointnmt.models import ModelConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training import checkpoint
 from jointnmt.training.directory import MAY_CHANGE, RunDirectory
+from jointnmt.training.logs import whole_records
 from jointnmt.training.loop import RunState
 from jointnmt.training.processes import is_first
 
@@ -231,7 +232,7 @@ def measure(experiment: Experiment, run: RunDirectory) -> Measured:
     Raises:
         ModelError: if no validation has brought a finite cross-entropy, or the run has no state.
     """
-    records = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
+    records = [record for _, record in whole_records(run.log)]
     validated = [one for one in records if one["event"] == "validation" and one["nll"] is not None]
     values = checkpoint.read_values(run.last)
     if not validated or not values:

@@ -314,7 +314,7 @@ def test_a_try_that_trained_nothing_does_not_settle_the_configuration(corpus: Pa
 
 
 def test_a_try_that_trained_nothing_does_not_settle_the_vocabulary(tmp_path: Path) -> None:
-    """Neither with texts elsewhere, which is no other configuration, nor with texts mended in place."""
+    """With texts elsewhere, the configuration is no other one."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         write_corpus(tmp_path / name)

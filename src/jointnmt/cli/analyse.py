@@ -32,7 +32,7 @@ from jointnmt.cli.lines import text_lines
 from jointnmt.data.store import build_store
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import check_parallel, measures
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.special import eos_id
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _predictions(translator: Translator, sources: Sequence[str], references: Seq
 
 
 def _words(text: str, language: str) -> int:
-    return max(1, len("".join(text.split())) if language in LANGUAGES_WITHOUT_SPACES else len(text.split()))
+    unspaced = base_language(language) in LANGUAGES_WITHOUT_SPACES
+    return max(1, len("".join(text.split())) if unspaced else len(text.split()))
 
 
 def _tokens(language: str) -> Callable[[str], int]:

@@ -21,7 +21,7 @@ from jointnmt.search.scoring import best, check_evaluating, token_log_probabilit
 class SamplingConfig(RulesConfig):
     """How translations are drawn at random: first temperature, then top-k, then top-p."""
 
-    temperature: float = Field(1.0, ge=0.001, description="divides log-probabilities: below 1 prefers likely tokens")
+    temperature: float = Field(1.0, ge=0.0001, description="divides log-probabilities: below 1 prefers likely tokens")
     top_k: int | None = Field(None, ge=1, description="draw from the k most likely tokens; null: from all")
     top_p: float = Field(1.0, gt=0, le=1, description="draw from the fewest tokens with this total probability")
 

@@ -28,7 +28,7 @@ from jointnmt.search import (
     sentence_generator,
 )
 from jointnmt.search.rules import check_prefix, target_limit
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS, unk_id
 from jointnmt.training.memory import in_parts
@@ -232,7 +232,7 @@ class Translator(PretrainedMixin):
         batches = plan_batches([len(part.source) for part in parts], limits, self.max_cells // rows, self.max_cells)
         compute = partial(self._candidates, options=options)
         found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute, _too_large))
-        space = "" if self.segmentation.target.language in LANGUAGES_WITHOUT_SPACES else " "
+        space = "" if base_language(self.segmentation.target.language) in LANGUAGES_WITHOUT_SPACES else " "
         for line, prepared in zip(window, lines, strict=True):
             # Of the sentences of a split line, the n-th best are put together.
             nth_best = zip(*[next(found) for _ in prepared], strict=False)
