@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from torch import distributed
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.training.settings import TrainingConfig
@@ -52,7 +54,15 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             ". Ask for no more than there are, or set training.devices to auto."
         ) from error
     fabric.launch()
+    if distributed.is_available() and distributed.is_initialized():
+        atexit.register(_leave)
     return fabric
+
+
+def _leave() -> None:
+    """End the threads that connect this process with the others: at the interpreter's end they would abort it."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _num_gpus() -> int:
