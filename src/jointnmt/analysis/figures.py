@@ -58,7 +58,7 @@ def analysis_figure(analysis: Analysis) -> Figure:
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, title="mean and 95% interval", title_fontsize=8)
+    axes.legend(frameon=False, fontsize=9, title="value and 95% interval", title_fontsize=8)
     return figure
 
 
