@@ -143,7 +143,7 @@ def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatc
     arguments = ["scale", recipe, "--out", out, "--updates", 3]
     command = importlib.import_module("jointnmt.cli.scale")
     with monkeypatch.context() as patch:
-        patch.setattr(command, "_display", Interrupt)
+        patch.setattr(command, "choose_display", lambda _: Interrupt())
         result = call(*arguments, "--only", "depth")
     assert result.exit_code == 130 and "The same command goes on" in result.stderr
     assert not (out / "depth.json").exists()

@@ -32,7 +32,7 @@ from jointnmt.scaling import (
 from jointnmt.scaling import scale as scale_experiment
 from jointnmt.training import checkpoint
 from jointnmt.training.processes import is_first
-from jointnmt.training.progress import Display, LiveDisplay, LogDisplay, NoDisplay
+from jointnmt.training.progress import choose_display
 from jointnmt.training.run import train as run_training
 
 logger = logging.getLogger(__name__)
@@ -92,13 +92,7 @@ def scale(
 
 
 def _train(experiment: Experiment, run: Path) -> None:
-    run_training(experiment, run, _display())
-
-
-def _display() -> Display:
-    if not logging.getLogger("jointnmt").isEnabledFor(logging.INFO):
-        return NoDisplay()
-    return LiveDisplay(stderr()) if stderr().is_terminal else LogDisplay()
+    run_training(experiment, run, choose_display(stderr()))
 
 
 def _sizes(experiment: Experiment, vocabularies: tuple[int, int]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`jointnmt train`."""
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +21,7 @@ def train(
     """
     from jointnmt.cli.console import stderr
     from jointnmt.experiment import Experiment
-    from jointnmt.training.progress import LiveDisplay, LogDisplay, NoDisplay
+    from jointnmt.training.progress import choose_display
     from jointnmt.training.run import train as run_training
 
-    quiet = not logging.getLogger("jointnmt").isEnabledFor(logging.INFO)
-    display = NoDisplay() if quiet else LiveDisplay(stderr()) if stderr().is_terminal else LogDisplay()
-    run_training(Experiment.load(recipe, settings or ()), out, display)
+    run_training(Experiment.load(recipe, settings or ()), out, choose_display(stderr()))

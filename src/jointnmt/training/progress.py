@@ -115,3 +115,10 @@ def _duration(seconds: float) -> str:
     hours, rest = divmod(round(seconds), 3600)
     minutes, seconds = divmod(rest, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+
+def choose_display(console: Console) -> Display:
+    """A live display on a terminal, log lines elsewhere, and nothing where information is not wanted."""
+    if not logging.getLogger("jointnmt").isEnabledFor(logging.INFO):
+        return NoDisplay()
+    return LiveDisplay(console) if console.is_terminal else LogDisplay()
