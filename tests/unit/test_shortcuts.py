@@ -15,7 +15,7 @@ from equations import attention as attention_over
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.models.common import ModelSettings, ShortcutConfig
-from jointnmt.models.layers.attention import SelfAttention
+from jointnmt.models.layers.attention import SelfAttention, Sight
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.shortcut import Shortcut, _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
@@ -147,7 +147,8 @@ def attention(kind: str | None) -> SelfAttention:
 
 
 def attended(layer: SelfAttention, x: torch.Tensor, embedded: torch.Tensor | None = None) -> torch.Tensor:
-    return layer(x, None, lexical=None if embedded is None else layer.shortcut.of(embedded))
+    everything = Sight(torch.zeros(()))
+    return layer(x, everything, lexical=None if embedded is None else layer.shortcut.of(embedded)).value
 
 
 @torch.no_grad()
@@ -237,7 +238,7 @@ def test_faithful_training_drops_where_the_authors_do() -> None:
     ffn, seen = model.layers[0].ffn.train(), []
     ffn.hidden.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     ffn.output.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    ffn(torch.ones(50, E))
+    ffn(torch.ones(1, 50, E))
     into_hidden, into_output = seen
     assert into_hidden.unique().tolist() == pytest.approx([0, 1 / 0.6])
     assert_close(into_output, torch.relu(torch.nn.functional.linear(into_hidden, ffn.hidden.weight, ffn.hidden.bias)))

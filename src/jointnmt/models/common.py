@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection, token_table
+from jointnmt.models.layers.residual import Stream
 from jointnmt.models.layers.shortcut import Shortcut, ShortcutKind
 
 Place = Literal["encoder", "decoder", "cross", "prenet", "source", "target"]
@@ -145,9 +146,14 @@ def compute_type(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-def run_layer(layer: nn.Module, config: ModelSettings, *arguments: Any) -> Tensor:
+def run_layer(layer: nn.Module, config: ModelSettings, stream: Stream, *arguments: Any) -> Stream:
     """Apply a layer; with activation checkpointing, its activations are computed again in the backward pass."""
-    if config.activation_checkpointing and layer.training and torch.is_grad_enabled():
-        result: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
+    if not (config.activation_checkpointing and layer.training and torch.is_grad_enabled()):
+        result: Stream = layer(stream, *arguments)
         return result
-    return layer(*arguments)
+
+    def run(x: Tensor, *arguments: Any) -> Tensor:
+        result: Stream = layer(Stream(x), *arguments)
+        return result.value
+
+    return Stream(checkpoint(run, stream.value, *arguments, use_reentrant=False))

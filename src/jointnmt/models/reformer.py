@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from jointnmt.models.common import ModelSettings, Place, compute_type, embedding_tables, run_layer
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
-from jointnmt.models.layers.attention import SelfAttention, causal_bias, mask_bias
+from jointnmt.models.layers.attention import SelfAttention, Sight
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
+from jointnmt.models.layers.residual import Stream
 from jointnmt.models.layers.shortcut import Lexical
 from jointnmt.models.transformer import Encoder
 from jointnmt.text.special import pad_id
@@ -59,13 +60,13 @@ class ReformerFastConfig(ReformerSettings):
 
 
 @dataclass(frozen=True)
-class GridBiases:
-    """Where the attention of both axes may look: 0 there, minus infinity elsewhere."""
+class GridSight:
+    """What the attention of both axes may look at."""
 
-    source: Float[Tensor, ...]
-    """Broadcast to `[B, T, H, S, S]`: padding of the source is masked."""
-    target: Float[Tensor, ...]
-    """Broadcast to `[B, S, H, T, T]`: the future is masked. Padding needs no mask, for it only comes after."""
+    source: Sight
+    """For `[B, T, H, S, S]`: padding of the source is masked."""
+    target: Sight
+    """For `[B, S, H, T, T]`: the future is masked. Padding needs no mask, for it only comes after."""
 
 
 @dataclass(frozen=True)
@@ -109,26 +110,27 @@ class GridLayer(nn.Module):
 
     def forward(
         self,
-        grid: Float[Tensor, "B S T E"],
+        grid: Stream,
         sides: tuple[GridLexical, GridLexical],
-        biases: GridBiases,
+        sight: GridSight,
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
-    ) -> Float[Tensor, "B S T E"]:
-        """Refine the grid; see `SelfAttention` for what it is with a `cache`.
+    ) -> Stream:
+        """Refine the grid `[B, S, T, E]`; see `SelfAttention` for what it is with a `cache`.
 
         `sides` are the source and the target side of the grid's input, as `project_lexical` has them.
         """
         weights, gates = (None, None) if maps is None else maps.at("target")
         lexical = _lexical((sides[0].target, sides[1].target), gates)
-        attended = self.target_attention(self.target_norm(grid), biases.target, cache, weights, lexical)
-        grid = self.target_dropout.add(grid, attended)
-        grid = self.ffn_dropout.add(grid, self.target_ffn(self.target_ffn_norm(grid)))
+        normed = grid.normed(self.target_norm)
+        grid.add(self.target_attention(normed, sight.target, cache, weights, lexical), self.target_dropout)
+        grid.add(self.target_ffn(grid.normed(self.target_ffn_norm)), self.ffn_dropout)
         weights, gates = (None, None) if maps is None else maps.at("source")
         lexical = _lexical((sides[0].source, sides[1].source), gates)
-        attended = self.source_attention(self.source_norm(grid), biases.source, None, weights, lexical)
-        grid = self.source_dropout.add(grid, attended)
-        return self.ffn_dropout.add(grid, self.source_ffn(self.source_ffn_norm(grid)))
+        normed = grid.normed(self.source_norm)
+        grid.add(self.source_attention(normed, sight.source, None, weights, lexical), self.source_dropout)
+        grid.add(self.source_ffn(grid.normed(self.source_ffn_norm)), self.ffn_dropout)
+        return grid
 
     def project_lexical(self, side: Float[Tensor, "B *places E"]) -> GridLexical:
         """What the shortcuts make of one side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`."""
@@ -166,14 +168,14 @@ class Reformer(TranslationModel):
     ) -> Float[Tensor, "B T V"]:
         source_side = self.encode(source, maps)[:, :, None]  # [B, S, 1, E]
         target_side = compute_type(self.target_embedding(target_input))[:, None]  # [B, 1, T, E]
-        grid = source_side + target_side  # Eq. 4
-        biases = GridBiases(
-            source=mask_bias(source != pad_id, grid)[:, None, None, None, :],
-            target=causal_bias(target_input.shape[1], grid),
+        grid = Stream(source_side + target_side)  # Eq. 4
+        sight = GridSight(
+            source=Sight.of_tokens(source != pad_id, source_side, axes=3),
+            target=Sight.of_past(target_input.shape[1], source_side),
         )
         for layer in self._grid_layers():
             sides = layer.project_lexical(source_side), layer.project_lexical(target_side)
-            grid = run_layer(layer, self.config, grid, sides, biases, None, maps)
+            grid = run_layer(layer, self.config, grid, sides, sight, None, maps)
         logits = self._predict(grid, source, maps)
         if maps is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
             maps.target = [weights.transpose(1, 2) for weights in maps.target]
@@ -204,14 +206,14 @@ class Reformer(TranslationModel):
         source, source_side = state.constants["source"], state.constants["side"]
         target_side = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         target_side = target_side.view(state.num_sentences, 1, state.rows_per_sentence, -1)
-        grid = source_side + target_side
-        biases = GridBiases(
-            source=mask_bias(source != pad_id, grid)[:, None, None, None, :],
-            target=state.slot_bias(grid.dtype)[:, None, None],
+        grid = Stream(source_side + target_side)
+        sight = GridSight(
+            source=Sight.of_tokens(source != pad_id, source_side, axes=3),
+            target=Sight(state.slot_bias(source_side.dtype)[:, None, None]),
         )
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
             of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))
-            grid = layer(grid, (of_source, layer.project_lexical(target_side)), biases, cache, maps)
+            grid = layer(grid, (of_source, layer.project_lexical(target_side)), sight, cache, maps)
         logits = self._predict(grid, source, maps)
         if maps is not None:
             # [G, S, H, R, L] -> [N, H, S, 1, J]; [G, R, H, S, S] -> [N, H, 1, S, S]; [G, R, S] -> [N, 1, S]
@@ -226,9 +228,7 @@ class Reformer(TranslationModel):
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)
 
-    def _predict(
-        self, grid: Float[Tensor, "B S T E"], source: Int[Tensor, "B S"], maps: AttentionMaps | None
-    ) -> Float[Tensor, "B T V"]:
+    def _predict(self, grid: Stream, source: Int[Tensor, "B S"], maps: AttentionMaps | None) -> Float[Tensor, "B T V"]:
         hidden, alignment = self.reduction(grid, source != pad_id, wants_alignment=maps is not None)
         if maps is not None:
             maps.alignment = alignment

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from jointnmt.models.common import ModelSettings, Place, compute_type, embedding_tables, run_layer
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
-from jointnmt.models.layers.attention import CrossAttention, SelfAttention, causal_bias, mask_bias
+from jointnmt.models.layers.attention import CrossAttention, SelfAttention, Sight
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
+from jointnmt.models.layers.residual import Stream, Update
 from jointnmt.text.special import pad_id
 
 NormPlace = Literal["pre", "post"]
@@ -71,11 +72,15 @@ class Residual(nn.Module):
         self.adds_normed = adds_normed
         self.dropout = SharedDropout(dropout)
 
-    def forward(self, x: Float[Tensor, "B L E"], sub_layer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B L E"]:
-        if self.norm_first:
-            normed = self.norm(x)
-            return self.dropout.add(normed if self.adds_normed else x, sub_layer(normed))
-        return self.norm(self.dropout.add(x, sub_layer(x)))
+    def forward(self, stream: Stream, sub_layer: Callable[[Tensor], Update]) -> Stream:
+        if not self.norm_first:
+            stream.add(sub_layer(stream.value), self.dropout)
+            return Stream(stream.normed(self.norm))
+        normed = stream.normed(self.norm)
+        if self.adds_normed:
+            stream = Stream(normed)
+        stream.add(sub_layer(normed), self.dropout)
+        return stream
 
 
 class EncoderLayer(nn.Module):
@@ -95,17 +100,17 @@ class EncoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B S E"],
-        bias: Float[Tensor, ...],
+        stream: Stream,
+        sight: Sight,
         embedded: Float[Tensor, "B S E"],
         maps: AttentionMaps | None = None,
-    ) -> Float[Tensor, "B S E"]:
-        """One layer; `embedded` is the lexical input, if it has shortcuts."""
+    ) -> Stream:
+        """One layer over `[B, S, E]`; `embedded` is the lexical input, if it has shortcuts."""
         weights, gates = (None, None) if maps is None else maps.at(self.place)
         shortcut = self.attention.shortcut
-        lexical = None if shortcut is None else shortcut.of(embedded, x if self.reads_raw else None, gates)
-        x = self.attention_residual(x, lambda y: self.attention(y, bias, maps=weights, lexical=lexical))
-        return self.ffn_residual(x, self.ffn)
+        lexical = None if shortcut is None else shortcut.of(embedded, stream.value if self.reads_raw else None, gates)
+        stream = self.attention_residual(stream, lambda y: self.attention(y, sight, maps=weights, lexical=lexical))
+        return self.ffn_residual(stream, self.ffn)
 
 
 class Encoder(nn.Module):
@@ -121,22 +126,26 @@ class Encoder(nn.Module):
         self, embedded: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B S E"]:
         """Encode; `mask` is True at real tokens."""
-        x = lexical = embedded
-        bias = mask_bias(mask, x)[:, None, None]
+        stream, lexical = Stream(embedded), embedded
+        sight = Sight.of_tokens(mask, embedded, axes=2)
         for layer in self.layers:
-            below, x = x, run_layer(layer, self.config, x, bias, lexical, maps)
-            lexical = below if self.config.reads_two_below else embedded
-        return self.norm(x)
+            below = stream.value if self.config.reads_two_below else embedded
+            stream, lexical = run_layer(layer, self.config, stream, sight, lexical, maps), below
+        return _end(stream, self.norm)
+
+
+def _end(stream: Stream, norm: nn.Module) -> Float[Tensor, "B L E"]:
+    return stream.normed(norm) if isinstance(norm, nn.LayerNorm) else stream.value
 
 
 @dataclass(frozen=True)
-class DecoderBiases:
-    """Where a decoder layer may look: 0 there, minus infinity elsewhere."""
+class DecoderSight:
+    """What a decoder layer may look at."""
 
-    own: Float[Tensor, ...]
-    """Broadcast to `[B, H, T, T]`: the future is masked."""
-    source: Float[Tensor, ...]
-    """Broadcast to `[B, H, T, S]`: padding is masked."""
+    own: Sight
+    """For `[B, H, T, T]`: the future is masked."""
+    source: Sight
+    """For `[B, H, T, S]`: padding is masked."""
 
 
 class DecoderLayer(nn.Module):
@@ -157,24 +166,26 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T E"],
+        stream: Stream,
         embedded: Float[Tensor, "B T E"],
         projected_source: Float[Tensor, "B HH S D"],
-        biases: DecoderBiases,
+        sight: DecoderSight,
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
-    ) -> Float[Tensor, "B T E"]:
-        """One layer; with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
+    ) -> Stream:
+        """One layer over `[B, T, E]`; with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
 
         `embedded` is the lexical input of self-attention, if it has shortcuts.
         """
         weights, gates = (None, None) if maps is None else maps.at("decoder")
         cross_weights = None if maps is None else maps.cross
         shortcut = self.self_attention.shortcut
-        lexical = None if shortcut is None else shortcut.of(embedded, x if self.reads_raw else None, gates)
-        x = self.self_residual(x, lambda y: self.self_attention(y, biases.own, cache, weights, lexical))
-        x = self.cross_residual(x, lambda y: self.cross_attention(y, projected_source, biases.source, cross_weights))
-        return self.ffn_residual(x, self.ffn)
+        lexical = None if shortcut is None else shortcut.of(embedded, stream.value if self.reads_raw else None, gates)
+        stream = self.self_residual(stream, lambda y: self.self_attention(y, sight.own, cache, weights, lexical))
+        stream = self.cross_residual(
+            stream, lambda y: self.cross_attention(y, projected_source, sight.source, cross_weights)
+        )
+        return self.ffn_residual(stream, self.ffn)
 
     def project(
         self, memory: Float[Tensor, "B S E"], embedded: Float[Tensor, "B S E"], maps: AttentionMaps | None
@@ -210,8 +221,8 @@ class Transformer(TranslationModel):
     ) -> Float[Tensor, "B T V"]:
         projected = self._project_source(source, maps)
         x = self.second_dropout(compute_type(self.target_embedding(target_input)))
-        biases = DecoderBiases(causal_bias(x.shape[1], x), mask_bias(source != pad_id, x)[:, None, None])
-        return self._decode(x, projected, biases, [None] * len(self.layers), maps)
+        sight = DecoderSight(Sight.of_past(x.shape[1], x), Sight.of_tokens(source != pad_id, x, axes=2))
+        return self._decode(x, projected, sight, [None] * len(self.layers), maps)
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
         projected = self._project_source(source, maps)
@@ -225,9 +236,9 @@ class Transformer(TranslationModel):
         state.advance()
         x = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
-        biases = DecoderBiases(state.slot_bias(x.dtype)[:, None], mask_bias(state.constants["mask"], x)[:, None, None])
+        own, source = Sight(state.slot_bias(x.dtype)[:, None]), Sight.of_tokens(state.constants["mask"], x, axes=2)
         projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
-        logits = self._decode(x, projected, biases, state.caches, maps)
+        logits = self._decode(x, projected, DecoderSight(own, source), state.caches, maps)
         if maps is not None:
             maps.decoder = [state.by_position(weights) for weights in maps.decoder]
             maps.cross = [weights.transpose(1, 2).flatten(0, 1).unsqueeze(2) for weights in maps.cross]
@@ -247,14 +258,15 @@ class Transformer(TranslationModel):
         self,
         embedded: Float[Tensor, "B T E"],
         projected_source: Sequence[Float[Tensor, "B HH S D"]],
-        biases: DecoderBiases,
+        sight: DecoderSight,
         caches: Sequence[KeyValueCache | None],
         maps: AttentionMaps | None,
     ) -> Float[Tensor, "B T V"]:
-        x = lexical = embedded
+        stream, lexical = Stream(embedded), embedded
         for layer, projected, cache in zip(self.layers, projected_source, caches, strict=True):
-            below, x = x, run_layer(layer, self.config, x, lexical, projected, biases, cache, maps)
-            lexical = below if self.config.reads_two_below else embedded
+            below = stream.value if self.config.reads_two_below else embedded
+            stream = run_layer(layer, self.config, stream, lexical, projected, sight, cache, maps)
+            lexical = below
         if maps is not None:
             maps.alignment = torch.stack([weights.float().mean(dim=1) for weights in maps.cross]).mean(dim=0)
-        return self.output(self.norm(x))
+        return self.output(_end(stream, self.norm))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Self
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from jointnmt.models.layers.batched_attention import batched_attention
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.layers.residual import Update, project_update
 from jointnmt.models.layers.shortcut import Lexical, Shortcut
+from jointnmt.native import operations as native
 
 
 def attend(
@@ -59,24 +63,33 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Te
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, leading)
 
 
-def prefers_batched_products(projected: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
-    """Whether `batched_attention` can take a self-attention, and is the fastest for it: training on a CPU."""
-    return (
-        projected.device.type == "cpu"
-        and projected.requires_grad
-        and maps is None
-        and not (dropout.training and dropout.rate > 0)
-    )
+@dataclass(frozen=True)
+class Sight:
+    """Which keys each query of an attention may look at."""
+
+    bias: Float[Tensor, ...]
+    """0 where it may, minus infinity elsewhere; broadcast to `[*batch, Q, L]`."""
+    lengths: Int[Tensor, " B"] | None = None
+    """The first keys of each sentence, if these are all that the bias lets every query see."""
+    causal: bool = False
+    """Whether the bias lets every query see itself and what precedes it, and nothing else."""
+
+    @classmethod
+    def of_past(cls, length: int, like: Tensor) -> Self:
+        """A position's own past, itself included."""
+        return cls(torch.full((length, length), -torch.inf, dtype=like.dtype, device=like.device).triu_(1), causal=True)
+
+    @classmethod
+    def of_tokens(cls, mask: Bool[Tensor, "B S"], like: Tensor, axes: int) -> Self:
+        """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S."""
+        bias = torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
+        return cls(bias.view(len(mask), *[1] * axes, -1), lengths=mask.sum(dim=1))
 
 
-def causal_bias(length: int, like: Tensor) -> Float[Tensor, "T T"]:
-    """0 at a position's own past, itself included, and minus infinity at its future."""
-    return torch.full((length, length), -torch.inf, dtype=like.dtype, device=like.device).triu_(1)
-
-
-def mask_bias(mask: Bool[Tensor, "B S"], like: Tensor) -> Float[Tensor, "B S"]:
-    """0 where `mask` is True, minus infinity elsewhere."""
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
+def _prefers_batched_products(projected: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
+    """Whether `batched_attention` can take a self-attention, and is the fastest without kernels: training on a CPU."""
+    drops_weights = dropout.training and dropout.rate > 0
+    return projected.device.type == "cpu" and projected.requires_grad and maps is None and not drops_weights
 
 
 def split_heads(x: Float[Tensor, "*places E"], num_heads: int) -> Float[Tensor, "*places H D"]:
@@ -143,33 +156,53 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B *places E"],
-        bias: Float[Tensor, ...] | None,
+        sight: Sight,
         cache: KeyValueCache | None = None,
         maps: list[Tensor] | None = None,
         lexical: Lexical | None = None,
-    ) -> Float[Tensor, "B *places E"]:
-        """Attend where `bias` (0 or minus infinity) allows.
+    ) -> Update:
+        """Attend to what is in `sight`.
 
-        It is broadcast to `[B, H, L, L]` for a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` for a grid. With a
-        `cache`, the axis holds the newest position of the rows of each of B sentences, and they attend to its slots.
+        Its bias is broadcast to `[B, H, L, L]` for a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` for a grid. With
+        a `cache`, the axis holds the newest position of the rows of each of B sentences, and they attend to its slots.
         `lexical` is what the shortcut mixes in, if there is one.
         """
+        return project_update(self.output, self._attend(x, sight, cache, maps, lexical))
+
+    def _attend(
+        self,
+        x: Float[Tensor, "B *places E"],
+        sight: Sight,
+        cache: KeyValueCache | None,
+        maps: list[Tensor] | None,
+        lexical: Lexical | None,
+    ) -> Float[Tensor, "B *places E"]:
+        embed_dim = x.shape[-1]
+        simple = cache is None and maps is None
+        if simple and (sight.causal or sight.lengths is not None) and native.usable(x, embed_dim // self.num_heads):
+            late_bias = self.qkv.bias if self.shortcut is None else None
+            projected = self._project(x, lexical, adds_bias=late_bias is None)
+            places = [length for axis, length in enumerate(x.shape[:-1]) if axis != self.axis]
+            noise = self.dropout.noise((*places, self.num_heads, *[x.shape[self.axis]] * 2), x)
+            return native.attention(projected, late_bias, self.num_heads, self.axis, sight.lengths, sight.causal, noise)
         projected = self._project(x, lexical)
-        if cache is None and prefers_batched_products(projected[0], self.dropout, maps):
-            return self.output(batched_attention(projected, self.num_heads, bias, self.axis))
+        if simple and _prefers_batched_products(projected[0], self.dropout, maps):
+            return batched_attention(projected, self.num_heads, sight.bias, self.axis)
         # Each [B, *places, nE] -> n of [B, kept axes, H, L, D].
         query, key, value = (
-            heads.movedim(self.axis, -2) for part in projected for heads in _by_role(part, x.shape[-1], self.num_heads)
+            heads.movedim(self.axis, -2) for part in projected for heads in _by_role(part, embed_dim, self.num_heads)
         )
         if cache is not None:
             key, value = cache.append(key, value)
-        attended = attend(query, key, value, bias, self.dropout, maps)  # [B, kept axes, H, L, D]
-        return self.output(attended.movedim(-2, self.axis).flatten(-2))
+        attended = attend(query, key, value, sight.bias, self.dropout, maps)  # [B, kept axes, H, L, D]
+        return attended.movedim(-2, self.axis).flatten(-2)
 
-    def _project(self, x: Float[Tensor, "B *places E"], lexical: Lexical | None) -> tuple[Tensor, ...]:
+    def _project(
+        self, x: Float[Tensor, "B *places E"], lexical: Lexical | None, adds_bias: bool = True
+    ) -> tuple[Tensor, ...]:
         """Queries, keys and values in one tensor, or with a shortcut queries in one, keys and values in another."""
         if self.shortcut is None:
-            return (self.qkv(x),)
+            return (functional.linear(x, self.qkv.weight, self.qkv.bias if adds_bias else None),)
         assert lexical is not None, "a layer with a shortcut needs its lexical input"
         sizes = [x.shape[-1], self.shortcut.hidden_size]
         of_query, of_hidden = self.qkv.weight.split(sizes)
@@ -214,11 +247,11 @@ class CrossAttention(nn.Module):
         self,
         x: Float[Tensor, "B T E"],
         projected: Float[Tensor, "B HH S D"],
-        bias: Float[Tensor, ...],
+        sight: Sight,
         maps: list[Tensor] | None = None,
-    ) -> Float[Tensor, "B T E"]:
-        """Attend to `projected` sources where `bias` allows."""
+    ) -> Update:
+        """Attend to those `projected` sources that are in `sight`."""
         query = split_heads(self.query(x), self.num_heads).transpose(1, 2)
         key, value = projected.chunk(2, dim=1)
-        attended = attend(query, key, value, bias, self.dropout, maps)
-        return self.output(attended.transpose(1, 2).flatten(2))
+        attended = attend(query, key, value, sight.bias, self.dropout, maps)
+        return project_update(self.output, attended.transpose(1, 2).flatten(2))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+
+from jointnmt.native import operations as native
 
 
 class SharedDropout(nn.Module):
@@ -25,24 +29,27 @@ class SharedDropout(nn.Module):
         """`x` with features dropped while training, unchanged otherwise."""
         if not self.training or self.rate == 0:
             return x
-        if not self.shared_axes:
-            return functional.dropout(x, self.rate)
-        return x * self._noise(x)
+        noise = self.noise(x.shape, x) if self.shared_axes else None
+        return functional.dropout(x, self.rate) if noise is None else x * noise
 
     def add(self, x: Float[Tensor, ...], update: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x + dropout(update)`, in one pass over the grid."""
         if not self.training or self.rate == 0:
             return x + update
-        if not self.shared_axes:
+        noise = self.noise(update.shape, update) if self.shared_axes else None
+        if noise is None:
             return x + functional.dropout(update, self.rate)
-        return torch.addcmul(x, update, self._noise(update).to(x.dtype))
+        return torch.addcmul(x, update, noise.to(x.dtype))
 
-    def _noise(self, x: Tensor) -> Tensor:
-        shape = list(x.shape)
-        for axis in self.shared_axes:
-            shape[axis] = 1
+    def noise(self, shape: Sequence[int], like: Tensor) -> Float[Tensor, ...] | None:
+        """A new draw of factors for a tensor of this `shape`, 1 long along shared axes; None: nothing is dropped."""
+        if not self.training or self.rate == 0:
+            return None
+        shape = [1 if axis in self.shared_axes else length for axis, length in enumerate(shape)]
+        if native.usable(like):
+            return native.dropout_noise(shape, self.rate, like)
         keep = 1 - self.rate
-        return x.new_empty(shape).bernoulli_(keep).div_(keep)
+        return like.new_empty(shape).bernoulli_(keep).div_(keep)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, shared_axes={self.shared_axes}"

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.layers.residual import Update
+from jointnmt.native import operations as native
 
 
 class FeedForward(nn.Module):
@@ -25,7 +27,12 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places E"]:
+    def forward(self, x: Float[Tensor, "B *places E"]) -> Update:
+        dropout = self.hidden_dropout
         if self.drops_input:
-            return self.output(functional.relu(self.hidden(self.hidden_dropout(x))))
-        return self.output(self.hidden_dropout(functional.relu(self.hidden(x))))
+            x = dropout(x)
+        if native.usable(x, self.hidden.out_features):
+            noise = None if self.drops_input else dropout.noise((*x.shape[:-1], self.hidden.out_features), x)
+            return Update(native.feed_forward(x, self.hidden, self.output, noise), self.output.bias)
+        hidden = functional.relu(self.hidden(x))
+        return Update(self.output(hidden if self.drops_input else dropout(hidden)))

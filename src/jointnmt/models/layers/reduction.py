@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from jointnmt.models.layers.residual import Stream
+
 ReductionKind = Literal["attention", "max", "mean"]
 
 
@@ -28,14 +30,14 @@ class Reduction(nn.Module):
             nn.init.normal_(self.scores.weight, 0, embed_dim**-0.5)
 
     def forward(
-        self, grid: Float[Tensor, "B S T E"], source_mask: Bool[Tensor, "B S"], wants_alignment: bool = False
+        self, grid: Stream, source_mask: Bool[Tensor, "B S"], wants_alignment: bool = False
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B T S"] | None]:
-        """Reduce over the real source positions.
+        """Reduce the grid `[B, S, T, E]` over the real source positions.
 
         Returns:
             The reduced states; and, if asked for, each source position's weight, averaged over features.
         """
-        x = self.input_norm(grid)
+        x = grid.normed(self.input_norm)
         padding = ~source_mask[:, :, None, None]
         if self.kind == "max":
             reduced = x.masked_fill(padding, -torch.inf).amax(dim=1)
@@ -48,4 +50,4 @@ class Reduction(nn.Module):
         if wants_alignment and weights is not None:
             mean = weights.detach().float().mean(dim=-1).transpose(1, 2)  # [B, S, T, E] -> [B, T, S]
             alignment = mean / mean.sum(dim=-1, keepdim=True)
-        return self.output_norm(reduced), alignment
+        return Stream(reduced).normed(self.output_norm), alignment

@@ -1,0 +1,273 @@
+"""PyTorch functions around the kernels of our own, with their backward passes.
+
+A grid is `[B, S, T, features]`, contiguous; a sequence `[B, L, features]` counts as a grid with one source position.
+Features come in multiples of 16. Attention has heads of E/H features, likewise a multiple of 16.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from jointnmt.native import library
+
+LANES = 16
+_TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+
+def usable(x: Tensor, *features: int) -> bool:
+    """Whether the kernels can take tensors like `x`, with these numbers of features."""
+    return (
+        x.device.type == "cpu"
+        and x.dtype in _TYPES
+        and not any(size % LANES for size in (x.shape[-1], *features))
+        and library() is not None
+    )
+
+
+def attention(
+    projected: Sequence[Float[Tensor, "B *places _"]],
+    bias: Float[Tensor, " EEE"] | None,
+    num_heads: int,
+    axis: int,
+    lengths: Int[Tensor, " B"] | None,
+    causal: bool,
+    noise: Float[Tensor, ...] | None = None,
+) -> Float[Tensor, "B *places E"]:
+    """Multi-head attention along `axis`.
+
+    Args:
+        projected: queries, keys and values in one tensor of 3E features, or queries in one, keys and values in another.
+        bias: of all three projections, still to be added to `projected`.
+        lengths: keys of each sentence that are not padding; None: all.
+        causal: whether a place sees only itself and what precedes it.
+        noise: factors of the weights, broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
+    """
+    result: Tensor = _Attention.apply(bias, num_heads, axis, lengths, causal, noise, *projected)
+    return result
+
+
+def residual_norm(
+    x: Float[Tensor, "B *places E"],
+    update: Float[Tensor, "B *places E"] | None,
+    update_bias: Float[Tensor, " E"] | None,
+    noise: Float[Tensor, ...] | None,
+    norm: torch.nn.LayerNorm,
+) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"]]:
+    """`x + noise * (update + update_bias)`, and its layer norm; without an update, x and its layer norm."""
+    total, normed = _ResidualNorm.apply(x, update, update_bias, noise, norm.weight, norm.bias)
+    return x if update is None else total, normed
+
+
+def feed_forward(
+    x: Float[Tensor, "B *places E"],
+    hidden: torch.nn.Linear,
+    output: torch.nn.Linear,
+    noise: Float[Tensor, ...] | None,
+) -> Float[Tensor, "B *places E"]:
+    """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
+    weights = hidden.weight.to(x.dtype), output.weight.to(x.dtype)
+    result: Tensor = _FeedForward.apply(x, weights[0], hidden.bias, weights[1], noise)
+    return result
+
+
+def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
+    """Factors of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`."""
+    noise = torch.empty(shape, dtype=like.dtype)
+    seed = int(torch.randint(2**63 - 1, ()).item())
+    _call("fill_noise", noise, noise.numel(), ctypes.c_double(rate), ctypes.c_uint64(seed), noise)
+    return noise
+
+
+class _Lines(ctypes.Structure):
+    """The kernels' `Lines`: where attention's lines lie."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("batch", "lines", "length", "plane", "between", "step", "heads", "size")),
+        ("lengths", ctypes.c_void_p),
+        ("causal", ctypes.c_int),
+        ("noise", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("noise_batch", "noise_line", "noise_head")),
+    ]
+
+
+class _Noise(ctypes.Structure):
+    """The kernels' `Noise`: factors and how they are shared by the cells."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("s", "t", "by_b", "by_s", "by_t")),
+    ]
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        bias: Tensor | None,
+        num_heads: int,
+        axis: int,
+        lengths: Tensor | None,
+        causal: bool,
+        noise: Tensor | None,
+        *projected: Tensor,
+    ) -> Tensor:
+        projected = tuple(part.contiguous() for part in projected)
+        lengths = None if lengths is None else lengths.to(torch.int32)
+        noise = None if noise is None else noise.float()
+        ctx.save_for_backward(bias, lengths, noise, *projected)
+        ctx.geometry = num_heads, axis, causal
+        like = projected[0]
+        embed_dim = sum(part.shape[-1] for part in projected) // 3
+        result = like.new_empty(*like.shape[:-1], embed_dim)
+        lines = _lines(like, embed_dim, ctx.geometry, lengths, noise)
+        _call("attention_forward", result, ctypes.byref(lines), *_roles(projected, embed_dim), bias, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        bias, lengths, noise, *projected = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        embed_dim = gradient.shape[-1]
+        lines = _lines(projected[0], embed_dim, ctx.geometry, lengths, noise)
+        results = [torch.empty_like(part) for part in projected]
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        query, key, value, _, _ = _roles(results, embed_dim)
+        roles = _roles(projected, embed_dim)
+        _call("attention_backward", gradient, ctypes.byref(lines), *roles, bias, gradient, query, key, value, d_bias)
+        return d_bias, None, None, None, None, None, *results
+
+
+class _ResidualNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        update: Tensor | None,
+        update_bias: Tensor | None,
+        noise: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+    ) -> tuple[Tensor | None, Tensor]:
+        ctx.set_materialize_grads(False)
+        x = x.contiguous()
+        update = None if update is None else update.contiguous()
+        total = x if update is None else torch.empty_like(x)
+        normed, statistics = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)
+        factors = _noise(noise, x)
+        _call(
+            "residual_norm_forward", x, *_rows(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
+            total, normed, statistics,
+        )  # fmt: skip
+        ctx.save_for_backward(total, statistics, noise, weight)
+        ctx.has_update, ctx.has_update_bias = update is not None, update_bias is not None
+        return None if update is None else total, normed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_total: Tensor | None, d_normed: Tensor | None) -> tuple[Tensor | None, ...]:
+        total, statistics, noise, weight = ctx.saved_tensors
+        d_total = None if d_total is None else d_total.contiguous()
+        d_normed = torch.zeros_like(total) if d_normed is None else d_normed.contiguous()
+        d_x = torch.empty_like(total)
+        d_update = torch.empty_like(total) if ctx.has_update else None
+        gradients = torch.zeros(3, total.shape[-1])
+        factors = _noise(noise, total)
+        _call(
+            "residual_norm_backward", total, *_rows(total), total, statistics, ctypes.byref(factors), weight, d_total,
+            d_normed, d_x, d_update, gradients,
+        )  # fmt: skip
+        return d_x, d_update, gradients[2] if ctx.has_update_bias else None, None, gradients[0], gradients[1]
+
+
+class _FeedForward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, output_weight: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
+        grid = hidden.view(*x.shape[:-1], -1)
+        factors = _noise(noise, grid)
+        _call("bias_relu_forward", hidden, *_rows(hidden), hidden, hidden_bias, ctypes.byref(factors))
+        ctx.save_for_backward(x, hidden, hidden_weight, output_weight, noise)
+        return torch.mm(hidden, output_weight.t()).view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, hidden, hidden_weight, output_weight, noise = ctx.saved_tensors
+        rows, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
+        d_output_weight = torch.mm(gradient.t(), hidden)
+        d_hidden = torch.mm(gradient, output_weight)
+        d_bias = torch.zeros(d_hidden.shape[-1])
+        factors = _noise(noise, d_hidden.view(*x.shape[:-1], -1))
+        _call("bias_relu_backward", hidden, *_rows(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
+        d_hidden_weight = torch.mm(d_hidden.t(), rows)
+        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
+
+
+def _call(name: str, like: Tensor, *arguments: Any) -> None:
+    """Call a kernel for the type of `like`, with as many threads as PyTorch uses."""
+    kernels = library()
+    assert kernels is not None
+    plain = (_plain(argument) for argument in arguments)
+    getattr(kernels, f"{name}_{_TYPES[like.dtype]}")(*plain, torch.get_num_threads())
+
+
+def _plain(argument: Any) -> Any:
+    """As ctypes takes it without asking what the kernel wants."""
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    if argument is None:
+        return ctypes.c_void_p(None)
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
+
+def _rows(x: Tensor) -> tuple[int, int]:
+    return x.numel() // x.shape[-1], x.shape[-1]
+
+
+def _noise(noise: Tensor | None, grid: Tensor) -> _Noise:
+    """The factors of each cell of `grid`, whose shape `noise` is broadcast to."""
+    if noise is None:
+        return _Noise(None, 1, 1, 0, 0, 0)
+    noise = noise.expand(grid.shape)
+    if grid.ndim == 3:
+        noise = noise[:, None]
+    strides = noise.stride()
+    assert strides[-1] == 1 and noise.dtype == grid.dtype
+    return _Noise(noise.data_ptr(), *noise.shape[1:3], *strides[:3])
+
+
+def _lines(
+    like: Tensor, embed_dim: int, geometry: tuple[int, int, bool], lengths: Tensor | None, noise: Tensor | None
+) -> _Lines:
+    num_heads, axis, causal = geometry
+    s, t = (1, like.shape[1]) if like.ndim == 3 else like.shape[1:3]
+    along_target = like.ndim == 3 or axis == 2
+    lines, length, between, step = (s, t, t, 1) if along_target else (t, s, 1, t)
+    strides = [0, 0, 0]
+    if noise is not None:
+        kept = (lines,) if like.ndim == 4 else ()
+        noise = noise.expand(like.shape[0], *kept, num_heads, length, length)
+        strides = [noise.stride(0), noise.stride(1) if kept else 0, noise.stride(-3)]
+    return _Lines(
+        like.shape[0], lines, length, s * t, between, step, num_heads, embed_dim // num_heads,
+        None if lengths is None else lengths.data_ptr(), causal, None if noise is None else noise.data_ptr(), *strides,
+    )  # fmt: skip
+
+
+def _roles(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
+    """Queries, keys and values of the first cell, and the distances from a cell's queries and keys to the next's."""
+    query, key_value = parts[0], parts[-1]
+    size = query.element_size()
+    keys = key_value.data_ptr() + (embed_dim * size if len(parts) == 1 else 0)
+    pointers = (query.data_ptr(), keys, keys + embed_dim * size)
+    return *map(ctypes.c_void_p, pointers), query.shape[-1], key_value.shape[-1]

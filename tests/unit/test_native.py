@@ -1,0 +1,227 @@
+"""Kernels of our own against PyTorch: values, gradients, noise, and what happens where they cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jointnmt import native
+from jointnmt.models import ModelConfig, build_model
+from jointnmt.models.common import ShortcutConfig
+from jointnmt.models.layers.attention import attend
+from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
+from jointnmt.models.transformer import TransformerConfig
+from jointnmt.native import operations
+from jointnmt.training.loss import cross_entropy_sums
+
+needs_kernels = pytest.mark.skipif(native.library() is None, reason="needs a C++ compiler")
+SIZES = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 48, "dropout": 0.0}
+MODELS: dict[str, ModelConfig] = {
+    "transformer": TransformerConfig(**SIZES, encoder_layers=2, decoder_layers=2),
+    "transformer-post": TransformerConfig(**SIZES, encoder_layers=2, decoder_layers=2, norm="post"),
+    "transformer-faithful": TransformerConfig(
+        **SIZES, encoder_layers=2, decoder_layers=2, faithful=True, attention_bias=False, shortcuts=ShortcutConfig()
+    ),
+    "reformer-base": ReformerBaseConfig(**SIZES, num_layers=2),
+    "reformer-fast": ReformerFastConfig(**SIZES, num_layers=2, prenet_layers=2),
+    "reformer-fast-checkpointed": ReformerFastConfig(
+        **SIZES, num_layers=2, prenet_layers=2, activation_checkpointing=True
+    ),
+    "reformer-fast-fusion": ReformerFastConfig(
+        **SIZES, num_layers=2, prenet_layers=2, shortcuts=ShortcutConfig(kind="fusion")
+    ),
+}
+VOCABULARY = 40
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "usable", lambda *_: False)
+        yield patch
+
+
+def losses_and_gradients(config: ModelConfig, kind: torch.dtype) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    torch.manual_seed(2)
+    model = build_model(config, VOCABULARY, VOCABULARY)
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    source, target = torch.randint(4, VOCABULARY, (2, 4, 19)).unbind()
+    source[1, 3:] = source[2, 17:] = target[3, 9:] = 0
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        logits = model(source, target)
+    loss, _ = cross_entropy_sums(logits, target, 0.1)
+    loss.backward()
+    return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_gradients_are_those_of_the_plain_path(name: str, without_kernels: pytest.MonkeyPatch) -> None:
+    """In float32 to 1e-5; in bfloat16 they are no further from those of float32 than the plain path's."""
+    plain = {kind: losses_and_gradients(MODELS[name], kind) for kind in (torch.float32, torch.bfloat16)}
+    without_kernels.undo()
+    own = {kind: losses_and_gradients(MODELS[name], kind) for kind in plain}
+    exact_loss, exact = plain[torch.float32]
+    length = torch.cat([gradient.flatten() for gradient in exact.values()]).norm()
+    assert_close(own[torch.float32][0], exact_loss, rtol=1e-5, atol=0)
+    assert_close(own[torch.bfloat16][0], exact_loss, rtol=2e-3, atol=0)
+    for parameter, gradient in exact.items():
+        error = {kind: (own[kind][1][parameter] - gradient).norm() for kind in plain}
+        assert error[torch.float32] <= 1e-5 * (gradient.norm() + 0.01 * length), parameter
+        plain_error = (plain[torch.bfloat16][1][parameter] - gradient).norm()
+        assert error[torch.bfloat16] <= 1.5 * plain_error + 1e-3 * length, parameter
+
+
+@needs_kernels
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 5, 7), 1), ((2, 5, 7), 2), ((2, 37), 1), ((1, 3, 16), 2)])
+def test_attention(shape: tuple[int, ...], axis: int, causal: bool, noisy: bool) -> None:
+    """Against the plain form in float64, along either axis, with padding, biases and dropped weights."""
+    torch.manual_seed(3)
+    heads, size = 3, 16
+    embed_dim, length = heads * size, shape[axis]
+    projected, bias = torch.randn(*shape, 3 * embed_dim), torch.randn(3 * embed_dim)
+    lengths = None if causal else torch.randint(1, length + 1, shape[:1])
+    kept = [place for number, place in enumerate(shape) if number != axis]
+    noise = torch.rand(shape[0], *[1] * (len(kept) - 1), heads, length, length) if noisy else None
+    allowed = torch.ones(length, length).tril().bool() if causal else torch.arange(length) < lengths[:, None, None]
+    if not causal:
+        allowed = allowed.view(-1, *[1] * (len(kept) + 1), length)
+    mask = torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf).double()
+
+    def plain(projected: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        query, key, value = (
+            part.unflatten(-1, (heads, size)).movedim(axis, -2) for part in (projected + bias).chunk(3, dim=-1)
+        )
+        if noise is None:
+            result = attend(query, key, value, mask)
+        else:
+            weights = (query @ key.transpose(-2, -1) / size**0.5 + mask).softmax(-1) * noise
+            result = weights @ value
+        return result.movedim(-2, axis).flatten(-2)
+
+    inputs = projected.double().requires_grad_(), bias.double().requires_grad_()
+    expected = plain(*inputs)
+    gradient = torch.randn_like(expected)
+    expected_gradients = torch.autograd.grad(expected, inputs, gradient)
+    for parts in ((projected,), projected.split([embed_dim, 2 * embed_dim], dim=-1)):
+        leaves = [part.clone().requires_grad_() for part in parts]
+        own_bias = bias.clone().requires_grad_()
+        result = operations.attention(leaves, own_bias, heads, axis, lengths, causal, noise)
+        assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+        *gradients, of_bias = torch.autograd.grad(result, [*leaves, own_bias], gradient.float())
+        assert_close(torch.cat(gradients, -1).double(), expected_gradients[0], rtol=1e-5, atol=1e-5)
+        assert_close(of_bias.double(), expected_gradients[1], rtol=1e-5, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("noise_shape", [None, (2, 1, 5, 32), (2, 3, 1, 32), (2, 1, 1, 32), (2, 3, 5, 32)])
+def test_residual_and_norm(noise_shape: tuple[int, ...] | None, threads: int) -> None:
+    torch.manual_seed(4)
+    x, update = torch.randn(2, 2, 3, 5, 32).unbind()
+    bias, norm = torch.randn(32), torch.nn.LayerNorm(32)
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    noise = None if noise_shape is None else torch.rand(noise_shape)
+    inputs = [tensor.requires_grad_() for tensor in (x, update, bias)]
+    expected = x + (1 if noise is None else noise) * (update + bias)
+    wanted = (expected, norm(expected))
+    gradients = tuple(torch.randn(2, *x.shape))
+    expected_gradients = torch.autograd.grad(wanted, [*inputs, *norm.parameters()], gradients)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        results = operations.residual_norm(x, update, bias, noise, norm)
+        assert_close(results, wanted, rtol=1e-5, atol=1e-5)
+        own = torch.autograd.grad(results, [*inputs, *norm.parameters()], gradients)
+    finally:
+        torch.set_num_threads(before)
+    assert_close(own, expected_gradients, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+def test_a_value_that_is_not_finite_stays_visible() -> None:
+    x = torch.zeros(1, 2, 16)
+    x[0, 0, 3] = torch.nan
+    hidden, output = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+    with torch.no_grad():
+        assert operations.feed_forward(x, hidden, output, None)[0].isnan().tolist() == [[True] * 16, [False] * 16]
+        assert operations.residual_norm(x, None, None, None, torch.nn.LayerNorm(16))[1][0, 0].isnan().all()
+        attended = operations.attention([x.repeat(1, 1, 3)], None, 1, 1, None, causal=True)
+    assert attended[0, 0].isnan().any()
+    assert operations.attention([x.bfloat16().repeat(1, 1, 3)], None, 1, 1, None, True)[0, 0].isnan().any()
+
+
+@needs_kernels
+def test_noise_of_dropout() -> None:
+    """Two values, in the right share, the same from the same seed and for any number of threads."""
+    torch.manual_seed(5)
+    noise = operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0))
+    assert noise.unique().tolist() == pytest.approx([0, 1 / 0.7])
+    assert (noise == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    torch.manual_seed(5)
+    again = operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0))
+    torch.set_num_threads(before)
+    assert torch.equal(noise, again)
+    assert not torch.equal(noise, operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0)))
+
+
+def test_what_the_kernels_cannot_take_is_left_to_pytorch() -> None:
+    assert not operations.usable(torch.empty(2, 24))
+    assert not operations.usable(torch.empty(2, 32), 8)
+    assert not operations.usable(torch.empty(2, 32, dtype=torch.float64))
+    assert not operations.usable(torch.empty(2, 32, device="meta"))
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+    """A machine that has compiled nothing yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("JOINTNMT_NATIVE", raising=False)
+    native.library.cache_clear()
+    yield monkeypatch
+    native.library.cache_clear()
+
+
+@needs_kernels
+def test_the_library_is_compiled_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert native.library() is not None
+    (built,) = (tmp_path / "jointnmt").iterdir()
+    time = built.stat().st_mtime_ns
+    native.library.cache_clear()
+    assert native.library() is not None
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "jointnmt").iterdir()] == [time]
+
+
+@pytest.mark.parametrize("trouble", ["no compiler", "a compiler that fails", "nowhere to write"])
+def test_without_kernels_there_is_a_warning_and_no_more(
+    trouble: str, fresh: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if trouble == "no compiler":
+        fresh.setenv("PATH", "")
+    elif trouble == "a compiler that fails":
+        broken = tmp_path / "c++"
+        broken.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "out of order" >&2; exit 1\n')
+        broken.chmod(0o755)
+        fresh.setenv("CXX", str(broken))
+    else:
+        (tmp_path / "file").touch()
+        fresh.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert native.library() is None
+    assert "Install a C++ compiler" in caplog.text
+    assert not operations.usable(torch.empty(2, 32))
+
+
+def test_kernels_can_be_turned_off(fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    fresh.setenv("JOINTNMT_NATIVE", "0")
+    assert native.library() is None
+    assert not caplog.text
