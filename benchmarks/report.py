@@ -13,16 +13,17 @@ from rich.table import Table
 from benchmarks.comparing import Row
 from benchmarks.machine import description
 
+RATIOS = ("x plain", "(CPU)")
 COLUMNS = {
-    "training": ("GFLOP/s", "of rate", "(CPU time)", "cells/s", "padding", "peak MiB", "kB/cell", "x plain"),
-    "decoding": ("GFLOP/s", "of rate", "(CPU time)", "sentences/s", "padding", "peak MiB", "x plain"),
-    "latency": ("GFLOP/s", "of rate", "(CPU time)", "ms/sentence", "peak MiB", "x plain"),
-    "growth": ("point", "ms", "GFLOP/s", "of rate", "peak MiB", "kB/cell", "x plain"),
+    "training": ("GFLOP/s", "of rate", "(of CPU time)", "cells/s", "padding", "peak MiB", "kB/cell", *RATIOS),
+    "decoding": ("GFLOP/s", "of rate", "(of CPU time)", "sentences/s", "padding", "peak MiB", *RATIOS),
+    "latency": ("GFLOP/s", "of rate", "(of CPU time)", "ms/sentence", "peak MiB", *RATIOS),
+    "growth": ("point", "ms", "GFLOP/s", "of rate", "peak MiB", "kB/cell", *RATIOS),
 }
 VALUES: dict[str, Any] = {
     "GFLOP/s": lambda row: f"{row['operations_per_second'] / 1e9:,.1f}",
     "of rate": lambda row: f"{row['share_of_product_rate']:.1%}",
-    "(CPU time)": lambda row: f"{row['share_of_product_rate_in_process_time']:.1%}",
+    "(of CPU time)": lambda row: f"{row['share_of_product_rate_in_process_time']:.1%}",
     "cells/s": lambda row: f"{row['cells_per_second']:,.0f}",
     "sentences/s": lambda row: f"{row['sentences_per_second']:,.2f}",
     "ms/sentence": lambda row: f"{row['seconds_per_sentence'] * 1e3:,.0f}",
@@ -30,7 +31,8 @@ VALUES: dict[str, Any] = {
     "padding": lambda row: f"{row['padded_share_of_cells']:.1%}",
     "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}",
     "kB/cell": lambda row: f"{row['bytes_per_cell'] / 1e3:,.0f}",
-    "x plain": lambda row: f"{row['plain_seconds_over_seconds']:.2f}" if "plain_seconds_over_seconds" in row else "",
+    "x plain": lambda row: _ratio(row.get("plain_seconds_over_seconds")),
+    "(CPU)": lambda row: _ratio(row.get("plain_process_seconds_over_process_seconds")),
     "point": lambda row: f"{row['sentences']} of {row['length']} tokens, {row['task']}",
 }
 
@@ -77,6 +79,10 @@ class Report:
         for row in rows:
             table.add_row(row["implementation"], *(VALUES[column](row) for column in COLUMNS[self.name]))
         return table
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _title(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_operations_of_decoding_are_those_of_the_rows(family: str) -> None:
     assert whole[0] == once[0]
     assert (np.diff(whole) == beam * np.diff(once)).all()
     assert (decoding_operations(config, VOCABULARY, 7, lengths, 1) == once).all()
+
+
+def test_the_documented_operations_are_the_counted_ones(repository: Path) -> None:
+    page = (repository / "docs/performance.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w-]+), (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert len(rows) == 6
+    for family, size, *told in rows:
+        config, vocabulary = model_config(family, size), SIZES[size].vocabulary
+        counted = [count(config, vocabulary, 23, 23) for count in (forward_operations, training_operations)]
+        counted.append(decoding_operations(config, vocabulary, 23, 23, 5))
+        assert told == [f"{each / 1e9:.3f}" for each in counted]
 
 
 def training_case(family: str, implementation: Any = "product", **changes: Any) -> TrainingCase:
