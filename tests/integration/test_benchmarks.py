@@ -144,7 +144,7 @@ def test_the_documented_operations_are_the_counted_ones(repository: Path) -> Non
 
 
 def training_case(family: str, implementation: Any = "product", **changes: Any) -> TrainingCase:
-    values = {"max_tokens": 20, "max_cells": 200, "updates": 2, "precision": "float32", **changes}
+    values = {"max_tokens": 10, "max_cells": 200, "updates": 2, "precision": "float32", **changes}
     return TrainingCase(family, "tiny", implementation=implementation, source=SOURCE, target=TARGET, **values)
 
 
