@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
+BENCH := runs/benchmarks
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
 test: export OMP_NUM_THREADS ?= 1
@@ -43,8 +44,9 @@ check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)  ## measure what lexical shortcuts cost in training
-	$(BIN)/python benchmarks/shortcuts.py
+bench: $(INSTALLED)  ## measure speed, memory and their growth of every family, and what lexical shortcuts cost
+	$(BIN)/python -m benchmarks --out $(BENCH)
+	$(BIN)/python -m benchmarks.shortcuts --out $(BENCH)/shortcuts.json
 
 format: $(INSTALLED)  ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .

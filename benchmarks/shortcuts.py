@@ -1,6 +1,6 @@
 """What lexical shortcuts cost in training: models with and without them, side by side in one run.
 
-    python benchmarks/shortcuts.py [--repeats N] [--out FILE.json]
+    python -m benchmarks.shortcuts [--repeats N] [--out FILE.json]
 
 Prints, for each model, seconds an update (forward, backward, Adam) of batches of equal sentence lengths, and the ratio
 to the same model without shortcuts: the median over rounds, in each of which all models take their turn. Seconds are
@@ -11,32 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
+from benchmarks.machine import description
+from benchmarks.sizes import SIZES, model_config
 from jointnmt.models import FAMILIES, TranslationModel, build_model
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.loss import cross_entropy_sums
 
-SIZES = {
-    "IWSLT": {"embed_dim": 256, "ffn_dim": 1024, "num_heads": 4},
-    "Multi30k": {"embed_dim": 128, "ffn_dim": 256, "num_heads": 4},
-}
-DEPTHS = {
-    ("transformer", "IWSLT"): {"encoder_layers": 6, "decoder_layers": 6},
-    ("reformer-base", "IWSLT"): {"num_layers": 7},
-    ("reformer-fast", "IWSLT"): {"num_layers": 5, "prenet_layers": 5},
-    ("transformer", "Multi30k"): {"encoder_layers": 4, "decoder_layers": 4},
-    ("reformer-base", "Multi30k"): {"num_layers": 5},
-    ("reformer-fast", "Multi30k"): {"num_layers": 3, "prenet_layers": 3},
-}
 LENGTHS = {"IWSLT": 23, "Multi30k": 14}
 """Mean tokens of a sentence on either side."""
-TOKENS, VOCABULARY = 1024, 8000
+TOKENS = 1024
+MODELS = [f"{family}/{size}" for size in LENGTHS for family in FAMILIES]
 VARIANTS = {"none": None, "plain": {"kind": "plain"}, "fusion": {"kind": "fusion"}}
 
 
@@ -44,15 +35,13 @@ class Subject:
     """One model in training."""
 
     def __init__(self, family: str, size: str, variant: str) -> None:
-        config, _ = FAMILIES[family]
-        settings = {**SIZES[size], **DEPTHS[family, size], "dropout": 0.3, "embeddings": "all"}
+        config = model_config(family, size, embeddings="all", shortcuts=VARIANTS[variant])
+        vocabulary = SIZES[size].vocabulary
         torch.manual_seed(0)
-        self.model: TranslationModel = build_model(
-            config.parse({**settings, "shortcuts": VARIANTS[variant]}, "benchmark"), VOCABULARY, VOCABULARY
-        )
+        self.model: TranslationModel = build_model(config, vocabulary, vocabulary)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
         length = LENGTHS[size]
-        self.batch = torch.randint(4, VOCABULARY, (2, TOKENS // length, length))
+        self.batch = torch.randint(4, vocabulary, (2, TOKENS // length, length))
 
     def update(self) -> float:
         """Seconds of one update."""
@@ -66,7 +55,7 @@ class Subject:
         return time.process_time() - began
 
 
-def compare(family: str, size: str, repeats: int) -> list[dict[str, object]]:
+def compare(family: str, size: str, repeats: int) -> list[dict[str, Any]]:
     """A row for each variant of one model."""
     subjects = {variant: Subject(family, size, variant) for variant in VARIANTS}
     for subject in subjects.values():
@@ -88,21 +77,21 @@ def main() -> None:
     """Measure, print a table, and write it as JSON if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9, help="rounds of each comparison")
-    parser.add_argument("--models", nargs="*", default=[f"{family}/{size}" for family, size in DEPTHS])
+    parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     keep_freed_memory()
     bound_kernel_cache()
-    machine = {"machine": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
     rows = []
     for model in options.models:
-        for row in compare(*model.split("/"), options.repeats):
+        family, size = model.split("/")
+        for row in compare(family, size, options.repeats):
             rows.append(row)
             print(
                 "{model:30} {shortcuts:7} {parameters:>11,} {seconds:8.3f} s  x {ratio:.3f}".format(**row), flush=True
             )
     if options.out:
-        options.out.write_text(json.dumps({**machine, "torch": torch.__version__, "rows": rows}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**description(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,141 @@
+"""Measure training, decoding, latency and growth of every family, side by side in one run.
+
+    python -m benchmarks [BENCHMARK ...] [--quick] [--out FOLDER]
+
+`training` is forward, backward and update on batches of real sentence lengths; `decoding` beam search of 16 sentences
+at once, `latency` of one sentence of 20 words; `growth` training and decoding against length and number of sentences.
+docs/performance.md says what is counted. Each subject runs in a process of its own, and subjects take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import growth as growing
+from benchmarks.comparing import Case, compare
+from benchmarks.decoding import DecodingCase
+from benchmarks.lengths import SentenceLengths, sentence_lengths
+from benchmarks.report import Report
+from benchmarks.sizes import SIZES
+from benchmarks.training import Implementation, TrainingCase
+from jointnmt.models import FAMILIES
+
+BENCHMARKS = ("training", "decoding", "latency", "growth")
+PRECISIONS = {
+    "training": ("float32", "bfloat16"),
+    "decoding": ("float32", "bfloat16", "int8"),
+    "latency": ("float32", "bfloat16", "int8"),
+    "growth": ("bfloat16",),
+}
+IMPLEMENTATIONS: dict[str, Sequence[Implementation]] = {
+    "training": ("product", "checkpointed", "plain"),
+    "decoding": ("product",),
+    "latency": ("product",),
+    "growth": ("product", "plain"),
+}
+LATENCY_TOKENS = 21
+"""20 words and the end mark."""
+QUICK = {
+    "rounds": 1,
+    "max_tokens": 128,
+    "max_cells": 4096,
+    "batch_size": 4,
+    "batches": 1,
+    "points": [[8, 16], [1, 2]],
+}
+"""What `--quick` sets: to see that everything runs, not for figures."""
+
+
+def options() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser("benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    add = parser.add_argument
+    add("benchmarks", nargs="*", metavar="BENCHMARK", help=f"default: {' '.join(BENCHMARKS)}")
+    add("--out", type=Path, metavar="FOLDER", help="write JSON and figures there")
+    add("--quick", action="store_true", help="small batches, one round: to see that everything runs")
+    add("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
+    add("--sizes", nargs="+", choices=SIZES, metavar="SIZE", help="default: IWSLT Multi30k; of growth, IWSLT")
+    add("--precisions", nargs="+", metavar="PRECISION", help="default: all; of growth, bfloat16")
+    add("--implementations", nargs="+", choices=["product", "checkpointed", "plain"], metavar="IMPLEMENTATION")
+    add("--rounds", type=int, default=5, help="in each of which every subject takes its turn")
+    add("--max-tokens", type=int, default=1024, help="of a training batch, which is an update")
+    add("--max-cells", type=int, default=24_576, help="of a training batch: what the plain one has memory for")
+    add("--batch-size", type=int, default=16, help="sentences decoded at once")
+    add("--batches", type=int, default=4, help="decoded in a round, at even distances of the sorted corpus")
+    add("--threads", type=int, default=torch.get_num_threads())
+    parser.set_defaults(points=[list(growing.LENGTHS), list(growing.SENTENCES)])
+    asked = parser.parse_args()
+    if unknown := set(asked.benchmarks) - set(BENCHMARKS):
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    if asked.quick:
+        vars(asked).update(QUICK)
+    return asked
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    asked = options()
+    torch.set_num_threads(asked.threads)
+    for name in asked.benchmarks or BENCHMARKS:
+        settings = {key: str(value) if key == "out" else value for key, value in vars(asked).items()}
+        measure(name, asked, Report(name, asked.out, settings))
+
+
+def measure(name: str, asked: argparse.Namespace, report: Report) -> None:
+    """One benchmark of all subjects."""
+    implementations = asked.implementations or IMPLEMENTATIONS[name]
+    sizes = asked.sizes or (["IWSLT"] if name == "growth" else ["IWSLT", "Multi30k"])
+    for family, size, precision in product(asked.families, sizes, asked.precisions or PRECISIONS[name]):
+        names = family, size, precision
+        if name == "growth":
+            for task in ("training", "decoding"):
+                kinds = implementations if task == "training" else IMPLEMENTATIONS["decoding"]
+                report.add(list(growing.growth(task, names, kinds, asked.points, asked.rounds, asked.threads)))
+        else:
+            cases = [case(name, names, implementation, asked) for implementation in implementations]
+            report.add(compare(cases, asked.rounds, asked.threads))
+    if name == "growth" and asked.out is not None:
+        draw(report, asked.out)
+
+
+def case(name: str, names: tuple[str, str, str], implementation: Implementation, asked: argparse.Namespace) -> Case:
+    """A subject of training, decoding or latency."""
+    if name == "latency":
+        one = (np.array([LATENCY_TOKENS]),)
+        return DecodingCase(*names, implementation, one, one)
+    lengths = sentence_lengths(names[1])
+    if name == "decoding":
+        batches = list(evenly_spread(lengths, asked.batches, asked.batch_size))
+        source, target = zip(*batches, strict=True)
+        return DecodingCase(*names, implementation, source, target)
+    limits = asked.max_tokens, asked.max_cells
+    return TrainingCase(*names, implementation, lengths.source, lengths.target, *limits, updates=1)
+
+
+def evenly_spread(lengths: SentenceLengths, batches: int, size: int) -> Iterator[tuple[Any, Any]]:
+    """Source and target lengths of batches of sentences that are neighbours by source length, as a translator has
+    them: in the middle of each of `batches` equal parts of the corpus."""
+    order = np.lexsort((lengths.target, lengths.source))
+    for part in np.array_split(order, batches):
+        first = max((len(part) - size) // 2, 0)
+        chosen = part[first : first + size]
+        yield lengths.source[chosen], lengths.target[chosen]
+
+
+def draw(report: Report, folder: Path) -> None:
+    """The figures of growth: one for training and one for decoding, at each size and precision."""
+    for task, size, precision in sorted({(row["task"], row["size"], row["precision"]) for row in report.rows}):
+        rows = [row for row in report.rows if (row["task"], row["size"], row["precision"]) == (task, size, precision)]
+        figure = growing.growth_figure(rows, f"{task} at the {size} size, {precision}")
+        figure.savefig(folder / f"growth-{task}-{size}-{precision}.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()

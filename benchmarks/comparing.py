@@ -1,0 +1,116 @@
+"""Subjects side by side: rounds in which each takes its turn, and what is told of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from typing import Any, get_args
+
+from benchmarks.decoding import DecodingCase
+from benchmarks.machine import Rate, product_rate
+from benchmarks.processes import Round, SubjectLostError, Worker
+from benchmarks.training import TrainingCase
+from jointnmt.translator.translator import Precision
+
+Case = TrainingCase | DecodingCase
+Row = dict[str, Any]
+"""What is told of a subject: names of it, figures, and `skipped` with the reason where there are none."""
+
+
+class Turns:
+    """The turns that a case takes, in a process of its own, which lives as long as `stack`."""
+
+    def __init__(self, case: Case, stack: ExitStack, threads: int) -> None:
+        self.case = case
+        self.skipped = _refusal(case)
+        """Why there are no figures."""
+        self.rounds: list[tuple[Round, Rate]] = []
+        """Each with the machine's rate just before."""
+        self.time: dict[str, float] = {}
+        if not self.skipped:
+            with self._excused():
+                self.worker = stack.enter_context(Worker(case, threads))
+
+    def take(self, rate: Rate) -> None:
+        """One round."""
+        with self._excused():
+            self.rounds.append((self.worker.run(), rate))
+
+    def profile(self) -> None:
+        """Where the time of one more run goes."""
+        with self._excused():
+            self.time = self.worker.profile()
+
+    @contextmanager
+    def _excused(self) -> Iterator[None]:
+        """Take down what goes wrong, so that the others go on."""
+        try:
+            yield
+        except SubjectLostError as lost:
+            self.skipped = str(lost)
+
+    def row(self, plain: Turns | None) -> Row:
+        """What is told."""
+        names = {name: getattr(self.case, name) for name in ("family", "size", "precision", "implementation")}
+        if self.skipped:
+            return {**names, "skipped": self.skipped}
+        return {**names, **_figures(self, plain), **({"time": self.time} if self.time else {})}
+
+
+def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = True) -> list[Row]:
+    """A row for each case, from `rounds` rounds; ratios are to the plain implementation among them, if there is one."""
+    with ExitStack() as stack:
+        turns = [Turns(case, stack, threads) for case in cases]
+        for _ in range(rounds):
+            live = [turn for turn in turns if not turn.skipped]
+            rates = {precision: product_rate(precision) for precision in {turn.case.precision for turn in live}}
+            for turn in live:
+                turn.take(rates[turn.case.precision])
+        for turn in turns:
+            if profiled and not turn.skipped:
+                turn.profile()
+    plain = next((turn for turn in turns if turn.case.implementation == "plain" and not turn.skipped), None)
+    return [turn.row(plain) for turn in turns]
+
+
+def _refusal(case: Case) -> str | None:
+    """Why a case cannot be measured."""
+    if isinstance(case, DecodingCase) and case.precision not in get_args(Precision):
+        return f"the translator does not know {case.precision}, only {', '.join(get_args(Precision))}"
+    if case.precision == "int8" and case.implementation == "plain":
+        return "the plain implementation has no int8"
+    return None
+
+
+def _figures(turns: Turns, plain: Turns | None) -> Row:
+    """Medians over rounds; seconds of a run, rates a second."""
+    done, rates = zip(*turns.rounds, strict=True)
+    work = [each.work for each in done]
+    base, peak = turns.worker.base_bytes, max(each.peak_bytes for each in done)
+    cells = sum(each.cells for each in work)
+    row = {
+        "rounds": len(done),
+        "seconds": median(each.seconds for each in done),
+        "process_seconds": median(each.process_seconds for each in done),
+        "operations_per_second": median(each.work.operations / each.seconds for each in done),
+        "product_rate": median(rate.wall for rate in rates),
+        "share_of_product_rate": median(each.work.operations / each.seconds / rate.wall for each, rate in turns.rounds),
+        "share_of_product_rate_in_process_time": median(
+            each.work.operations / each.process_seconds / rate.process for each, rate in turns.rounds
+        ),
+        "cells_per_second": median(each.work.cells / each.seconds for each in done),
+        "sentences_per_second": median(each.work.sentences / each.seconds for each in done),
+        "seconds_per_sentence": median(each.seconds / each.work.sentences for each in done),
+        "padded_share_of_cells": 1 - cells / sum(each.padded_cells for each in work),
+        "base_bytes": base,
+        "peak_bytes": peak,
+        "bytes_per_cell": max(peak - base, 0) / max(each.largest_batch for each in work),
+    }
+    if plain is not None:
+        pairs = list(zip(plain.rounds, turns.rounds, strict=True))
+        row["plain_seconds_over_seconds"] = median(yard.seconds / mine.seconds for (yard, _), (mine, _) in pairs)
+        row["plain_process_seconds_over_process_seconds"] = median(
+            yard.process_seconds / mine.process_seconds for (yard, _), (mine, _) in pairs
+        )
+    return row

@@ -1,0 +1,85 @@
+"""Useful operations: those of the matrix products that the models' equations ask for, padding left out.
+
+A product of an [m, k] and a [k, n] matrix is 2 m k n operations. docs/performance.md has the formulas and their
+reasons. Lengths are of one sentence pair or arrays of many; they count the end mark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jointnmt.models import ModelConfig
+from jointnmt.models.common import ModelSettings
+from jointnmt.models.reformer import ReformerFastConfig, ReformerSettings
+from jointnmt.models.transformer import TransformerConfig
+
+Count = npt.NDArray[np.int64] | int
+"""Operations or lengths: one number for each sentence pair."""
+
+
+def training_operations(config: ModelConfig, vocabulary: int, source: Any, target: Any) -> Count:
+    """Of forward and backward passes: each product of the forward pass has two in the backward pass."""
+    return 3 * forward_operations(config, vocabulary, source, target)
+
+
+def forward_operations(config: ModelConfig, vocabulary: int, source: Any, target: Any) -> Count:
+    """Of the logits of every target position, teacher-forced."""
+    fixed, per_past = _position(config, vocabulary, source)
+    return _source_side(config, source) + target * fixed + _pasts(target) * per_past
+
+
+def decoding_operations(config: ModelConfig, vocabulary: int, source: Any, target: Any, beam_size: int) -> Count:
+    """Of beam search that reads `target` positions: of one hypothesis at the first position, of K at each other."""
+    fixed, per_past = _position(config, vocabulary, source)
+    positions = 1 + beam_size * (target - 1)
+    pasts = 1 + beam_size * (_pasts(target) - 1)
+    return _source_side(config, source) + positions * fixed + pasts * per_past
+
+
+def _pasts(length: Any) -> Any:
+    """1 + 2 + ... + length: how many positions the positions of a sentence read, each those up to itself."""
+    return length * (length + 1) // 2
+
+
+def _attention(config: ModelSettings) -> int:
+    """Of the four projections of a position or cell: query, key, value, output."""
+    return 8 * config.embed_dim**2
+
+
+def _feed_forward(config: ModelSettings) -> int:
+    return 4 * config.embed_dim * config.ffn_dim
+
+
+def _read(config: ModelSettings) -> int:
+    """Of one query that reads one position: its score, and its share in the weighted sum of values; all heads."""
+    return 4 * config.embed_dim
+
+
+def _encoder(config: ModelSettings, layers: int, source: Any) -> Any:
+    return layers * (source * (_attention(config) + _feed_forward(config)) + source**2 * _read(config))
+
+
+def _source_side(config: ModelConfig, source: Any) -> Any:
+    """Of what depends on the source alone, and is computed once for a sentence."""
+    if isinstance(config, TransformerConfig):
+        keys_and_values = config.decoder_layers * source * _attention(config) // 2
+        return _encoder(config, config.encoder_layers, source) + keys_and_values
+    if isinstance(config, ReformerFastConfig):
+        return _encoder(config, config.prenet_layers, source)
+    return 0 * source
+
+
+def _position(config: ModelConfig, vocabulary: int, source: Any) -> tuple[Any, Any]:
+    """Of one target position of one hypothesis: what is always the same, and what each position of its past adds."""
+    output = 2 * config.embed_dim * vocabulary
+    if isinstance(config, TransformerConfig):
+        # Self-attention, query and output of cross-attention, feed-forward; cross-attention reads the source.
+        layer = _attention(config) * 3 // 2 + _feed_forward(config) + source * _read(config)
+        return config.decoder_layers * layer + output, config.decoder_layers * _read(config)
+    assert isinstance(config, ReformerSettings)
+    layer = source * 2 * (_attention(config) + _feed_forward(config)) + source**2 * _read(config)
+    scores = 2 * source * config.embed_dim**2 if config.reduction == "attention" else 0
+    return config.num_layers * layer + scores + output, config.num_layers * source * _read(config)

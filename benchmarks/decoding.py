@@ -1,0 +1,174 @@
+"""Decoding: the package's own translator, whose translations are as long as it is told.
+
+A model with random weights hardly ever ends a sentence by itself, so the end mark is banned before a sentence's length
+and prescribed there. Everything else is the search's own choice, so that hypotheses branch and are reordered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from benchmarks.counting import decoding_operations
+from benchmarks.plain import PlainModel
+from benchmarks.processes import Work
+from benchmarks.sizes import SIZES, model_config
+from benchmarks.training import SEED, Implementation
+from jointnmt.data.batches import Lengths
+from jointnmt.experiment import Experiment
+from jointnmt.models import AttentionMaps, DecoderState, TranslationModel, build_model
+from jointnmt.search import SearchConfig
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
+from jointnmt.translator import TranslationOptions, Translator
+
+NO_LIMIT = 2**40
+"""Of cells: a batch is what the benchmark hands over at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecodingCase:
+    """What one process translates."""
+
+    family: str
+    size: str
+    precision: str
+    implementation: Implementation
+    source: tuple[Lengths, ...] = field(repr=False)
+    """Of each batch of a run, tokens of each sentence, end mark counted."""
+    target: tuple[Lengths, ...] = field(repr=False)
+    """Of each batch, tokens of each translation."""
+    beam_size: int = 5
+
+    def __call__(self) -> Decoding:
+        """Build the subject."""
+        return Decoding(self)
+
+
+class Decoding:
+    """Translates the same sentences in every run, batch by batch."""
+
+    late_bytes = 0
+
+    def __init__(self, case: DecodingCase) -> None:
+        self.case = case
+        self.vocabulary = SIZES[case.size].vocabulary
+        self.config = model_config(case.family, case.size)
+        segmentation = word_segmentation(self.vocabulary)
+        torch.manual_seed(SEED)
+        model = build_model(self.config, self.vocabulary, self.vocabulary)
+        precision: Any = case.precision
+        translator = Translator(
+            PlainModel(model) if case.implementation == "plain" else model,
+            segmentation,
+            _experiment(self.config.plain()),
+            precision,
+            NO_LIMIT,
+        )
+        generator = np.random.default_rng(SEED)
+        drawn = [
+            [generator.integers(len(SPECIAL_PIECES), self.vocabulary, length - 1).tolist() for length in batch]
+            for batch in case.source
+        ]
+        self.texts = [[segmentation.source.decode_ids(ids) for ids in batch] for batch in drawn]
+        lengths = {
+            (*ids, eos_id): int(length)
+            for batch, of_batch in zip(drawn, case.target, strict=True)
+            for ids, length in zip(batch, of_batch, strict=True)
+        }
+        longest = max(lengths.values())
+        search = SearchConfig(beam_size=case.beam_size, max_length_factor=0, max_length_offset=longest + 1)
+        translator.model = LengthsGiven(translator.model, lengths).eval()
+        self.translator, self.options = translator, TranslationOptions(search=search)
+
+    def run(self) -> None:
+        """Translate all batches."""
+        self.found = [self.translator.translate(batch, self.options) for batch in self.texts]
+
+    def work(self) -> Work:
+        """See `Subject`."""
+        pairs = list(zip(self.case.source, self.case.target, strict=True))
+        source, target = (np.concatenate(side).astype(np.int64) for side in zip(*pairs, strict=True))
+        operations = decoding_operations(self.config, self.vocabulary, source, target, self.case.beam_size)
+        padded = [int(lengths.max() * of_target.sum()) for lengths, of_target in pairs]
+        return Work(
+            operations=float(np.sum(operations)),
+            sentences=len(source),
+            cells=int((source * target).sum()),
+            padded_cells=sum(padded),
+            largest_batch=max(padded),
+        )
+
+
+def word_segmentation(vocabulary: int) -> Segmentation:
+    """Words `w4`, `w5`, ... as pieces: text that is cut and put together, but costs next to nothing."""
+    config = SegmentationConfig(kind="word", vocabulary_size=max(vocabulary, 8), min_frequency=1)
+    words = " ".join(f"w{number}" for number in range(len(SPECIAL_PIECES), vocabulary))
+    return Segmentation.train(config, [words], [], "de", "en")
+
+
+def _experiment(model: dict[str, Any]) -> Experiment:
+    files = [{"source": "none", "target": "none"}]
+    values = {
+        "name": "benchmark",
+        "data": {"source_language": "de", "target_language": "en", "train": files},
+        "segmentation": {"kind": "word"},
+        "model": model,
+        "training": {},
+    }
+    return Experiment.parse(values, origin="benchmark")
+
+
+class LengthsGiven(TranslationModel):
+    """A model that ends each sentence when its translation has a given number of tokens, end mark counted.
+
+    Args:
+        model: computes all the rest.
+        lengths: of the translation of each source, which is a tuple of ids without padding.
+    """
+
+    def __init__(self, model: TranslationModel, lengths: dict[tuple[int, ...], int]) -> None:
+        super().__init__()
+        self.model, self.lengths = model, lengths
+
+    def forward(
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+    ) -> Float[Tensor, "B T V"]:
+        return self.model(source, target_input, maps)
+
+    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> StateWithLengths:
+        lengths = [self.lengths[tuple(filter(lambda each: each != pad_id, ids))] for ids in source.tolist()]
+        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths))
+
+    def step(
+        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
+    ) -> tuple[Float[Tensor, "N V"], StateWithLengths]:
+        assert isinstance(state, StateWithLengths)
+        logits, inner = self.model.step(last_ids, state.inner, maps)
+        remaining = state.remaining - 1
+        logits[:, eos_id] = -torch.inf
+        ending = (remaining == 0).nonzero().flatten()
+        if len(ending):
+            logits[ending] = -torch.inf
+            logits[ending, eos_id] = 0
+        return logits, StateWithLengths(inner, remaining)
+
+
+@dataclass(frozen=True)
+class StateWithLengths:
+    """A model's state, and how many tokens each row's translation still has to have."""
+
+    inner: DecoderState
+    remaining: Int[Tensor, " N"]
+
+    @property
+    def num_rows(self) -> int:
+        return self.inner.num_rows
+
+    def select(self, rows: Int[Tensor, " M"]) -> Self:
+        return type(self)(self.inner.select(rows), self.remaining[rows])

@@ -1,0 +1,98 @@
+"""The machine: what it is, how fast it multiplies matrices, how much memory this process has taken."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import jointnmt
+
+SQUARE = 2048
+"""Rows and columns of the matrices whose product is the machine's rate."""
+
+
+class Rate(NamedTuple):
+    """Operations a second of wall-clock time, and of this process's time on all its cores."""
+
+    wall: float
+    process: float
+
+
+def product_rate(precision: str, square: int = SQUARE, repeats: int = 3) -> Rate:
+    """How fast large square matrices are multiplied with the threads that torch has now: the median of `repeats`.
+
+    int8 is the library's product of two int8 matrices into int32.
+    """
+    if precision == "int8":
+        left, right = (torch.randint(-128, 127, (square, square), dtype=torch.int8) for _ in range(2))
+    else:
+        left, right = (torch.randn(square, square, dtype=getattr(torch, precision)) for _ in range(2))
+    _multiply(left, right)
+    took = [_multiply(left, right) for _ in range(repeats)]
+    return Rate(*(2 * square**3 / median(clock) for clock in zip(*took, strict=True)))
+
+
+def _multiply(left: Tensor, right: Tensor) -> tuple[float, float]:
+    wall, process = time.perf_counter(), time.process_time()
+    if left.dtype == torch.int8:
+        torch._int_mm(left, right)
+    else:
+        left @ right
+    return time.perf_counter() - wall, time.process_time() - process
+
+
+def description() -> dict[str, Any]:
+    """What figures depend on: hardware, threads, versions, date, command line."""
+    return {
+        "hardware": f"{_processor()}, {os.cpu_count()} cores, {_memory_bytes() / 2**30:.0f} GiB",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "jointnmt": jointnmt.__version__,
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def resident_bytes() -> int:
+    """What this process has in memory now."""
+    return _status("VmRSS")
+
+
+def peak_bytes() -> int:
+    """The most that this process has had in memory.
+
+    From /proc where it is, for what getrusage tells begins with the peak of the process that started this one.
+    """
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(rf"{name}:\s*(\d+) kB", status.read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024

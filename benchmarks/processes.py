@@ -1,0 +1,146 @@
+"""Each subject in a process of its own, so that its memory is its own, and ready to take its turn."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import torch
+
+from benchmarks.machine import peak_bytes, resident_bytes
+from benchmarks.profiling import shares_of_time
+from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run has done. Cells of a Transformer are those that a grid of its batches would have."""
+
+    operations: float
+    """Useful ones."""
+    sentences: int
+    cells: int
+    """Whose source and target token are both real."""
+    padded_cells: int
+    """Padding included."""
+    largest_batch: int
+    """Most cells computed at once, padding included."""
+
+
+class Subject(Protocol):
+    """What is measured, in its own process."""
+
+    late_bytes: int
+    """What the first run adds to memory for good."""
+
+    def run(self) -> None:
+        """Do what is timed."""
+
+    def work(self) -> Work:
+        """What the last run has done."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One timed run: seconds of wall-clock time, and of the process's time on all its cores."""
+
+    seconds: float
+    process_seconds: float
+    work: Work
+    peak_bytes: int
+    """The most memory that the process has had so far."""
+
+
+class SubjectLostError(Exception):
+    """A subject's process has ended, or was refused."""
+
+
+class Worker:
+    """A process that builds a subject, warms it up with one run, and then runs it when told to.
+
+    Args:
+        build: makes the subject; it is pickled.
+        threads: that torch may use there.
+    """
+
+    def __init__(self, build: Callable[[], Subject], threads: int) -> None:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages: none
+        # Forked from a process that has only imported: as clean as a fresh interpreter, without its seconds.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["benchmarks.training", "benchmarks.decoding"])
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, build, threads), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.base_bytes = int(self._receive())
+        """Memory of the process before the first run, and what that adds for good."""
+
+    def run(self) -> Round:
+        """Time one run."""
+        return self._ask("run")
+
+    def profile(self) -> dict[str, float]:
+        """The shares of one run's time; see `shares_of_time`."""
+        return self._ask("profile")
+
+    def _ask(self, command: str) -> Any:
+        self._connection.send(command)
+        return self._receive()
+
+    def _receive(self) -> Any:
+        """The process's answer.
+
+        Raises:
+            SubjectLostError: if it has ended, or its subject has raised an error.
+        """
+        try:
+            answer = self._connection.recv()
+        except (EOFError, ConnectionResetError) as error:
+            self._process.join()
+            code = self._process.exitcode
+            reason = ", killed: out of memory?" if code == -9 else ""
+            raise SubjectLostError(f"its process ended with exit code {code}{reason}") from error
+        if isinstance(answer, SubjectLostError):
+            raise answer
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        with suppress(OSError):
+            self._connection.send("stop")
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.kill()
+        self._connection.close()
+
+
+def _serve(connection: Connection, build: Callable[[], Subject], threads: int) -> None:
+    """The other process: answer every command with what it asks for, or with the error that it meets."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    bound_kernel_cache()
+    try:
+        subject = build()
+        base = resident_bytes() + subject.late_bytes
+        subject.run()
+        connection.send(base)
+        while (command := connection.recv()) != "stop":
+            connection.send(shares_of_time(subject.run) if command == "profile" else _timed(subject))
+    except Exception as error:
+        connection.send(SubjectLostError(f"{type(error).__name__}: {error}"))
+
+
+def _timed(subject: Subject) -> Round:
+    wall, process = time.perf_counter(), time.process_time()
+    subject.run()
+    wall, process = time.perf_counter() - wall, time.process_time() - process
+    return Round(wall, process, subject.work(), peak_bytes())

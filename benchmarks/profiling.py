@@ -1,0 +1,53 @@
+"""Where the time goes: the operations of a run, in five groups."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+GROUPS = (
+    ("attention", r"attention|bmm|::_?softmax"),
+    ("matrix products", r"::(mm|addmm|_int_mm|linear|mkldnn_linear|mv|addmv)|mkldnn|onednn|gemm|qlinear"),
+    ("copies", r"copy|::cat$|clone|contiguous|::(index|gather|scatter|fill|zero|stack|repeat|select_backward)"),
+    ("update", r"adamw?_"),
+    (
+        "norm and element-wise",
+        r"norm|::(add|sub|mul|div|neg|exp|log|sqrt|relu|threshold|sigmoid|maximum|sum|mean|amax|max|bernoulli|dropout"
+        r"|masked|where|le|lt|gt|ge|eq|ne|rsqrt|pow|square|clamp|addcmul|logical|bitwise|isnan|native_dropout"
+        r"|topk|sort|argsort|sigmoid_backward|threshold_backward|triu|_log_softmax)",
+    ),
+)
+"""Each group's operations, by a pattern of their names: the first group that matches has them. Whatever runs inside of
+an autograd function of attention belongs to attention."""
+REST = "rest"
+
+
+def shares_of_time(run: Callable[[], None]) -> dict[str, float]:
+    """Each group's share of the time of a run; `rest` is other operations, and Python.
+
+    An operation's time is its own, without that of the operations it calls. Profiling itself costs time, which falls to
+    `rest` for the most part.
+    """
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        began = time.perf_counter()
+        run()
+        took = time.perf_counter() - began
+    seconds: Counter[str] = Counter()
+    for event in profiler.events() or ():
+        seconds[_group(event)] += event.self_cpu_time_total / 1e6
+    shares = {name: seconds[name] / took for name, _ in GROUPS}
+    return {**shares, REST: 1 - sum(shares.values())}
+
+
+def _group(event: Any) -> str:
+    parent = event
+    while parent is not None:
+        if re.search(r"[Aa]ttention", parent.name):
+            return "attention"
+        parent = parent.cpu_parent
+    return next((name for name, pattern in GROUPS if re.search(pattern, event.name)), REST)

@@ -1,0 +1,126 @@
+"""Training: the package's own trainer on random tokens in sentences of real lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from benchmarks.counting import training_operations
+from benchmarks.plain import PlainModel
+from benchmarks.processes import Work
+from benchmarks.sizes import SIZES, model_config
+from jointnmt.data.batches import BatchConfig, Lengths, plan_epoch
+from jointnmt.models import build_model
+from jointnmt.text.special import SPECIAL_PIECES
+from jointnmt.training.devices import launch_fabric
+from jointnmt.training.settings import TrainingConfig
+from jointnmt.training.trainer import Trainer
+
+Implementation = Literal["product", "checkpointed", "plain"]
+"""The package's model, the same with activation checkpointing, or the yardstick."""
+SEED = 1
+
+
+class RandomStore:
+    """Sentence pairs of given lengths and random pieces, with the interface of `TokenStore`."""
+
+    def __init__(self, source: Lengths, target: Lengths, vocabulary: int) -> None:
+        self.lengths = source, target
+        self._vocabulary = vocabulary
+
+    def pairs(self, indices: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        """Pieces without marks; a pair's are always the same."""
+        return [(self._ids(index, 0), self._ids(index, 1)) for index in indices]
+
+    def _ids(self, index: int, side: int) -> list[int]:
+        generator = np.random.default_rng([index, side])
+        pieces: list[int] = generator.integers(
+            len(SPECIAL_PIECES), self._vocabulary, self.lengths[side][index] - 1
+        ).tolist()
+        return pieces
+
+    def origin(self, index: int) -> str:
+        """What messages call a pair."""
+        return f"pair {index}"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingCase:
+    """What one process trains."""
+
+    family: str
+    size: str
+    precision: str
+    implementation: Implementation
+    source: Lengths = field(repr=False)
+    """Tokens of each pair's source, end mark counted."""
+    target: Lengths = field(repr=False)
+    max_tokens: int
+    """Of a batch, which is an update, on either side."""
+    max_cells: int
+    updates: int
+    """Of a run."""
+
+    def __call__(self) -> Training:
+        """Build the subject."""
+        return Training(self)
+
+
+class Training:
+    """Updates of one model, one after the other through the corpus: forward, backward, clipping, Adam."""
+
+    def __init__(self, case: TrainingCase) -> None:
+        self.case = case
+        vocabulary = SIZES[case.size].vocabulary
+        checkpointed = case.implementation == "checkpointed"
+        self.config = model_config(case.family, case.size, activation_checkpointing=checkpointed)
+        torch.manual_seed(SEED)
+        model = build_model(self.config, vocabulary, vocabulary)
+        settings: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "precision": case.precision}
+        config = TrainingConfig.model_validate({**settings, "loss_mean": "tokens"})
+        self.batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
+        store: Any = RandomStore(case.source, case.target, vocabulary)
+        plain = PlainModel(model) if case.implementation == "plain" else model
+        self.trainer = Trainer(launch_fabric(config), plain, store, config, self.batches, SEED)
+        self.steps = self.trainer.steps()
+        self.late_bytes = 8 * sum(parameter.numel() for parameter in model.parameters())  # Adam's moments
+        self._began = self.trainer.position
+
+    def run(self) -> None:
+        """Make the updates of one run."""
+        self._began = self.trainer.position
+        self.reports = [next(self.steps) for _ in range(self.case.updates)]
+
+    def work(self) -> Work:
+        """See `Subject`."""
+        indices = self._indices()
+        pairs = np.concatenate([batch for update in indices for batch in update])
+        vocabulary = SIZES[self.case.size].vocabulary
+        lengths = [side[pairs].astype(np.int64) for side in (self.case.source, self.case.target)]
+        padded = [
+            len(batch) * int(self.case.source[batch].max()) * int(self.case.target[batch].max())
+            for update in indices
+            for batch in update
+        ]
+        sums = [report.sums for report in self.reports]
+        return Work(
+            operations=float(np.sum(training_operations(self.config, vocabulary, *lengths))),
+            sentences=len(pairs),
+            cells=int(sum(each.cells for each in sums)),
+            padded_cells=int(sum(each.padded_cells for each in sums)),
+            largest_batch=max(padded),
+        )
+
+    def _indices(self) -> list[list[Any]]:
+        """The pairs of the last run's updates: an epoch's plan depends on nothing but its number."""
+        found: list[list[Any]] = []
+        epoch, first = self._began.epoch, self._began.update
+        while len(found) < self.case.updates:
+            plan = plan_epoch(self.case.source, self.case.target, self.batches, SEED, epoch)
+            found += plan[first : first + self.case.updates - len(found)]
+            epoch, first = epoch + 1, 0
+        return found

@@ -1,0 +1,329 @@
+"""The benchmarks: what they count is right, the yardstick agrees with the models, and each of them runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import __main__ as command
+from benchmarks import lengths
+from benchmarks.comparing import compare
+from benchmarks.counting import decoding_operations, forward_operations, training_operations
+from benchmarks.decoding import Decoding, DecodingCase
+from benchmarks.growth import growth, growth_figure
+from benchmarks.machine import description, peak_bytes, product_rate, resident_bytes
+from benchmarks.plain import PlainModel
+from benchmarks.processes import SubjectLostError, Work, Worker
+from benchmarks.profiling import shares_of_time
+from benchmarks.sizes import SIZES, model_config
+from benchmarks.training import RandomStore, Training, TrainingCase
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from jointnmt.data.batch import Batch
+from jointnmt.data.batches import load
+from jointnmt.models import FAMILIES, TranslationModel, build_model
+from jointnmt.search import SearchConfig, beam_search
+from jointnmt.training.loss import cross_entropy_sums
+
+VOCABULARY = SIZES["tiny"].vocabulary
+SOURCE, TARGET = np.array([5, 9, 7, 3], dtype=np.int32), np.array([6, 4, 8, 2], dtype=np.int32)
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+def tiny_model(family: str, **changes: Any) -> TranslationModel:
+    """With weights that no norm, bias or mask can hide behind."""
+    model = build_model(model_config(family, "tiny", **{"dropout": 0.0, **changes}), VOCABULARY, VOCABULARY)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def batch() -> Batch:
+    """Sentences of different lengths, so that there is padding on both sides."""
+    store: Any = RandomStore(SOURCE, TARGET, VOCABULARY)
+    return load(store, [0, 1, 2, 3])
+
+
+def loss_and_gradients(model: TranslationModel) -> tuple[float, dict[str, Tensor]]:
+    """By the names of the package's model."""
+    model.zero_grad()
+    pairs = batch()
+    loss, _ = cross_entropy_sums(model(pairs.source, pairs.target_input), pairs.target_output, 0.1)
+    loss.backward()
+    return float(loss.detach()), {
+        name.removeprefix("model."): parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+@every_family
+@pytest.mark.parametrize("embeddings", ["separate", "all"])
+def test_plain_and_fast_implementation_agree_in_loss_and_gradients(family: str, embeddings: str) -> None:
+    model = tiny_model(family, embeddings=embeddings).train()
+    loss, gradients = loss_and_gradients(model)
+    plain_loss, plain_gradients = loss_and_gradients(PlainModel(model).train())
+    assert loss == pytest.approx(plain_loss, rel=1e-5)
+    assert gradients.keys() == plain_gradients.keys() == dict(model.named_parameters()).keys()
+    largest = max(float(gradient.abs().max()) for gradient in gradients.values())
+    for name, gradient in gradients.items():
+        error = float((gradient - plain_gradients[name]).norm() / gradient.norm().clamp(min=1e-5 * largest))
+        assert error < 1e-5, f"{name}: {error}"
+
+
+@every_family
+def test_plain_and_fast_implementation_translate_alike(family: str) -> None:
+    model = tiny_model(family).eval()
+    config = SearchConfig(beam_size=3, max_length_offset=2)
+    found, plain = (beam_search(each, batch().source, config) for each in (model, PlainModel(model).eval()))
+    assert [each[0].ids for each in found] == [each[0].ids for each in plain]
+    assert [each[0].score for each in found] == pytest.approx([each[0].score for each in plain], rel=1e-5)
+
+
+def test_plain_dropout_is_shared_along_axes() -> None:
+    plain = PlainModel(tiny_model("reformer-base", dropout=0.5)).train()
+    dropped = plain.drop(torch.ones(2, 3, 4, 8), (1,))
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert not torch.equal(dropped, dropped[:, :, :1].expand_as(dropped))
+
+
+def test_the_plain_implementation_refuses_what_it_does_not_compute() -> None:
+    for changes in ({"shortcuts": {}}, {"norm": "post"}, {"hidden_dropout": 0.1}):
+        with pytest.raises(ValueError, match=next(iter(changes))):
+            PlainModel(tiny_model("transformer", **changes))
+
+
+@every_family
+def test_useful_operations_are_those_of_the_plain_products(family: str) -> None:
+    """The library counts the products of the plain implementation, which also scores the future."""
+    model = tiny_model(family)
+    source, target = 7, 5
+    ids = torch.randint(4, VOCABULARY, (2, 1, 9))
+    with FlopCounterMode(display=False) as forward:
+        logits = PlainModel(model).train()(ids[0][:, :source], ids[1][:, :target])
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    config: Any = model.config
+    layers, columns = (config.decoder_layers, 1) if family == "transformer" else (config.num_layers, source)
+    future = layers * columns * 4 * config.embed_dim * target * (target - 1) // 2
+    expected = forward_operations(config, VOCABULARY, source, target)
+    assert forward.get_total_flops() - future == expected
+    assert training_operations(config, VOCABULARY, source, target) == 3 * expected
+    assert backward.get_total_flops() - 2 * future == 2 * expected
+
+
+@every_family
+def test_operations_of_decoding_are_those_of_the_rows(family: str) -> None:
+    config, beam, lengths = model_config(family, "tiny"), 5, np.arange(1, 9)
+    whole = decoding_operations(config, VOCABULARY, 7, lengths, beam)
+    once = forward_operations(config, VOCABULARY, 7, lengths)
+    assert whole[0] == once[0]
+    assert (np.diff(whole) == beam * np.diff(once)).all()
+    assert (decoding_operations(config, VOCABULARY, 7, lengths, 1) == once).all()
+
+
+def test_the_documented_operations_are_the_counted_ones(repository: Path) -> None:
+    page = (repository / "docs/performance.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w-]+), (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert len(rows) == 6
+    for family, size, *told in rows:
+        config, vocabulary = model_config(family, size), SIZES[size].vocabulary
+        counted = [count(config, vocabulary, 23, 23) for count in (forward_operations, training_operations)]
+        counted.append(decoding_operations(config, vocabulary, 23, 23, 5))
+        assert told == [f"{each / 1e9:.3f}" for each in counted]
+
+
+def training_case(family: str, implementation: Any = "product", **changes: Any) -> TrainingCase:
+    values = {"max_tokens": 10, "max_cells": 200, "updates": 2, "precision": "float32", **changes}
+    return TrainingCase(family, "tiny", implementation=implementation, source=SOURCE, target=TARGET, **values)
+
+
+def decoding_case(family: str, implementation: Any = "product", precision: str = "float32") -> DecodingCase:
+    sides = (SOURCE[:3], SOURCE[3:]), (TARGET[:3], TARGET[3:])
+    return DecodingCase(family, "tiny", precision, implementation, *sides, beam_size=3)
+
+
+@every_family
+@pytest.mark.parametrize("updates", [1, 2])
+def test_training_does_the_work_that_it_tells(family: str, updates: int) -> None:
+    subject = Training(training_case(family, updates=updates))
+    before = [parameter.clone() for parameter in subject.trainer.model.parameters()]
+    subject.run()
+    seen = [subject.work()]
+    for _ in range(subject.reports[0].epoch_updates - 1):
+        subject.run()
+        seen.append(subject.work())
+    assert any(not torch.equal(old, new) for old, new in zip(before, subject.trainer.model.parameters(), strict=True))
+    assert (subject.trainer.position.epoch, subject.trainer.position.update) == (updates, 0)
+    lengths = SOURCE.astype(np.int64), TARGET.astype(np.int64)
+    epoch = [training_operations(subject.config, VOCABULARY, *lengths).sum(), len(SOURCE), (SOURCE * TARGET).sum()]
+    done = [sum(getattr(work, name) for work in seen) for name in ("operations", "sentences", "cells")]
+    assert done == [updates * each for each in epoch]
+    assert all(work.cells <= work.padded_cells and work.largest_batch <= work.padded_cells for work in seen)
+
+
+@every_family
+def test_all_implementations_are_trained_by_the_same_batches(family: str) -> None:
+    subjects = [Training(training_case(family, each)) for each in ("product", "checkpointed", "plain")]
+    for subject in subjects:
+        subject.run()
+    assert len({subject.work() for subject in subjects}) == 1
+    losses = [subject.reports[0].sums.loss for subject in subjects]
+    assert losses[0] == losses[1]
+    assert losses[0] == pytest.approx(losses[2], rel=0.2)  # dropout draws other noise
+
+
+@every_family
+def test_decoding_gives_each_translation_its_length(family: str) -> None:
+    subject = Decoding(decoding_case(family))
+    subject.run()
+    assert [len(text.split()) + 1 for part in subject.found for text in part] == TARGET.tolist()
+    work = subject.work()
+    assert work.sentences == len(SOURCE)
+    assert work.cells == int((SOURCE * TARGET).sum())
+    assert work.padded_cells == 9 * (6 + 4 + 8) + 3 * 2
+    plain = Decoding(decoding_case(family, "plain"))
+    plain.run()
+    assert plain.found == subject.found
+
+
+def test_recorded_lengths_stand_in_for_the_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOINTNMT_DATA", str(tmp_path))
+    found = lengths.sentence_lengths.__wrapped__("IWSLT")
+    assert found.origin == "recorded of iwslt14-de-en"
+    assert (len(found.source), found.left_out) == (7244, 39)
+    assert found.source.max() <= lengths.LONGEST
+    assert 20 < found.source.mean() < 30
+
+
+def test_recorded_lengths_are_those_of_the_corpus(corpora: Path) -> None:
+    counted = lengths.count("iwslt14-de-en", corpora / "iwslt14-de-en")
+    kept = sorted(pair for pair in counted if max(pair) <= lengths.LONGEST)
+    found = lengths.recorded("IWSLT")
+    assert sorted(zip(found.source.tolist(), found.target.tolist(), strict=True)) == kept
+
+
+def test_decoded_batches_are_spread_over_the_corpus() -> None:
+    pairs = lengths.SentenceLengths(np.arange(100, 0, -1), np.arange(100), "test", 0)
+    found = [source.tolist() for source, _ in command.evenly_spread(pairs, 2, 4)]
+    assert found == [[24, 25, 26, 27], [74, 75, 76, 77]]
+
+
+def test_time_is_shared_out_among_operations() -> None:
+    subject = Training(training_case("reformer-fast"))
+    subject.run()
+    shares = shares_of_time(subject.run)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert min(shares[name] for name in ("attention", "matrix products", "norm and element-wise", "copies")) > 0
+    square = torch.randn(700, 700)
+    assert shares_of_time(lambda: [square @ square for _ in range(3)] and None)["matrix products"] > 0.5
+
+
+def test_the_machine_is_measured_and_described() -> None:
+    for precision in ("float32", "bfloat16", "int8"):
+        assert min(product_rate(precision, square=64, repeats=1)) > 0
+    assert {"hardware", "threads", "torch", "jointnmt", "date", "command"} <= description().keys()
+    assert 0 < resident_bytes() <= peak_bytes()
+
+
+class Hungry:
+    """A subject that takes memory, or fails."""
+
+    late_bytes = 0
+
+    def __init__(self, fails: bool = False) -> None:
+        self.runs, self.fails = 0, fails
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.fails and self.runs == 2:
+            raise RuntimeError("no more")
+        torch.ones(64 * 2**20 // 4)
+
+    def work(self) -> Work:
+        return Work(1, 1, 1, 1, 1)
+
+
+class Failing(Hungry):
+    def __init__(self) -> None:
+        super().__init__(fails=True)
+
+
+def test_a_subject_has_memory_of_its_own_and_tells_its_errors() -> None:
+    mine = torch.ones(512 * 2**20 // 4)  # in this process, not in the subject's
+    with Worker(Hungry, 1) as worker:
+        done = worker.run()
+        assert 64 * 2**20 <= done.peak_bytes - worker.base_bytes < 400 * 2**20
+        assert worker.base_bytes < mine.nbytes + 200 * 2**20
+        assert done.seconds > 0
+        assert done.process_seconds > 0
+    with Worker(Failing, 1) as worker, pytest.raises(SubjectLostError, match="RuntimeError: no more"):
+        worker.run()
+
+
+def test_what_cannot_be_measured_is_told_and_the_rest_goes_on() -> None:
+    cases = [
+        decoding_case("transformer", precision="int4"),
+        training_case("transformer", precision="float31"),
+        training_case("transformer"),
+    ]
+    unknown, refused, done = compare(cases, rounds=2, threads=1, profiled=False)
+    assert unknown["skipped"].startswith("the translator does not know int4, only float32")
+    assert "float31" in refused["skipped"]
+    assert done["rounds"] == 2
+    assert 0 < done["share_of_product_rate"] < 1
+
+
+@pytest.fixture
+def without_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("JOINTNMT_DATA", str(tmp_path))
+    lengths.sentence_lengths.cache_clear()
+    yield
+    lengths.sentence_lengths.cache_clear()
+
+
+@pytest.mark.usefixtures("without_corpora")
+def test_benchmarks_print_and_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--quick", "--sizes", "tiny", "--families", "reformer-fast", "--precisions", "float32", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "training", "latency", *asked, "--out", str(tmp_path)])
+    command.main()
+    printed = capsys.readouterr().out
+    assert "reformer-fast, tiny size, float32" in printed
+    assert "time of plain: attention" in printed
+    training, latency = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("training", "latency"))
+    assert {"hardware", "threads", "torch", "jointnmt", "date", "command", "settings"} <= training.keys()
+    assert [row["implementation"] for row in training["rows"]] == ["product", "checkpointed", "plain"]
+    assert training["rows"][2]["plain_seconds_over_seconds"] == 1
+    assert latency["rows"][0]["sentences_per_second"] > 0
+
+
+def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
+    names = ("transformer", "tiny", "float32")
+    rows = list(growth("training", names, ["product"], ([8], [4]), rounds=1, threads=1))
+    assert [(row["axis"], row["length"], row["sentences"]) for row in rows] == [("length", 8, 2), ("sentences", 23, 4)]
+    assert all(row["padded_share_of_cells"] == 0 for row in rows)
+    figure = growth_figure(rows, "title")
+    drawn = [line.get_xydata().tolist() for axes in figure.axes for line in axes.get_lines()]
+    assert [points[0][0] for points in drawn] == [8, 4, 8, 4]
+    assert drawn[0][0][1] == rows[0]["seconds"]
+
+
+@pytest.mark.usefixtures("without_corpora")
+def test_an_unknown_benchmark_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "trainig"])
+    with pytest.raises(SystemExit) as refused:
+        command.main()
+    assert refused.value.code == 2
+    assert "there are training, decoding, latency, growth" in capsys.readouterr().err
