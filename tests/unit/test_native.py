@@ -13,6 +13,7 @@ from jointnmt import native
 from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.layers.attention import attend
+from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import operations
@@ -147,6 +148,54 @@ def test_residual_and_norm(noise_shape: tuple[int, ...] | None, threads: int) ->
 
 
 @needs_kernels
+@pytest.mark.parametrize("vocabulary", [16, 35])
+def test_cross_entropy(vocabulary: int) -> None:
+    torch.manual_seed(6)
+    logits = (5 * torch.randn(9, vocabulary)).requires_grad_()
+    gold, weights = torch.randint(vocabulary, (9,)), torch.rand(9)
+    probabilities = logits.double().log_softmax(1)
+    nll = -probabilities.gather(1, gold[:, None])[:, 0]
+    expected = (weights * (0.9 * nll - 0.1 * probabilities.mean(1))).sum()
+    loss, own_nll = operations.cross_entropy(logits, gold, weights, 0.1)
+    assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+    assert_close(own_nll.double(), nll, rtol=1e-5, atol=1e-6)
+    (gradient,), (wanted,) = (torch.autograd.grad(value * 3, logits) for value in (loss, expected))
+    assert_close(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+@needs_kernels
+def test_reduction() -> None:
+    torch.manual_seed(7)
+    x, scores = (tensor.requires_grad_() for tensor in torch.randn(2, 3, 6, 4, 32).unbind())
+    lengths = torch.tensor([6, 1, 4])
+    padding = torch.arange(6) >= lengths[:, None]
+    expected = (scores.masked_fill(padding[:, :, None, None], -torch.inf).softmax(1) * x).sum(1)
+    result = operations.reduction(x, scores, lengths)
+    assert_close(result, expected, rtol=1e-5, atol=1e-6)
+    gradient = torch.randn_like(expected)
+    own, wanted = (torch.autograd.grad(value, (x, scores), gradient) for value in (result, expected))
+    assert_close(own, wanted, rtol=1e-5, atol=1e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("shapes", [[(2, 3, 1), (2, 1, 5)], [(2, 3, 5)], [(2, 7)]])
+def test_mixture_of_a_lexical_shortcut(shapes: list[tuple[int, ...]], fusion: bool) -> None:
+    torch.manual_seed(8)
+    places = (2, 7) if len(shapes[0]) == 2 else (2, 3, 5)
+    features = 64 if fusion else 32
+    hidden, bias = torch.randn(*places, features, requires_grad=True), torch.randn(32, requires_grad=True)
+    parts = [torch.randn(*shape, features, requires_grad=True) for shape in shapes]
+    inputs = [hidden, bias, *parts]
+    expected = _Mixture.apply(hidden, bias, fusion, *parts)
+    results = operations.mixture(hidden, bias, fusion, parts, wants_gates=True)
+    assert_close(results, expected, rtol=1e-5, atol=1e-6)
+    gradient = torch.randn_like(expected[0])
+    own, wanted = (torch.autograd.grad(value[0], inputs, gradient) for value in (results, expected))
+    assert_close(own, wanted, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
 def test_a_value_that_is_not_finite_stays_visible() -> None:
     x = torch.zeros(1, 2, 16)
     x[0, 0, 3] = torch.nan
@@ -176,8 +225,7 @@ def test_noise_of_dropout() -> None:
 
 
 def test_what_the_kernels_cannot_take_is_left_to_pytorch() -> None:
-    assert not operations.usable(torch.empty(2, 24))
-    assert not operations.usable(torch.empty(2, 32), 8)
+    assert not operations.usable(torch.empty(2, 24), 24)
     assert not operations.usable(torch.empty(2, 32, dtype=torch.float64))
     assert not operations.usable(torch.empty(2, 32, device="meta"))
 

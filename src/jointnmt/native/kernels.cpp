@@ -1,5 +1,6 @@
-// What lies between the matrix products of a layer, each in one pass over memory: attention at sentence lengths, the
-// residual connection with layer norm, and bias with ReLU; forwards and backwards.
+// What lies between the matrix products of a model, each in one pass over memory: attention at sentence lengths, the
+// residual connection with layer norm, bias with ReLU, the reduction, lexical shortcuts and the loss; forwards and
+// backwards.
 //
 // Tensors are rows of features, one row for each cell of a grid [B, S, T, features] (a sequence has S = 1), in float or
 // bfloat16; sums are float. Features come in whole vectors of 16. Threads take equal shares of the work in order, so
@@ -63,6 +64,23 @@ inline void store(BFloat16* p, Vector x) {
 #endif
 }
 
+// Single numbers.
+inline float single(const float* p) { return *p; }
+
+inline float single(const BFloat16* p) {
+    const uint32_t w = (uint32_t)p->bits << 16;
+    float x;
+    std::memcpy(&x, &w, sizeof x);
+    return x;
+}
+
+inline float converted(float x, float*) { return x; }
+inline BFloat16 converted(float x, BFloat16*) {
+    uint32_t w;
+    std::memcpy(&w, &x, sizeof w);
+    return {(uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16)};
+}
+
 // As a tensor of this type holds it.
 template <class T>
 inline Vector rounded(Vector x, const T*) {
@@ -74,6 +92,10 @@ inline Vector rounded(Vector x, const T*) {
 // The larger of both; y if one is not a number.
 inline Vector larger(Vector x, Vector y) { return x > y ? x : y; }
 
+#ifdef __AVX512F__
+inline float sum(Vector x) { return _mm512_reduce_add_ps((__m512)x); }
+inline float largest(Vector x) { return _mm512_reduce_max_ps((__m512)x); }
+#else
 // The lanes made one by halves.
 template <class Combine>
 inline float fold(Vector x, Combine combine) {
@@ -91,8 +113,9 @@ inline float sum(Vector x) {
 inline float largest(Vector x) {
     return fold(x, [](float a, float b) { return a > b ? a : b; });
 }
+#endif
 
-// e^x for x <= 0, to 2 units in the last place; all but 0 below the normal numbers.
+// e^x for x <= 88, to 2 units in the last place; all but 0 below the normal numbers.
 inline Vector exponential(Vector x) {
     x = larger(broadcast(-87.33f), x);
     const Vector magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -462,10 +485,10 @@ void attention_backward(const Lines& g, const Roles<const T>& from, const float*
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Noise of dropout, shared along axes of the grid: factors for the rows of [B, S, T, features].
+// A tensor that is shared along axes of the grid [B, S, T, features], such as the noise of dropout.
 
 template <class T>
-struct Noise {
+struct Shared {
     const T* data;  // null: none
     long s, t;      // places of the grid [B, S, T]
     long by_b, by_s, by_t;
@@ -481,7 +504,7 @@ struct Noise {
 
 template <class T>
 void residual_norm_forward(long rows, long width, const T* x, const T* update, const float* update_bias,
-                           const Noise<T> noise, const float* weight, const float* bias, T* sum_out, T* normed,
+                           const Shared<T> noise, const float* weight, const float* bias, T* sum_out, T* normed,
                            float* statistics, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
         std::vector<float> held(width + LANES);
@@ -518,7 +541,7 @@ void residual_norm_forward(long rows, long width, const T* x, const T* update, c
 
 // gradients: [3, width] of weight, bias and update_bias.
 template <class T>
-void residual_norm_backward(long rows, long width, const T* x, const float* statistics, const Noise<T> noise,
+void residual_norm_backward(long rows, long width, const T* x, const float* statistics, const Shared<T> noise,
                             const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
                             float* gradients, int threads) {
     std::vector<float> sums(threads * 3 * width);
@@ -557,7 +580,7 @@ void residual_norm_backward(long rows, long width, const T* x, const float* stat
 // noise * max(0, x + bias), in place.
 
 template <class T>
-void bias_relu_forward(long rows, long width, T* x, const float* bias, const Noise<T> noise, int threads) {
+void bias_relu_forward(long rows, long width, T* x, const float* bias, const Shared<T> noise, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
         for (long r = begin; r < end; ++r) {
             const T* factors = noise.data ? noise.row(r) : nullptr;
@@ -571,7 +594,7 @@ void bias_relu_forward(long rows, long width, T* x, const float* bias, const Noi
 }
 
 template <class T>
-void bias_relu_backward(long rows, long width, const T* result, T* gradient, const Noise<T> noise, float* d_bias,
+void bias_relu_backward(long rows, long width, const T* result, T* gradient, const Shared<T> noise, float* d_bias,
                         int threads) {
     std::vector<float> sums(threads * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
@@ -592,19 +615,217 @@ void bias_relu_backward(long rows, long width, const T* result, T* gradient, con
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Reduction of the grid along S: for every feature a softmax over the source positions, and the mean it weighs.
+
+// Calls body(b, t, e, keys, first) for every target position and vector of features; `first` is the element at s = 0.
+template <class Body>
+void each_column(long batch, long s, long t, long width, const int32_t* lengths, int threads, Body body) {
+    share(batch * t, threads, [=](int, long begin, long end) {
+        for (long line = begin; line < end; ++line) {
+            const long b = line / t;
+            for (long e = 0; e < width; e += LANES)
+                body(line, e, lengths ? lengths[b] : s, (b * s * t + line % t) * width + e);
+        }
+    });
+}
+
+struct Softmax {
+    Vector most, scale;
+};
+
+template <class T>
+inline Softmax column_softmax(const T* scores, long step, long keys) {
+    Vector most = broadcast(-INFINITY), total = {};
+    for (long i = 0; i < keys; ++i) most = larger(most, load(scores + i * step));
+    for (long i = 0; i < keys; ++i) total += exponential(load(scores + i * step) - most);
+    return {most, 1.0f / total};
+}
+
+template <class T>
+void reduction_forward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
+                       T* out, int threads) {
+    const long step = t * width;
+    each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
+        const Softmax softmax = column_softmax(scores + first, step, keys);
+        Vector total = {};
+        for (long i = 0; i < keys; ++i) {
+            const long at = first + i * step;
+            total += exponential(load(scores + at) - softmax.most) * softmax.scale * load(x + at);
+        }
+        store(out + line * width + e, total);
+    });
+}
+
+template <class T>
+void reduction_backward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
+                        const T* d_out, T* d_x, T* d_scores, int threads) {
+    const long step = t * width;
+    each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
+        const Softmax softmax = column_softmax(scores + first, step, keys);
+        const Vector d = load(d_out + line * width + e);
+        Vector mean = {};
+        for (long i = 0; i < keys; ++i) {
+            const long at = first + i * step;
+            mean += exponential(load(scores + at) - softmax.most) * softmax.scale * load(x + at);
+        }
+        for (long i = 0; i < keys; ++i) {
+            const long at = first + i * step;
+            const Vector weight = exponential(load(scores + at) - softmax.most) * softmax.scale;
+            store(d_x + at, d * weight);
+            store(d_scores + at, d * weight * (load(x + at) - mean));
+        }
+        for (long i = keys; i < s; ++i) store(d_x + first + i * step, Vector{}), store(d_scores + first + i * step, Vector{});
+    });
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Label-smoothed cross entropy of rows of logits.
+
+// statistics: [rows, 3], the logarithm of the softmax's denominator, the gold token's negative log-likelihood, and the
+// mean of all tokens' negative log-likelihoods.
+template <class T>
+void cross_entropy_forward(long rows, long vocabulary, const T* logits, const int64_t* gold, float* statistics,
+                           int threads) {
+    const long whole = vocabulary / LANES * LANES;
+    share(rows, threads, [=](int, long begin, long end) {
+        for (long r = begin; r < end; ++r) {
+            const T* row = logits + r * vocabulary;
+            Vector tail = broadcast(-INFINITY), most, totals = {}, sums = {};
+            for (long v = whole; v < vocabulary; ++v) tail[v - whole] = single(row + v);
+            most = tail;
+            for (long v = 0; v < whole; v += LANES) most = larger(most, load(row + v));
+            const float highest = largest(most);
+            for (long v = 0; v < whole; v += LANES) {
+                const Vector x = load(row + v);
+                totals += exponential(x - highest);
+                sums += x;
+            }
+            float total = sum(totals), all = sum(sums);
+            for (long v = whole; v < vocabulary; ++v) total += std::exp(tail[v - whole] - highest), all += tail[v - whole];
+            const float denominator = highest + std::log(total);
+            statistics[3 * r] = denominator;
+            statistics[3 * r + 1] = denominator - single(row + gold[r]);
+            statistics[3 * r + 2] = denominator - all / vocabulary;
+        }
+    });
+}
+
+// weights: of each row, the gradient of the summed loss included.
+template <class T>
+void cross_entropy_backward(long rows, long vocabulary, const T* logits, const int64_t* gold, const float* statistics,
+                            const float* weights, float smoothing, T* gradient, int threads) {
+    const long whole = vocabulary / LANES * LANES;
+    const float even = smoothing / vocabulary;
+    share(rows, threads, [=](int, long begin, long end) {
+        for (long r = begin; r < end; ++r) {
+            const T* row = logits + r * vocabulary;
+            T* to = gradient + r * vocabulary;
+            const float denominator = statistics[3 * r], weight = weights[r];
+            for (long v = 0; v < whole; v += LANES)
+                store(to + v, (exponential(load(row + v) - denominator) - even) * weight);
+            for (long v = whole; v < vocabulary; ++v)
+                to[v] = converted((std::exp(single(row + v) - denominator) - even) * weight, to);
+            const float right = std::exp(single(row + gold[r]) - denominator) - even - (1 - smoothing);
+            to[gold[r]] = converted(right * weight, to);
+        }
+    });
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Lexical shortcuts: what a gate mixes of a hidden and a lexical input. The lexical input is the sum of parts, each
+// shared along axes of the grid; with fusion, both inputs are of the first and of the second half of hidden + lexical.
+
+template <class T>
+struct Mixture {
+    const T* hidden;
+    const float* bias;
+    Shared<T> first, second;  // the parts; the second may be null
+    long width;              // features of the result
+    int fusion;
+
+    struct Cell {
+        Vector lexical, hidden, gate;
+    };
+
+    inline Vector part(const T* a, const T* b, long e) const {
+        const Vector x = load(a + e);
+        return b ? x + load(b + e) : x;
+    }
+
+    // The mixture's inputs and gate at features e of a cell, whose rows are given.
+    inline Cell at(const T* row, const T* a, const T* b, long e) const {
+        Cell cell;
+        cell.lexical = part(a, b, e);
+        cell.hidden = load(row + e);
+        if (fusion) {
+            cell.lexical += cell.hidden;
+            cell.hidden = load(row + width + e) + part(a, b, width + e);
+        }
+        const Vector x = cell.lexical + cell.hidden + load(bias + e);
+        const Vector small = exponential(x > Vector{} ? -x : x);  // no larger than 1
+        cell.gate = (x > Vector{} ? broadcast(1) : small) / (1.0f + small);
+        return cell;
+    }
+
+    long inputs() const { return fusion ? 2 * width : width; }
+};
+
+template <class T>
+void mixture_forward(long rows, const Mixture<T>& m, T* out, T* gates, int threads) {
+    share(rows, threads, [&, m](int, long begin, long end) {
+        for (long r = begin; r < end; ++r) {
+            const T *row = m.hidden + r * m.inputs(), *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
+            for (long e = 0; e < m.width; e += LANES) {
+                const auto cell = m.at(row, a, b, e);
+                store(out + r * m.width + e, cell.hidden + cell.gate * (cell.lexical - cell.hidden));
+                if (gates) store(gates + r * m.width + e, cell.gate);
+            }
+        }
+    });
+}
+
+// d_first, d_second: gradients of the parts, summed over what shares them, in float and as wide as the inputs; of
+// [B, S, T, inputs] with the parts' own strides.
+template <class T>
+void mixture_backward(long batch, const Mixture<T>& m, const T* d_out, T* d_hidden, const Shared<float>& d_first,
+                      const Shared<float>& d_second, float* d_bias, int threads) {
+    const long cells = m.first.s * m.first.t, inputs = m.inputs(), width = m.width;
+    std::vector<float> sums(threads * width);
+    share(batch, threads, [&, m, d_first, d_second](int thread, long begin, long end) {
+        float* totals = sums.data() + thread * width;
+        for (long r = begin * cells; r < end * cells; ++r) {
+            const T *row = m.hidden + r * inputs, *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
+            float *to_a = const_cast<float*>(d_first.row(r)), *to_b = b ? const_cast<float*>(d_second.row(r)) : nullptr;
+            auto give = [&](long e, Vector d) {
+                store(to_a + e, load(to_a + e) + d);
+                if (to_b) store(to_b + e, load(to_b + e) + d);
+            };
+            for (long e = 0; e < width; e += LANES) {
+                const auto cell = m.at(row, a, b, e);
+                const Vector d = load(d_out + r * width + e);
+                const Vector d_sum = d * (cell.lexical - cell.hidden) * cell.gate * (1.0f - cell.gate);
+                const Vector of_lexical = d_sum + d * cell.gate, of_hidden = d_sum + d - d * cell.gate;
+                store(totals + e, load(totals + e) + d_sum);
+                give(e, of_lexical);
+                store(d_hidden + r * inputs + e, m.fusion ? of_lexical : of_hidden);
+                if (m.fusion) {
+                    give(width + e, of_hidden);
+                    store(d_hidden + r * inputs + width + e, of_hidden);
+                }
+            }
+        }
+    });
+    for (int t = 0; t < threads; ++t)
+        for (long i = 0; i < width; ++i) d_bias[i] += sums[t * width + i];
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate); a pure function of seed and place.
 
 inline uint64_t mixed(uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return x ^ (x >> 31);
-}
-
-inline float converted(float x, float*) { return x; }
-inline BFloat16 converted(float x, BFloat16*) {
-    uint32_t w;
-    std::memcpy(&w, &x, sizeof w);
-    return {(uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16)};
 }
 
 template <class T>
@@ -633,23 +854,50 @@ void fill_noise(long count, double rate, uint64_t seed, T* out, int threads) {
         attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, {dq, dk, dv, qs, kvs}, d_bias, threads);                            \
     }                                                                                                                  \
     extern "C" void residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub, \
-                                                 const Noise<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \
+                                                 const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \
                                                  TYPE* normed, float* statistics, int threads) {                       \
         residual_norm_forward(rows, width, x, u, ub, *noise, w, b, sum, normed, statistics, threads);                  \
     }                                                                                                                  \
     extern "C" void residual_norm_backward_##NAME(long rows, long width, const TYPE* x, const float* statistics,       \
-                                                  const Noise<TYPE>* noise, const float* w, const TYPE* d_sum,         \
+                                                  const Shared<TYPE>* noise, const float* w, const TYPE* d_sum,         \
                                                   const TYPE* d_normed, TYPE* dx, TYPE* du, float* gradients,          \
                                                   int threads) {                                                       \
         residual_norm_backward(rows, width, x, statistics, *noise, w, d_sum, d_normed, dx, du, gradients, threads);    \
     }                                                                                                                  \
     extern "C" void bias_relu_forward_##NAME(long rows, long width, TYPE* x, const float* bias,                        \
-                                             const Noise<TYPE>* noise, int threads) {                                  \
+                                             const Shared<TYPE>* noise, int threads) {                                  \
         bias_relu_forward(rows, width, x, bias, *noise, threads);                                                      \
     }                                                                                                                  \
     extern "C" void bias_relu_backward_##NAME(long rows, long width, const TYPE* result, TYPE* gradient,               \
-                                              const Noise<TYPE>* noise, float* d_bias, int threads) {                  \
+                                              const Shared<TYPE>* noise, float* d_bias, int threads) {                  \
         bias_relu_backward(rows, width, result, gradient, *noise, d_bias, threads);                                    \
+    }                                                                                                                  \
+    extern "C" void reduction_forward_##NAME(long b, long s, long t, long width, const int32_t* lengths,               \
+                                             const TYPE* x, const TYPE* scores, TYPE* out, int threads) {              \
+        reduction_forward(b, s, t, width, lengths, x, scores, out, threads);                                           \
+    }                                                                                                                  \
+    extern "C" void reduction_backward_##NAME(long b, long s, long t, long width, const int32_t* lengths,              \
+                                              const TYPE* x, const TYPE* scores, const TYPE* d_out, TYPE* dx,          \
+                                              TYPE* d_scores, int threads) {                                           \
+        reduction_backward(b, s, t, width, lengths, x, scores, d_out, dx, d_scores, threads);                          \
+    }                                                                                                                  \
+    extern "C" void cross_entropy_forward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold,  \
+                                                 float* statistics, int threads) {                                     \
+        cross_entropy_forward(rows, vocabulary, logits, gold, statistics, threads);                                    \
+    }                                                                                                                  \
+    extern "C" void cross_entropy_backward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold, \
+                                                  const float* statistics, const float* weights, double smoothing,     \
+                                                  TYPE* gradient, int threads) {                                       \
+        cross_entropy_backward(rows, vocabulary, logits, gold, statistics, weights, (float)smoothing, gradient,        \
+                               threads);                                                                               \
+    }                                                                                                                  \
+    extern "C" void mixture_forward_##NAME(long rows, const Mixture<TYPE>* m, TYPE* out, TYPE* gates, int threads) {   \
+        mixture_forward(rows, *m, out, gates, threads);                                                                \
+    }                                                                                                                  \
+    extern "C" void mixture_backward_##NAME(long batch, const Mixture<TYPE>* m, const TYPE* d_out, TYPE* d_hidden,     \
+                                            const Shared<float>* d_first, const Shared<float>* d_second, float* d_bias,  \
+                                            int threads) {                                                             \
+        mixture_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias, threads);                            \
     }                                                                                                                  \
     extern "C" void fill_noise_##NAME(long count, double rate, uint64_t seed, TYPE* out, int threads) {                \
         fill_noise(count, rate, seed, out, threads);                                                                   \

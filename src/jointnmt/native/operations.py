@@ -22,11 +22,11 @@ _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def usable(x: Tensor, *features: int) -> bool:
-    """Whether the kernels can take tensors like `x`, with these numbers of features."""
+    """Whether there are kernels for tensors like `x`, and for vectors of these numbers of features."""
     return (
         x.device.type == "cpu"
         and x.dtype in _TYPES
-        and not any(size % LANES for size in (x.shape[-1], *features))
+        and not any(size % LANES for size in features)
         and library() is not None
     )
 
@@ -77,6 +77,34 @@ def feed_forward(
     return result
 
 
+def reduction(
+    x: Float[Tensor, "B S T E"], scores: Float[Tensor, "B S T E"], lengths: Int[Tensor, " B"]
+) -> Float[Tensor, "B T E"]:
+    """The mean of x over the first `lengths` source positions, each feature weighed by its own softmax of `scores`."""
+    result: Tensor = _Reduction.apply(x, scores, lengths)
+    return result
+
+
+def cross_entropy(
+    logits: Float[Tensor, "N V"], gold: Int[Tensor, " N"], weights: Float[Tensor, " N"], smoothing: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, " N"]]:
+    """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient."""
+    loss, nll = _CrossEntropy.apply(logits, gold, weights, smoothing)
+    return loss, nll
+
+
+def mixture(
+    hidden: Float[Tensor, "B *places F"],
+    bias: Float[Tensor, " EE"],
+    fusion: bool,
+    parts: Sequence[Float[Tensor, "B *_ F"]],
+    wants_gates: bool,
+) -> tuple[Float[Tensor, "B *places EE"], Float[Tensor, "B *places EE"] | None]:
+    """What a lexical shortcut makes of its hidden input and of the sum of one or two lexical parts; and its gates."""
+    mixed, gates = _Mixture.apply(hidden, bias, fusion, wants_gates, *parts)
+    return mixed, gates
+
+
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     """Factors of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`."""
     noise = torch.empty(shape, dtype=like.dtype)
@@ -97,8 +125,8 @@ class _Lines(ctypes.Structure):
     ]
 
 
-class _Noise(ctypes.Structure):
-    """The kernels' `Noise`: factors and how they are shared by the cells."""
+class _Shared(ctypes.Structure):
+    """The kernels' `Shared`: a tensor and how the cells of a grid share it."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -161,7 +189,7 @@ class _ResidualNorm(torch.autograd.Function):
         update = None if update is None else update.contiguous()
         total = x if update is None else torch.empty_like(x)
         normed, statistics = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)
-        factors = _noise(noise, x)
+        factors = _shared(noise, x)
         _call(
             "residual_norm_forward", x, *_rows(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
             total, normed, statistics,
@@ -179,7 +207,7 @@ class _ResidualNorm(torch.autograd.Function):
         d_x = torch.empty_like(total)
         d_update = torch.empty_like(total) if ctx.has_update else None
         gradients = torch.zeros(3, total.shape[-1])
-        factors = _noise(noise, total)
+        factors = _shared(noise, total)
         _call(
             "residual_norm_backward", total, *_rows(total), total, statistics, ctypes.byref(factors), weight, d_total,
             d_normed, d_x, d_update, gradients,
@@ -194,7 +222,7 @@ class _FeedForward(torch.autograd.Function):
     ) -> Tensor:
         hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
         grid = hidden.view(*x.shape[:-1], -1)
-        factors = _noise(noise, grid)
+        factors = _shared(noise, grid)
         _call("bias_relu_forward", hidden, *_rows(hidden), hidden, hidden_bias, ctypes.byref(factors))
         ctx.save_for_backward(x, hidden, hidden_weight, output_weight, noise)
         return torch.mm(hidden, output_weight.t()).view(x.shape)
@@ -207,10 +235,102 @@ class _FeedForward(torch.autograd.Function):
         d_output_weight = torch.mm(gradient.t(), hidden)
         d_hidden = torch.mm(gradient, output_weight)
         d_bias = torch.zeros(d_hidden.shape[-1])
-        factors = _noise(noise, d_hidden.view(*x.shape[:-1], -1))
+        factors = _shared(noise, d_hidden.view(*x.shape[:-1], -1))
         _call("bias_relu_backward", hidden, *_rows(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
         d_hidden_weight = torch.mm(d_hidden.t(), rows)
         return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
+
+
+class _Reduction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
+        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32)
+        ctx.save_for_backward(x, scores, lengths)
+        result = x.new_empty(x.shape[0], *x.shape[2:])
+        _call("reduction_forward", x, *x.shape, lengths, x, scores, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, scores, lengths = ctx.saved_tensors
+        d_x, d_scores = torch.empty_like(x), torch.empty_like(scores)
+        _call("reduction_backward", x, *x.shape, lengths, x, scores, gradient.contiguous(), d_x, d_scores)
+        return d_x, d_scores, None
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, gold: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        logits, gold = logits.contiguous(), gold.contiguous()
+        statistics = torch.empty(len(gold), 3)
+        _call("cross_entropy_forward", logits, *logits.shape, logits, gold, statistics)
+        ctx.save_for_backward(logits, gold, weights, statistics)
+        ctx.smoothing = smoothing
+        _, nll, even = statistics.unbind(1)
+        ctx.mark_non_differentiable(nll)
+        return (1 - smoothing) * nll.dot(weights) + smoothing * even.dot(weights), nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        """softmax(logits) minus the smoothed target, times the weight of the row."""
+        logits, gold, weights, statistics = ctx.saved_tensors
+        result = torch.empty_like(logits)
+        _call(
+            "cross_entropy_backward", logits, *logits.shape, logits, gold, statistics, weights * gradient,
+            ctypes.c_double(ctx.smoothing), result,
+        )  # fmt: skip
+        return result, None, None, None
+
+
+class _GatedMixture(ctypes.Structure):
+    """The kernels' `Mixture`."""
+
+    _fields_ = [
+        ("hidden", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("first", _Shared),
+        ("second", _Shared),
+        ("width", ctypes.c_long),
+        ("fusion", ctypes.c_int),
+    ]
+
+
+class _Mixture(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, bias: Tensor, fusion: bool, wants_gates: bool, *parts: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        hidden, parts = hidden.contiguous(), tuple(part.contiguous() for part in parts)
+        ctx.save_for_backward(hidden, bias, *parts)
+        ctx.fusion = fusion
+        mixed = hidden.new_empty(*hidden.shape[:-1], len(bias))
+        gates = torch.empty_like(mixed) if wants_gates else None
+        mixture = _gated_mixture(hidden, bias, fusion, parts)
+        _call("mixture_forward", hidden, _rows(hidden)[0], ctypes.byref(mixture), mixed, gates)
+        if gates is not None:
+            ctx.mark_non_differentiable(gates)
+        return mixed, gates
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        hidden, bias, *parts = ctx.saved_tensors
+        d_hidden, d_bias = torch.empty_like(hidden), torch.zeros_like(bias)
+        d_parts = [torch.zeros(part.shape) for part in parts]
+        shared = [_shared(part, hidden) for part in (*d_parts, None)]
+        mixture = _gated_mixture(hidden, bias, ctx.fusion, parts)
+        _call(
+            "mixture_backward", hidden, len(hidden), ctypes.byref(mixture), gradient.contiguous(), d_hidden,
+            ctypes.byref(shared[0]), ctypes.byref(shared[1]), d_bias,
+        )  # fmt: skip
+        return d_hidden, d_bias, None, None, *(part.to(hidden.dtype) for part in d_parts)
+
+
+def _gated_mixture(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]) -> _GatedMixture:
+    first, second = (_shared(part, hidden) for part in (*parts, None)[:2])
+    return _GatedMixture(hidden.data_ptr(), bias.data_ptr(), first, second, len(bias), fusion)
 
 
 def _call(name: str, like: Tensor, *arguments: Any) -> None:
@@ -234,16 +354,15 @@ def _rows(x: Tensor) -> tuple[int, int]:
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
-def _noise(noise: Tensor | None, grid: Tensor) -> _Noise:
-    """The factors of each cell of `grid`, whose shape `noise` is broadcast to."""
-    if noise is None:
-        return _Noise(None, 1, 1, 0, 0, 0)
-    noise = noise.expand(grid.shape)
+def _shared(x: Tensor | None, grid: Tensor) -> _Shared:
+    """How the cells of `grid` share `x`, which is broadcast to its shape."""
+    if x is None:
+        return _Shared(None, 1, 1, 0, 0, 0)
+    x = x.expand(grid.shape)
     if grid.ndim == 3:
-        noise = noise[:, None]
-    strides = noise.stride()
-    assert strides[-1] == 1 and noise.dtype == grid.dtype
-    return _Noise(noise.data_ptr(), *noise.shape[1:3], *strides[:3])
+        x = x[:, None]
+    assert x.stride(-1) == 1
+    return _Shared(x.data_ptr(), *x.shape[1:3], *x.stride()[:3])
 
 
 def _lines(

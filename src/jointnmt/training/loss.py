@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jointnmt.native import operations as native
 from jointnmt.text.special import pad_id
 
 
@@ -26,7 +27,11 @@ def cross_entropy_sums(
     """
     rows, real = logits.flatten(0, 1), (target_output != pad_id).float()  # [B, T, V] -> [B*T, V]
     weights = real / real.sum(dim=1, keepdim=True).clamp(min=1) if sentence_means else real
-    loss, nll = _CrossEntropy.apply(rows, target_output.flatten(), weights.flatten(), label_smoothing)
+    gold = target_output.flatten()
+    if native.usable(rows):
+        loss, each = native.cross_entropy(rows, gold, weights.flatten(), label_smoothing)
+        return loss, each.dot(real.flatten())
+    loss, nll = _CrossEntropy.apply(rows, gold, weights.flatten(), label_smoothing)
     return loss, nll
 
 

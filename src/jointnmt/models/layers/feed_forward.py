@@ -31,7 +31,7 @@ class FeedForward(nn.Module):
         dropout = self.hidden_dropout
         if self.drops_input:
             x = dropout(x)
-        if native.usable(x, self.hidden.out_features):
+        if native.usable(x, x.shape[-1], self.hidden.out_features):
             noise = None if self.drops_input else dropout.noise((*x.shape[:-1], self.hidden.out_features), x)
             return Update(native.feed_forward(x, self.hidden, self.output, noise), self.output.bias)
         hidden = functional.relu(self.hidden(x))

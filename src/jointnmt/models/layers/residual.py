@@ -45,7 +45,7 @@ class Stream:
 
     def normed(self, norm: nn.LayerNorm) -> Float[Tensor, "B *places E"]:
         """The layer norm of what the stream holds."""
-        if not native.usable(self._x):
+        if not native.usable(self._x, self._x.shape[-1]):
             normed: Tensor = norm(self.value)
             return normed
         value, bias, noise = None, None, None

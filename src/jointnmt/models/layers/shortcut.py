@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from jointnmt.native import operations as native
+
 ShortcutKind = Literal["plain", "fusion"]
 
 
@@ -73,11 +75,15 @@ class Shortcut(nn.Module):
 
     def forward(self, hidden: Float[Tensor, "*places F"], lexical: Lexical) -> Float[Tensor, "*places EE"]:
         """Keys, then values, of the projected hidden input's `hidden_size` features."""
-        mixed, gates = _Mixture.apply(hidden, self.gate_bias, self.fusion, *lexical.parts)
-        if lexical.gates is not None:
+        mixed: Tensor
+        if native.usable(hidden, self.gate_bias.shape[-1]):
+            bias, wants_gates = self.gate_bias.flatten(), lexical.gates is not None
+            mixed, gates = native.mixture(hidden, bias, self.fusion, lexical.parts, wants_gates)
+        else:
+            mixed, gates = _Mixture.apply(hidden, self.gate_bias, self.fusion, *lexical.parts)
+        if lexical.gates is not None and gates is not None:
             lexical.gates.append(gates.unflatten(-1, (2, -1)))
-        result: Tensor = mixed
-        return result
+        return mixed
 
 
 class _Mixture(torch.autograd.Function):
