@@ -65,12 +65,12 @@ class FrequencyBins:
 class SideText:
     """One side of a text: sentence by sentence, its pieces and the groups that they are in."""
 
-    bins: Sequence[Int[np.ndarray, " L"]]
+    bins: Sequence[Int[np.ndarray, " _"]]
     """The frequency bin of each piece."""
     bin_names: tuple[str, ...]
-    words: Sequence[Int[np.ndarray, " L"]]
+    words: Sequence[Int[np.ndarray, " _"]]
     """The number of the word, from 0, that each piece is of."""
-    classes: Sequence[Int[np.ndarray, " W"]] | None
+    classes: Sequence[Int[np.ndarray, " _"]] | None
     """The number in `CLASSES` of each word; None if no tags were given."""
 
 

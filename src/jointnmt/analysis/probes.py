@@ -196,8 +196,8 @@ class ProbeTraining:
 class Collected:
     """States of some sentences, in one order on either side."""
 
-    states: dict[State, Float[Tensor, "N E"]]
-    ids: dict[Side, Int[Tensor, " N"]]
+    states: dict[State, Float[Tensor, "_ E"]]
+    ids: dict[Side, Int[Tensor, " _"]]
     """The pieces that they are of."""
 
 

@@ -63,8 +63,8 @@ def states_of(model: TranslationModel) -> list[State]:
 
 
 @torch.no_grad()
-def hidden_states(model: TranslationModel, batch: Batch) -> dict[State, Float[Tensor, "N E"]]:
-    """The states of the pieces of a batch, teacher-forced; `N` runs over the sentences' pieces as `pieces` has them.
+def hidden_states(model: TranslationModel, batch: Batch) -> dict[State, Float[Tensor, "_ E"]]:
+    """The states of the pieces of a batch, teacher-forced, in the order that `pieces` has.
 
     The last layer of encoder, PreNet and decoder is given after the layer norm that ends the stack, if there is one;
     all others are the residual stream. A target piece's state is at the position where the model reads it.
