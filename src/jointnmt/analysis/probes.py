@@ -98,7 +98,7 @@ class Probe(nn.Module):
     @torch.no_grad()
     def hits(self, states: Float[Tensor, "N E"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         """1 where the best piece is the right one."""
-        parts = zip(states.split(4096), ids.split(4096), strict=True)
+        parts = zip(states.split(512), ids.split(512), strict=True)
         return torch.cat([(self(some).argmax(-1) == right).float() for some, right in parts])
 
 
