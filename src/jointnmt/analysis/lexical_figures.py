@@ -32,6 +32,10 @@ MEASURES: dict[Measure, str] = {
 }
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 0.72, 0.32, 1.3
 """Inches."""
+LEAST_WIDTH = 7.2
+MOST_INSIDE = 4
+"""With more lines, the legend stands beside the picture."""
+LEGEND = "value and 95% interval"
 
 Systems = Mapping[str, Sequence[Measured]]
 
@@ -93,7 +97,12 @@ def topic_figure(topic: Topic) -> Figure:
         lines[f"{system}: {stack}"] = [
             Value(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
         ]
-    return analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
+    figure = analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
+    (axes,) = figure.axes
+    if len(lines) > MOST_INSIDE:
+        figure.set_figwidth(figure.get_figwidth() + 2.6)
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0), title=LEGEND)
+    return figure
 
 
 def topic_csv(topic: Topic) -> str:
@@ -133,13 +142,13 @@ def _named(name: str, value: Value) -> Value:
 def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]) -> Figure:
     heights = [len(layers) * CELL_HEIGHT + MARGIN for layers in stacks.values()]
     columns = max(len(values) for layers in stacks.values() for values in layers.values())
-    figure = Figure(figsize=(columns * CELL_WIDTH + 2.4, sum(heights) + 0.4), layout="constrained")
+    figure = Figure(figsize=(max(columns * CELL_WIDTH + 2.4, LEAST_WIDTH), sum(heights) + 0.4), layout="constrained")
     axes = figure.subplots(len(stacks), 1, height_ratios=heights, squeeze=False)[:, 0]
     known = [each.value for layers in stacks.values() for row in layers.values() for each in row]
     span = [value for value in known if value is not None] or [0.0, 1.0]
     for ((system, stack), layers), place in zip(stacks.items(), axes, strict=True):
         _table(place, f"{system}: {stack}", layers, topic, (min(span), max(span)))
-    figure.colorbar(axes[0].images[0], ax=list(axes), label=MEASURES[topic.measure], shrink=0.8, aspect=30)
+    figure.colorbar(axes[0].images[0], ax=list(axes), label=MEASURES[topic.measure], fraction=0.05, aspect=30)
     figure.suptitle(topic.title, fontsize=11)
     return figure
 
