@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from jointnmt.analysis.probes import PairList, ProbeConfig, ProbeTraining, train_round
@@ -78,6 +80,13 @@ def test_pieces_are_recovered_from_embeddings() -> None:
     while not training.finished:
         train_round([training], given.model, given.train, given.stop)
     assert training.accuracies[0] < 0.95 < max(training.accuracies)
+
+
+def test_with_a_norm_the_scale_of_states_does_not_matter() -> None:
+    (plain,), (normed,) = (trainings_of(task(norm=norm), LAYER) for norm in (False, True))
+    states = torch.randn(5, WIDTH)
+    torch.testing.assert_close(normed.probe(states), normed.probe(9 * states), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(plain.probe(states), plain.probe(9 * states), atol=0.1)
 
 
 def test_nothing_is_recovered_where_nothing_is() -> None:
@@ -187,3 +196,10 @@ def test_probes_of_something_else_are_refused(tmp_path: Path, other: ProbeTask, 
     train_probes(task(max_rounds=1), tmp_path, quiet)
     with pytest.raises(ConfigurationError, match=message):
         train_probes(other, tmp_path, quiet)
+
+
+def test_the_documentation_names_every_setting_and_its_default(repository: Path) -> None:
+    page = (repository / "docs" / "probing.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\w+) \| ([\w.]+) \| ", page, re.M))
+    defaults = {key: yaml.safe_load(rows.pop(key, "missing")) for key in ProbeConfig.model_fields}
+    assert defaults == ProbeConfig().plain()

@@ -40,6 +40,7 @@ class ProbeConfig(Config):
 
     hidden_dim: int | None = Field(None, ge=1, description="features of the hidden layer; null: as the states")
     dropout: float = Field(0.5, ge=0, lt=1, description="of the hidden layer")
+    norm: bool = Field(False, description="a layer norm without weights before the probe: all layers at one scale")
     batch_size: int = Field(512, ge=1, description="states of an update")
     rate: float = Field(2e-4, gt=0, description="learning rate of Adam, constant")
     round_sentences: int = Field(
@@ -80,7 +81,7 @@ class Probe(nn.Module):
     def __init__(self, embed_dim: int, vocabulary: int, config: ProbeConfig, generator: torch.Generator) -> None:
         super().__init__()
         hidden_dim = config.hidden_dim or embed_dim
-        self.keep = 1 - config.dropout
+        self.norm, self.keep = config.norm, 1 - config.dropout
         self.hidden = nn.Linear(embed_dim, hidden_dim)
         self.output = nn.Linear(hidden_dim, vocabulary, bias=False)
         for layer in (self.hidden, self.output):
@@ -89,6 +90,8 @@ class Probe(nn.Module):
 
     def forward(self, states: Float[Tensor, "N E"], noise: torch.Generator | None = None) -> Float[Tensor, "N V"]:
         """Scores; dropout only with a `noise` to draw it from."""
+        if self.norm:
+            states = functional.layer_norm(states, states.shape[-1:])
         hidden = torch.relu(self.hidden(states))
         if noise is not None:
             kept = torch.rand(hidden.shape, generator=noise, device=hidden.device) < self.keep
