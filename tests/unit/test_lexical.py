@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tiny_run import SOURCE_WORDS, word_segmentation
+from torch import Tensor
 
 from jointnmt.analysis.lexical import HeldOut, Measured, hoyer, measure_gates, measure_states
 from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
@@ -22,6 +24,7 @@ from jointnmt.analysis.pieces import (
     side_text,
     word_class,
 )
+from jointnmt.analysis.probes import Probe, ProbeConfig
 from jointnmt.analysis.states import State, hidden_states
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
@@ -148,6 +151,32 @@ def test_similarity_is_the_cosine_of_whole_sentences() -> None:
     assert found(numbers, "similarity", "decoder", "target", "1") == pytest.approx(np.mean(cosines))
     assert found(numbers, "similarity", "embedding", "source", "embedding") == pytest.approx(1)
     assert not [each for each in numbers if each.measure == "accuracy"]  # there are no probes
+
+
+class EvenProbe(Probe):
+    """Recovers the pieces whose ids are even."""
+
+    def hits(self, states: Tensor, ids: Tensor) -> Tensor:
+        return (ids % 2 == 0).float()
+
+
+def test_accuracy_is_of_pieces_and_by_class_of_words() -> None:
+    """A word counts as recovered if any of its pieces is."""
+    text, state = held_out(), State("encoder", "source", "2")
+    words = [np.array([0, 0, 1]), np.array([0, 1])]  # (4, 5), 6 and 9, 4
+    classes = [np.array([0, 0]), np.array([1, 0])]
+    side = replace(text.sides["source"], words=words, classes=classes)
+    probe = EvenProbe(8, 12, ProbeConfig(), torch.Generator())
+    told: list[int] = []
+    text = HeldOut(text.pairs, {**text.sides, "source": side})
+    measured = [*measure_states(model_with_shortcuts("transformer"), text, {state: probe}, told.append)]
+    numbers = [each for each in measured if each.measure == "accuracy"]
+    assert {(each.stack, each.side, each.layer) for each in numbers} == {state}
+    values = {(each.grouping, each.value.bucket): (each.value.size, each.value.value) for each in numbers}
+    assert values["all", "all"] == (5, 3 / 5)
+    assert values["class", "NOUN"] == (3, 1.0)
+    assert values["class", "VERB"] == (1, 0.0)
+    assert sum(told) == 2
 
 
 @pytest.mark.parametrize("family", ["transformer", "reformer-fast"])
