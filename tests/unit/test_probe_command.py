@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from matplotlib.figure import Figure
 from tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run_of
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from jointnmt.analysis import probing
 from jointnmt.cli.main import app
