@@ -43,8 +43,13 @@ def sizes(segmentation: Segmentation) -> tuple[int, int]:
 
 def write_run(run: Path, **changes: Any) -> Path:
     """Write a RUN directory with a random model; `changes` as of `experiment`."""
+    return write_run_of(run, experiment(**changes))
+
+
+def write_run_of(run: Path, configuration: Experiment) -> Path:
+    """Write a RUN directory with a random model of this configuration."""
     torch.manual_seed(0)
-    configuration, segmentation = experiment(**changes), word_segmentation()
+    segmentation = word_segmentation()
     model = build_model(configuration.model, *sizes(segmentation))
     run.mkdir(exist_ok=True)
     (run / "experiment.yaml").write_text(configuration.to_yaml())

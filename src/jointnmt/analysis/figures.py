@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import count as count_from
 from itertools import cycle
 
 from matplotlib.figure import Figure
@@ -23,7 +24,9 @@ def analysis_figure(analysis: Analysis) -> Figure:
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
     count = len(analysis.systems)
-    looks = zip(cycle(COLOURS), cycle(MARKERS), cycle(STYLES), strict=False)
+    # The second seven lines have their colours with other markers, and so on.
+    markers = (MARKERS[(number + number // len(COLOURS)) % len(MARKERS)] for number in count_from(0))
+    looks = zip(cycle(COLOURS), markers, cycle(STYLES), strict=False)
     for number, ((name, values), (colour, marker, style)) in enumerate(
         zip(analysis.systems.items(), looks, strict=False)
     ):

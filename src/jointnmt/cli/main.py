@@ -30,6 +30,7 @@ COMMANDS = {
     "attention": "Draw the attention of one translation.",
     "align": "Align the words of sentences and their translations.",
     "analyse": "Compare runs by sentence length, target position and token frequency.",
+    "probe": "Measure how much of the words is left in each layer, by probes.",
 }
 
 INTERRUPTED, READER_GONE = 130, 141

@@ -1,0 +1,166 @@
+"""How much of the pieces is in the states of a model: what probes recover, similarity to embeddings, and gates.
+
+Emelin, Titov, Sennrich 2019, section 4. Everything is measured on text that nothing was trained or stopped on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from jointnmt.analysis.buckets import Value, ratios
+from jointnmt.analysis.pieces import SideText, any_piece, by_group, mean_piece
+from jointnmt.analysis.probes import Probe
+from jointnmt.analysis.states import (
+    EMBEDDING,
+    SIDES,
+    Side,
+    State,
+    hidden_states,
+    over_other_side,
+    piece_mask,
+    pieces,
+    states_of,
+)
+from jointnmt.data.batch import Batch
+from jointnmt.models import AttentionMaps, TranslationModel
+
+ROWS = 16
+"""Most sentences read at once: with gates, the model writes down the attention of all its layers."""
+
+Measure = Literal["accuracy", "similarity", "gate", "sparseness"]
+Grouping = Literal["all", "frequency", "class"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number with its interval."""
+
+    measure: Measure
+    stack: str
+    """The stack of a state, or the place and kind of a gate, as `encoder keys`."""
+    side: Side
+    """Whose pieces it is of."""
+    layer: str
+    grouping: Grouping
+    value: Value
+    """Its bucket is the group."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The text that decides: sentence pairs, and the groups of their pieces on either side."""
+
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    sides: Mapping[Side, SideText]
+
+
+def measure_states(
+    model: TranslationModel, text: HeldOut, probes: Mapping[State, Probe], progress: Callable[[int], None]
+) -> Iterator[Measured]:
+    """Accuracy of the probes: of pieces, and by class of words, which count as recovered if any piece is.
+
+    And the similarity of each layer to the embeddings: of each sentence, the cosine of all its states, laid end to end,
+    and all its embeddings, with scale and positions; then the mean over sentences.
+    """
+    hits: dict[State, list[npt.NDArray[np.float64]]] = defaultdict(list)
+    cosines: dict[State, list[float]] = defaultdict(list)
+    for batch in _batches(model, text):
+        states = hidden_states(model, batch)
+        for state, rows in states.items():
+            lengths = piece_mask(batch, state.side).sum(1).tolist()
+            if state in probes:
+                found = probes[state].hits(rows, pieces(batch, state.side))
+                hits[state] += [part.double().cpu().numpy() for part in found.split(lengths)]
+            embedded = states[State("embedding", state.side, EMBEDDING)]
+            cosines[state] += _cosines(rows.split(lengths), embedded.split(lengths))
+        progress(len(batch))
+    for state in states_of(model):
+        if state in probes:
+            yield from _grouped("accuracy", state, hits[state], text.sides[state.side], any_piece)
+        filled = np.array([[each] for each in cosines[state] if not np.isnan(each)])
+        (value,) = ratios(filled, np.ones_like(filled), ["all"]) if len(filled) else [Value("all", 0, None)]
+        yield Measured("similarity", *state, "all", value)
+
+
+def measure_gates(model: TranslationModel, text: HeldOut, progress: Callable[[int], None]) -> Iterator[Measured]:
+    """The gates of lexical shortcuts, from 0, all hidden, to 1, all lexical; and how sparse they are.
+
+    Of each position the mean over features, and Hoyer's sparseness over features; by class of words, of which each has
+    the mean over its pieces. Gates in the grid belong to a piece of either side, and are averaged over the other.
+    """
+    found: dict[tuple[Measure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
+    for batch in _batches(model, text):
+        maps = AttentionMaps()
+        with torch.no_grad():
+            model(batch.source, batch.target_input, maps)
+        for place, layers in maps.gates.items():
+            for number, gates in enumerate(layers, start=1):
+                for state, rows in _of_sides(place, number, gates.float().mean(-1), batch):
+                    found["gate", state] += rows
+                for state, rows in _of_sides(place, number, hoyer(gates.float()), batch):
+                    found["sparseness", state] += rows
+        progress(len(batch))
+    for (measure, state), values in found.items():
+        yield from _grouped(measure, state, values, text.sides[state.side], mean_piece)
+
+
+def hoyer(x: Float[Tensor, "*places n"]) -> Float[Tensor, "*places"]:
+    """Sparseness (Hoyer 2004): 0 if all numbers are equal, 1 if all but one are zero."""
+    root = x.shape[-1] ** 0.5
+    return (root - x.abs().sum(-1) / x.norm(dim=-1)) / (root - 1)
+
+
+def _of_sides(
+    place: str, number: int, values: Float[Tensor, "B *places 2"], batch: Batch
+) -> Iterator[tuple[State, list[npt.NDArray[np.float64]]]]:
+    """For keys and values, and each side that the places belong to, a value for each piece of each sentence."""
+    cells = values.dim() == 4
+    sides: Sequence[Side] = SIDES if cells else ("target",) if place == "decoder" else ("source",)
+    where = f"grid {place}" if cells else place
+    for side in sides:
+        mask = piece_mask(batch, side)
+        rows = (over_other_side(values, batch, side) if cells else values)[mask]  # [N, 2]
+        parts = rows.double().cpu().numpy()
+        bounds = np.cumsum(mask.sum(1).cpu().numpy())[:-1]
+        for kind, column in (("keys", 0), ("values", 1)):
+            yield State(f"{where} {kind}", side, str(number)), np.split(parts[:, column], bounds)
+
+
+def _grouped(
+    measure: Measure,
+    state: State,
+    values: Sequence[npt.NDArray[np.float64]],
+    text: SideText,
+    of_word: Callable[..., npt.NDArray[np.float64]],
+) -> Iterator[Measured]:
+    groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
+    found = by_group(values, text, of_word)
+    for grouping in groupings:
+        for value in found.get(grouping, ()):
+            yield Measured(measure, *state, grouping, value)
+
+
+def _cosines(states: Iterable[Tensor], embedded: Iterable[Tensor]) -> list[float]:
+    """Of each sentence; not a number of one that has no pieces."""
+    pairs = [(a.flatten(), b.flatten()) for a, b in zip(states, embedded, strict=True)]
+    first, second = (pad_sequence(list(side), batch_first=True) for side in zip(*pairs, strict=True))
+    norms = first.norm(dim=1) * second.norm(dim=1)
+    return ((first * second).sum(1) / norms).tolist()
+
+
+def _batches(model: TranslationModel, text: HeldOut) -> Iterator[Batch]:
+    """The text in its order, a few sentences at a time."""
+    device = next(model.parameters()).device
+    for start in range(0, len(text.pairs), ROWS):
+        sources, targets = zip(*text.pairs[start : start + ROWS], strict=True)
+        yield Batch.collate(sources, targets).to(device)

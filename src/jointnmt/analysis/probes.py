@@ -1,0 +1,296 @@
+"""Lexical probes: classifiers that recover the piece from a hidden state of a frozen model.
+
+Emelin, Titov, Sennrich 2019, section 4.1. How much of them succeeds tells how much lexical information a layer keeps.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jointnmt.analysis.states import SIDES, Side, State, hidden_states, pieces
+from jointnmt.config import Config, differences
+from jointnmt.data.batch import Batch
+from jointnmt.data.batches import BatchConfig, plan_epoch
+from jointnmt.errors import ConfigurationError
+from jointnmt.models import TranslationModel
+from jointnmt.training import checkpoint
+
+CHUNK = 1000
+"""Sentences whose states are held and shuffled together."""
+MAX_TOKENS, MAX_CELLS = 4096, {"cpu": 50_000, "cuda": 1_000_000}
+"""Of a batch of the frozen model, padding included."""
+
+
+class ProbeConfig(Config):
+    """How probes are trained; the settings of Emelin et al., but for rounds, which there are 4000 batches."""
+
+    hidden_dim: int | None = Field(None, ge=1, description="features of the hidden layer; null: as the states")
+    dropout: float = Field(0.5, ge=0, lt=1, description="of the hidden layer")
+    norm: bool = Field(False, description="a layer norm without weights before the probe: all layers at one scale")
+    batch_size: int = Field(512, ge=1, description="states of an update")
+    rate: float = Field(2e-4, gt=0, description="learning rate of Adam, constant")
+    round_sentences: int = Field(
+        75_000, ge=1, description="training sentences of a round; all, if there are fewer. A check ends each round"
+    )
+    patience: int = Field(5, ge=1, description="a probe stops after so many rounds without a better accuracy")
+    max_rounds: int = Field(100, ge=0, description="most rounds; 0: no probes, only what needs no training")
+    seed: int = Field(1, ge=0, description="of initial weights, order and dropout")
+
+
+class Sentences(Protocol):
+    """Sentence pairs by number, as `TokenStore` has them."""
+
+    def __len__(self) -> int: ...
+
+    def pairs(self, indices: Any) -> list[Any]:
+        """Source and target ids, without marks, of the pairs with these numbers."""
+        ...
+
+
+class PairList:
+    """Sentence pairs in memory."""
+
+    def __init__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def pairs(self, indices: Any) -> list[Any]:
+        """See `Sentences`."""
+        return [self._pairs[index] for index in indices]
+
+
+class Probe(nn.Module):
+    """Linear, dropout, ReLU, and linear without bias: scores of every piece; Xavier uniform, zero bias."""
+
+    def __init__(self, embed_dim: int, vocabulary: int, config: ProbeConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        hidden_dim = config.hidden_dim or embed_dim
+        self.norm, self.keep = config.norm, 1 - config.dropout
+        self.hidden = nn.Linear(embed_dim, hidden_dim)
+        self.output = nn.Linear(hidden_dim, vocabulary, bias=False)
+        for layer in (self.hidden, self.output):
+            nn.init.xavier_uniform_(layer.weight, generator=generator)
+        nn.init.zeros_(self.hidden.bias)
+
+    def forward(self, states: Float[Tensor, "N E"], noise: torch.Generator | None = None) -> Float[Tensor, "N V"]:
+        """Scores; dropout only with a `noise` to draw it from."""
+        if self.norm:
+            states = functional.layer_norm(states, states.shape[-1:])
+        hidden = torch.relu(self.hidden(states))
+        if noise is not None:
+            kept = torch.rand(hidden.shape, generator=noise, device=hidden.device) < self.keep
+            hidden = hidden * kept / self.keep
+        return self.output(hidden)
+
+    @torch.no_grad()
+    def hits(self, states: Float[Tensor, "N E"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """1 where the best piece is the right one."""
+        parts = zip(states.split(512), ids.split(512), strict=True)
+        return torch.cat([(self(some).argmax(-1) == right).float() for some, right in parts])
+
+
+class ProbeTraining:
+    """One probe, its optimiser, its best weights, and how far it is: all that a file of it holds.
+
+    A round is a pure function of the state before it, the states of the round and the seed: whatever else is trained
+    with it, and whether or not training was interrupted.
+    """
+
+    def __init__(self, state: State, sizes: tuple[int, int], config: ProbeConfig, device: torch.device) -> None:
+        self.state, self.config, self.device = state, config, device
+        self._seed = zlib.crc32(str(state).encode())
+        generator = torch.Generator().manual_seed(self._number(0))
+        self.probe = Probe(*sizes, config, generator).to(device)
+        self.optimizer = torch.optim.Adam(self.probe.parameters(), lr=config.rate, betas=(0.9, 0.98), eps=1e-9)
+        self.best = {name: tensor.clone() for name, tensor in self.probe.state_dict().items()}
+        self.accuracies: list[float] = []
+        """On the stopping text, after each round."""
+        self.noise = torch.Generator(device)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return len(self.accuracies)
+
+    @property
+    def best_round(self) -> int:
+        """The round after which it was best, from 1; 0 before the first one."""
+        return int(np.argmax(self.accuracies)) + 1 if self.accuracies else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has stopped."""
+        return self.rounds >= self.config.max_rounds or self.rounds - self.best_round >= self.config.patience
+
+    def begin_round(self) -> None:
+        """Start the noise of a round."""
+        self.noise.manual_seed(self._number(1 + self.rounds))
+
+    def update(self, states: Float[Tensor, "N E"], ids: Int[Tensor, " N"]) -> None:
+        """Learn from one batch."""
+        loss = functional.cross_entropy(self.probe(states, self.noise), ids)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def end_round(self, accuracy: float) -> None:
+        """A round is over; `accuracy` is that on the stopping text."""
+        self.accuracies.append(accuracy)
+        if self.best_round == self.rounds:
+            self.best = {name: tensor.clone() for name, tensor in self.probe.state_dict().items()}
+
+    def best_probe(self) -> Probe:
+        """The probe with its best weights."""
+        self.probe.load_state_dict(self.best)
+        return self.probe
+
+    def save(self, path: Path, facts: dict[str, Any]) -> None:
+        """Write the file; that of a finished probe has its best weights only."""
+        tensors = {f"best.{name}": tensor for name, tensor in self.best.items()}
+        if not self.finished:
+            tensors |= {f"probe.{name}": tensor for name, tensor in self.probe.state_dict().items()}
+            for index, values in self.optimizer.state_dict()["state"].items():
+                tensors |= {f"adam.{index}.{name}": torch.as_tensor(value) for name, value in values.items()}
+        checkpoint.write(path, tensors, {"facts": facts, "accuracies": self.accuracies})
+
+    def load(self, path: Path, facts: dict[str, Any]) -> None:
+        """Go on from a file.
+
+        Raises:
+            ConfigurationError: if it is of another model, text or configuration than `facts` tell.
+            ModelError: if it is damaged.
+        """
+        tensors, values = checkpoint.read(path)
+        if changed := differences(values["facts"], facts):
+            raise ConfigurationError(
+                f"{path}: this probe was trained otherwise ({'; '.join(changed)}). Choose another --out, or remove "
+                "this folder to train anew."
+            )
+        self.accuracies = values["accuracies"]
+        self.best = _under("best.", tensors, self.device)
+        self.probe.load_state_dict(_under("probe.", tensors, self.device) or self.best)
+        state = self.optimizer.state_dict()
+        for name, tensor in _under("adam.", tensors).items():
+            index, key = name.split(".")
+            state["state"].setdefault(int(index), {})[key] = tensor
+        self.optimizer.load_state_dict(state)
+
+    def _number(self, part: int) -> int:
+        return int(np.random.SeedSequence([self.config.seed, self._seed, part]).generate_state(1)[0])
+
+
+@dataclass(frozen=True)
+class Collected:
+    """States of some sentences, in one order on either side."""
+
+    states: dict[State, Float[Tensor, "_ E"]]
+    ids: dict[Side, Int[Tensor, " _"]]
+    """The pieces that they are of."""
+
+
+def collect(model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[State]) -> Collected:
+    """The wanted states of sentence pairs, which are computed in batches of similar lengths, and so not in order."""
+    device = next(model.parameters()).device
+    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs])
+    tokens = max(MAX_TOKENS, int(lengths.max()))
+    cells = max(MAX_CELLS.get(device.type, MAX_CELLS["cpu"]), int(lengths.prod(axis=1).max()))
+    limits = BatchConfig(max_tokens=tokens, max_cells=cells, update_tokens=tokens)
+    states: dict[State, list[Tensor]] = {state: [] for state in wanted}
+    ids: dict[Side, list[Tensor]] = {side: [] for side in SIDES}
+    for rows in chain.from_iterable(plan_epoch(lengths[:, 0], lengths[:, 1], limits, seed=0, epoch=0)):
+        sources, targets = zip(*(pairs[row] for row in rows), strict=True)
+        batch = Batch.collate(sources, targets).to(device)
+        found = hidden_states(model, batch)
+        for state in wanted:
+            states[state].append(found[state])
+        for side in SIDES:
+            ids[side].append(pieces(batch, side))
+    return Collected(
+        {state: torch.cat(parts) for state, parts in states.items()},
+        {side: torch.cat(parts) for side, parts in ids.items()},
+    )
+
+
+def train_round(
+    trainings: Sequence[ProbeTraining],
+    model: TranslationModel,
+    train: Sentences,
+    stop: Sentences,
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """One round of probes that have done equally many, and the check on the stopping text that ends it.
+
+    Rounds run through the training text in an order that is new each time through. `progress` is told of how many
+    sentences more have been learnt from.
+    """
+    config, number = trainings[0].config, trainings[0].rounds
+    for training in trainings:
+        training.begin_round()
+    for part, chunk in enumerate(_chunks(_round_order(train, config, number))):
+        found = collect(model, train.pairs(chunk), [training.state for training in trainings])
+        generator = np.random.default_rng([config.seed, number, part])
+        orders = {side: torch.from_numpy(generator.permutation(len(found.ids[side]))) for side in SIDES}
+        for training in trainings:
+            states, ids = found.states[training.state], found.ids[training.state.side]
+            order = orders[training.state.side].to(ids.device)
+            for rows in order.chunk(max(1, math.ceil(len(order) / config.batch_size))):
+                training.update(states[rows], ids[rows])
+        progress(len(chunk))
+    for training, accuracy in zip(trainings, _accuracies(trainings, model, stop), strict=True):
+        training.end_round(accuracy)
+
+
+def _accuracies(trainings: Sequence[ProbeTraining], model: TranslationModel, text: Sentences) -> list[float]:
+    """The share of pieces that each probe, as it is, recovers."""
+    hits, sizes = [0.0] * len(trainings), [0] * len(trainings)
+    for chunk in _chunks(np.arange(len(text))):
+        found = collect(model, text.pairs(chunk), [training.state for training in trainings])
+        for number, training in enumerate(trainings):
+            ids = found.ids[training.state.side]
+            hits[number] += float(training.probe.hits(found.states[training.state], ids).sum())
+            sizes[number] += len(ids)
+    return [hit / max(size, 1) for hit, size in zip(hits, sizes, strict=True)]
+
+
+def round_size(train: Sentences, config: ProbeConfig) -> int:
+    """Sentences of a round."""
+    return min(config.round_sentences, len(train))
+
+
+def _round_order(train: Sentences, config: ProbeConfig, number: int) -> npt.NDArray[np.int_]:
+    """The sentences of a round: the next ones of an endless row of shuffled passes through the text."""
+    size, total = round_size(train, config), len(train)
+    places = np.arange(number * size, (number + 1) * size)
+    passes = places // total
+    return np.concatenate(
+        [
+            np.random.default_rng([config.seed, which]).permutation(total)[places[passes == which] % total]
+            for which in np.unique(passes)
+        ]
+    )
+
+
+def _chunks(numbers: npt.NDArray[np.int_]) -> Iterator[list[int]]:
+    for start in range(0, len(numbers), CHUNK):
+        yield numbers[start : start + CHUNK].tolist()
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor], device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): each.to(device) for name, each in tensors.items() if name.startswith(prefix)}

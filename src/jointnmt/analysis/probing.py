@@ -1,0 +1,69 @@
+"""The probes of all states of a model, trained side by side; a file each, so that interrupted training goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jointnmt.analysis.probes import ProbeConfig, ProbeTraining, Sentences, round_size, train_round
+from jointnmt.analysis.states import Side, states_of
+from jointnmt.models import TranslationModel
+
+logger = logging.getLogger(__name__)
+
+Shown = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Shows a piece of work, of so many sentences, while it lasts; gives what is to be told of sentences done."""
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """Which probes are to be trained on what."""
+
+    model: TranslationModel
+    """In evaluation mode; it is not trained."""
+    sizes: Mapping[Side, tuple[int, int]]
+    """Of either side: features of a state, and pieces of the vocabulary."""
+    train: Sentences
+    stop: Sentences
+    """The text that says when a probe stops."""
+    config: ProbeConfig
+    facts: Mapping[str, Any]
+    """What the probes are of, as JSON-compatible values: files that name others are refused."""
+
+
+def train_probes(task: ProbeTask, folder: Path, shown: Shown) -> list[ProbeTraining]:
+    """Train a probe for each state of a frozen model, or go on where an earlier training stopped.
+
+    All probes that are not finished do a round together, so that the model computes the states but once for all; then
+    each is saved in `folder`. A round that was interrupted begins anew. `shown` shows the progress of a round.
+
+    Raises:
+        ConfigurationError: if `folder` has probes of something else.
+        ModelError: if a file is damaged.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    device = next(task.model.parameters()).device
+    trainings = [ProbeTraining(state, task.sizes[state.side], task.config, device) for state in states_of(task.model)]
+    files = {training.state: folder / f"{training.state}.safetensors" for training in trainings}
+    facts = {**task.facts, "settings": task.config.plain()}
+    for training in trainings:
+        if files[training.state].exists():
+            training.load(files[training.state], facts)
+    while waiting := [training for training in trainings if not training.finished]:
+        number = min(training.rounds for training in waiting)
+        due = [training for training in waiting if training.rounds == number]
+        try:
+            with shown(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
+                train_round(due, task.model, task.train, task.stop, advance)
+        except KeyboardInterrupt:
+            logger.warning("round %d is not finished: the same command begins it anew", number + 1)
+            raise
+        for training in due:
+            training.save(files[training.state], facts)
+        accuracies = ", ".join(f"{training.state} {training.accuracies[-1]:.3f}" for training in due)
+        logger.info("round %d: %s", number + 1, accuracies)
+    return trainings

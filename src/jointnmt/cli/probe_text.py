@@ -1,0 +1,141 @@
+"""The held-out text of `jointnmt probe`: read, checked, and sorted into the groups that accuracy is given by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from jointnmt.analysis.lexical import HeldOut
+from jointnmt.analysis.pieces import FrequencyBins, side_text
+from jointnmt.analysis.states import SIDES, Side
+from jointnmt.cli.lines import text_lines
+from jointnmt.data.store import TokenStore
+from jointnmt.errors import DataError
+from jointnmt.evaluation.scores import check_parallel
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.translator import Translator
+from jointnmt.translator.parts import Preparation, pair_lines
+
+logger = logging.getLogger(__name__)
+
+BLOCK = 10_000
+"""Pairs of a store read at once."""
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TaggedText:
+    """Line-parallel text, with part-of-speech tags if there are any."""
+
+    files: Mapping[Side, Path]
+    lines: Mapping[Side, Sequence[str]]
+    tag_files: Mapping[Side, Path]
+    tags: Mapping[Side, Sequence[Sequence[str]]]
+    """Of the sides that have any, the tags of each line."""
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """A text as one run sees it."""
+
+    text: HeldOut
+    empty: int
+    """Lines left out because they are empty on both sides."""
+    known: int
+    """Lines left out because the pair stands in the run's training or validation text."""
+
+
+def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> TaggedText:
+    """Read the text and its tags.
+
+    Raises:
+        DataError: if the files do not have equally many lines, or none.
+    """
+    lines = {side: list(text_lines(path)) for side, path in files.items()}
+    check_parallel(lines["source"], lines["target"], str(files["source"]), str(files["target"]))
+    tag_lines = {side: list(text_lines(path)) for side, path in tag_files.items()}
+    for side, path in tag_files.items():
+        check_parallel(tag_lines[side], lines[side], str(path), str(files[side]))
+    tags = {side: [line.split() for line in each] for side, each in tag_lines.items()}
+    return TaggedText(files, lines, tag_files, tags)
+
+
+def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> Sorted:
+    """The pieces of a text in their groups, without the pairs that stand in the stores; the first one is for training.
+
+    Raises:
+        DataError: naming the line, if it is too long for the model, or empty on the source side only, or its tags are
+            not as many as its words; if the sides seem exchanged; if nothing is left.
+    """
+    segmentation = translator.segmentation
+    _check_sides(text, segmentation)
+    lines = list(pair_lines(text.lines["source"], text.lines["target"], str(text.files["source"]), "targets"))
+    parts = Preparation(segmentation, translator.experiment.model.max_length).parts(lines)
+    pairs: list[Pair | None] = [(each[0].source[:-1], each[0].target) if each else None for each in parts]
+    known = _known([pair for pair in pairs if pair is not None], stores)
+    rows = [row for row, pair in enumerate(pairs) if pair is not None and pair not in known]
+    kept = [pair for pair in pairs if pair is not None and pair not in known]
+    empty = pairs.count(None)
+    left_out = len(pairs) - len(kept) - empty
+    name = f"{text.files['source']} and {text.files['target']}"
+    if not kept:
+        raise DataError(
+            f"{name}: no sentence pair is left to measure on: {empty} of {len(pairs)} are empty, and {left_out} stand "
+            "in the text that the run was trained or validated on. Give text that is held out from it."
+        )
+    if left_out or empty:
+        logger.warning(
+            "%s: %d of %d pairs are left out because the run was trained or validated on them, and %d empty ones",
+            *(name, left_out, len(pairs), empty),
+        )
+    counts = _counts(stores[0], segmentation)
+    sides = {}
+    for number, side in enumerate(SIDES):
+        tags = [text.tags[side][row] for row in rows] if side in text.tags else None
+        places = [f"{text.tag_files[side]}:{row + 1}" for row in rows] if side in text.tags else None
+        segmenter = (segmentation.source, segmentation.target)[number]
+        ids = [pair[number] for pair in kept]
+        sides[side] = side_text(ids, segmenter, FrequencyBins.of(counts[side]), tags, places)
+    return Sorted(HeldOut(kept, sides), empty, left_out)
+
+
+def _check_sides(text: TaggedText, segmentation: Segmentation) -> None:
+    """Refuse files whose names say that source and target are exchanged."""
+    languages = [segmentation.source.language, segmentation.target.language]
+    told = [text.files[side].name.removesuffix(".gz").removesuffix(".xz").rpartition(".")[2] for side in SIDES]
+    if told[0] != told[1] and told == languages[::-1]:
+        raise DataError(
+            f"{text.files['source']}: by the names of the files, the source is {told[0]} and the target {told[1]}, but "
+            f"the model translates {languages[0]} to {languages[1]}. Exchange --source and --target."
+        )
+
+
+def _known(pairs: Iterable[Pair], stores: Iterable[TokenStore]) -> set[Pair]:
+    """Those of the pairs that stand in a store."""
+    wanted, found = set(pairs), set()
+    for store in stores:
+        for block in _blocks(store):
+            found |= wanted.intersection((tuple(source), tuple(target)) for source, target in block)
+    return found
+
+
+def _counts(store: TokenStore, segmentation: Segmentation) -> dict[Side, Int[np.ndarray, " V"]]:
+    """How often each piece of either side occurs."""
+    source = np.zeros(segmentation.source.vocabulary_size, dtype=np.int64)
+    target = np.zeros(segmentation.target.vocabulary_size, dtype=np.int64)
+    for block in _blocks(store):
+        for counts, rows in zip((source, target), zip(*block, strict=True), strict=True):
+            counts += np.bincount([*chain.from_iterable(rows)], minlength=len(counts))
+    return {"source": source, "target": target}
+
+
+def _blocks(store: TokenStore) -> Iterable[list[tuple[list[int], list[int]]]]:
+    for start in range(0, len(store), BLOCK):
+        yield store.pairs(range(start, min(start + BLOCK, len(store))))

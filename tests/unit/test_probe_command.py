@@ -1,0 +1,204 @@
+"""`jointnmt probe`: what it writes, that it goes on after an interruption, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run_of
+from typer.testing import CliRunner, Result
+
+from jointnmt.analysis import probing
+from jointnmt.cli.main import app
+from jointnmt.experiment import Experiment
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "transformer": {"family": "transformer", "encoder_layers": 1, "decoder_layers": 2, "shortcuts": {"kind": "plain"}},
+    "reformer-base": {"family": "reformer-base", "num_layers": 1},
+    "reformer-fast": {"family": "reformer-fast", "prenet_layers": 1, "num_layers": 1, "shortcuts": {"kind": "fusion"}},
+}
+QUICK = ["--set", "max_rounds=2", "--set", "rate=0.01"]
+
+
+def write_text(path: Path, lines: list[list[str]]) -> None:
+    path.write_text("".join(f"{' '.join(line)}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def sketches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw pictures without their content, which takes most of the time."""
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).write_bytes(b"picture"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Training and validation text, three runs, one of each family, and held-out text with tags."""
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    for side, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
+        write_text(tmp_path / f"train.{side}", [words[:n] for n in range(2, 8)])
+        write_text(tmp_path / f"valid.{side}", [words[2:5], words[3:8]])
+        write_text(tmp_path / f"test.{side}", [words[4:8], words[1:3], [], words[5:8]])
+        write_text(tmp_path / f"tags.{side}", [["NN", "VVFIN", "ADV", "NN"], ["NN", "KON"], [], ["NE", "ADJA", "$."]])
+    data: dict[str, Any] = {"root": str(tmp_path), "source_language": "de", "target_language": "en"}
+    data["train"] = [{"source": "train.de", "target": "train.en"}]
+    data["validation"] = [{"source": "valid.de", "target": "valid.en"}]
+    for family, model in FAMILIES.items():
+        values = {**experiment(data=data).plain(), "model": {"embed_dim": 8, "num_heads": 2, "ffn_dim": 8, **model}}
+        write_run_of(tmp_path / family, Experiment.parse(values, origin="test"))
+    return tmp_path
+
+
+def probe(folder: Path, *arguments: str, runs: tuple[str, ...] = ("reformer-fast",), **files: str) -> Result:
+    names = {"source": "test.de", "target": "test.en", "out": "out", **files}
+    options = [word for name, file in names.items() for word in (f"--{name.replace('_', '-')}", str(folder / file))]
+    paths = [str(folder / run) for run in runs]
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["probe", *paths, *options, *QUICK, *arguments])
+
+
+def test_the_command_writes_figures_and_numbers_of_every_family(folder: Path) -> None:
+    tags = {"source_tags": "tags.de", "target_tags": "tags.en"}
+    result = probe(folder, runs=tuple(FAMILIES), **tags)
+    assert result.exit_code == 0, result.output
+    assert "1 empty" in " ".join(result.stderr.split())
+    found = json.loads((folder / "out" / "probe.json").read_text())
+    assert list(found) == list(FAMILIES)
+    for family, facts in found.items():
+        assert facts["held_out"] == {"sentences": 3, "left_out_as_known": 0, "left_out_as_empty": 1}
+        files = {path.stem for path in (folder / "out" / family).iterdir()}
+        assert (
+            files
+            == set(facts["probes"])
+            == {
+                "-".join(dict.fromkeys((each["stack"], each["side"], each["layer"])))
+                for each in facts["measured"]
+                if each["measure"] == "accuracy"
+            }
+        )
+    stacks = {
+        (family, each["stack"], each["side"], each["layer"], each["value"]["size"])
+        for family, facts in found.items()
+        for each in facts["measured"]
+        if (each["measure"], each["grouping"]) == ("accuracy", "all")
+    }
+    # Nine words are held out on either side, and each is a piece.
+    layers = {
+        "transformer": [("encoder", "source", "1"), ("decoder", "target", "1"), ("decoder", "target", "2")],
+        "reformer-base": [],
+        "reformer-fast": [("prenet", "source", "1")],
+    }
+    grid = [("grid", side, layer) for side in ("source", "target") for layer in ("input", "1")]
+    expected = {
+        (family, *state, 9)
+        for family, own in layers.items()
+        for state in [
+            ("embedding", "source", "embedding"),
+            ("embedding", "target", "embedding"),
+            *own,
+            *([] if family == "transformer" else [*grid, ("grid", "target", "reduced")]),
+        ]
+    }
+    assert stacks == expected
+    names = {path.name for path in (folder / "out").iterdir() if path.is_file()}
+    groups = ("", "-by-frequency", "-by-class")
+    topics = {
+        f"{measure}-{side}{by}"
+        for measure in ("accuracy", "gate", "sparseness")
+        for side in ("source", "target")
+        for by in groups
+    }
+    topics |= {"similarity-source", "similarity-target"}
+    assert names == {"probe.json", *(f"{topic}.{ending}" for topic in topics for ending in ("csv", "png"))}
+    by_class = sizes_of_groups(folder / "out" / "accuracy-source-by-class.csv")
+    assert by_class == {"NOUN": 4, "VERB": 1, "ADJ/ADV": 2, "OTHER": 2}
+    # The first seven source words stand in 6, 6, 5, 4, 3, 2 and 1 of the training lines, the others in none.
+    by_frequency = sizes_of_groups(folder / "out" / "accuracy-source-by-frequency.csv")
+    held_out = {"1 (1)": 2, "2 (2)": 2, "3 (3)": 1, "4 (4)": 0, "5 (5)": 1, "6 (6)": 0, "7 (6)": 1, "unseen": 2}
+    assert by_frequency == {**held_out, "8 (none)": 0, "9 (none)": 0, "10 (none)": 0}
+
+
+def sizes_of_groups(file: Path) -> dict[str, int]:
+    """Of the encoder's pieces, or words."""
+    with file.open() as stream:
+        rows = [row for row in csv.DictReader(stream) if row["stack"] == "encoder"]
+    return {row["group"]: int(next(value for key, value in row.items() if key.startswith("size"))) for row in rows}
+
+
+def test_an_interrupted_command_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = probe(folder, "--json", out="whole")
+    train_round, rounds = probing.train_round, []
+
+    def interrupted(*arguments: Any) -> None:
+        rounds.append(1)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        train_round(*arguments)
+
+    monkeypatch.setattr(probing, "train_round", interrupted)
+    stopped = probe(folder, "--json")
+    assert stopped.exit_code == 130
+    assert "round 2 is not finished" in " ".join(stopped.stderr.split())
+    resumed = probe(folder, "--json")
+    assert len(rounds) == 3
+    assert json.loads(resumed.stdout) == json.loads(whole.stdout)
+    assert probe(folder, "--json").stdout == resumed.stdout
+    assert len(rounds) == 3  # finished probes are not trained again
+
+
+def test_without_rounds_there_is_what_needs_no_training(folder: Path) -> None:
+    result = probe(folder, "--set", "max_rounds=0")
+    assert result.exit_code == 0, result.output
+    names = {path.stem.partition("-")[0] for path in (folder / "out").glob("*.csv")}
+    assert names == {"similarity", "gate", "sparseness"}
+
+
+def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:
+    for side, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
+        write_text(folder / f"mixed.{side}", [words[:4], words[4:8], words[3:8]])  # trained on, new, stopped on
+    result = probe(folder, source="mixed.de", target="mixed.en")
+    assert "2 of 3 pairs are left out" in " ".join(result.stderr.split())
+    held_out = json.loads((folder / "out" / "probe.json").read_text())["reformer-fast"]["held_out"]
+    assert held_out == {"sentences": 1, "left_out_as_known": 2, "left_out_as_empty": 0}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"source": "test.en", "target": "test.de"}, "Exchange --source and --target"),
+        ({"target": "valid.en"}, "do not belong together: 4 and 2 lines"),
+        ({"source": "valid.de", "target": "valid.en"}, "2 stand in the text that the run was trained or validated on"),
+        ({"source_tags": "valid.de"}, "valid.de and"),
+        ({"target_tags": "short.en"}, "short.en:4: there are 2 tags, but the sentence has 3 words"),
+        ({"source": "hole.de"}, "hole.de:2: an empty line cannot have a target"),
+        ({"source": "empty.de", "target": "empty.en"}, "no sentences"),
+    ],
+)
+def test_text_that_does_not_fit_is_refused(folder: Path, files: dict[str, str], message: str) -> None:
+    write_text(folder / "short.en", [["NN"] * 4, ["NN"] * 2, [], ["NN"] * 2])
+    write_text(folder / "hole.de", [SOURCE_WORDS[4:8], [], [], SOURCE_WORDS[5:8]])
+    for side in ("de", "en"):
+        write_text(folder / f"empty.{side}", [])
+    result = probe(folder, **files)
+    assert result.exit_code == 3, result.output
+    assert message in " ".join(result.stderr.split())
+
+
+def test_wrong_use_is_refused(folder: Path) -> None:
+    for arguments, message in (
+        (["--set", "layers=2"], "layers: is not a known key"),
+        (["--set", "rate=0"], "rate: Input should be greater than 0"),
+        ([str(folder / "reformer-fast")], "same name"),
+    ):
+        result = probe(folder, *arguments)
+        assert result.exit_code == 2, result.output
+        assert message in " ".join(result.stderr.split())
+
+
+def test_probes_of_another_training_are_refused(folder: Path) -> None:
+    assert probe(folder).exit_code == 0
+    result = probe(folder, "--set", "rate=0.5")
+    assert result.exit_code == 2
+    assert "settings.rate: 0.01 -> 0.5" in " ".join(result.stderr.split())
