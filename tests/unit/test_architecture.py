@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "jointnmt"
 RANKS = {
     "errors": 0,
     "config": 1,
+    "native": 1,
     "text": 2,
     "data": 3,
     "models": 4,

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from jointnmt.data.batch import Batch
 from jointnmt.models import TranslationModel
+from jointnmt.models.layers.residual import Stream
 from jointnmt.models.reformer import Reformer
 from jointnmt.models.transformer import Transformer
 from jointnmt.text.special import bos_id, eos_id, pad_id
@@ -138,7 +139,8 @@ def _listen(tap: _Tap, batch: Batch, found: dict[State, Tensor]) -> Any:
     mask = piece_mask(batch, side)
 
     def keep(passing: Any) -> None:
-        x: Tensor = passing[0] if isinstance(passing, tuple) else passing
+        first = passing[0] if isinstance(passing, tuple) else passing
+        x: Tensor = first.value if isinstance(first, Stream) else first
         rows = over_other_side(x, batch, side) if x.dim() == 4 else x  # [B, S, T, E] -> [B, L, E]
         found[tap.state] = rows[mask].float()
 

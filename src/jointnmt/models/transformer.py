@@ -131,11 +131,7 @@ class Encoder(nn.Module):
         for layer in self.layers:
             below = stream.value if self.config.reads_two_below else embedded
             stream, lexical = run_layer(layer, self.config, stream, sight, lexical, maps), below
-        return _end(stream, self.norm)
-
-
-def _end(stream: Stream, norm: nn.Module) -> Float[Tensor, "B L E"]:
-    return stream.normed(norm) if isinstance(norm, nn.LayerNorm) else stream.value
+        return self.norm(stream.value)
 
 
 @dataclass(frozen=True)
@@ -269,4 +265,4 @@ class Transformer(TranslationModel):
             lexical = below
         if maps is not None:
             maps.alignment = torch.stack([weights.float().mean(dim=1) for weights in maps.cross]).mean(dim=0)
-        return self.output(_end(stream, self.norm))
+        return self.output(self.norm(stream.value))
