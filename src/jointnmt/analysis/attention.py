@@ -206,8 +206,9 @@ class _Place(NamedTuple):
     @classmethod
     def of(cls, panel: Panel) -> _Place:
         width = max(len(panel.columns) * CELL, _letters(panel.title) * 0.1 - RIGHT)
+        height = len(panel.rows) * CELL
         left, bottom = (max(map(_letters, labels)) * LETTER for labels in (panel.rows, panel.columns))
-        return cls(LEFT + left, width, max(len(panel.rows), BAR_CELLS) * CELL, BOTTOM + bottom)
+        return cls(LEFT + left, width, height, max(BOTTOM + bottom, BAR_CELLS * CELL - height + 0.2))
 
     @classmethod
     def around(cls, places: Sequence[_Place]) -> _Place:
@@ -235,7 +236,7 @@ def _draw(panel: Panel, axes: Axes) -> None:
     height = max(1.0, BAR_CELLS / len(panel.rows))
     bar = axes.inset_axes((1.02, 1 - height, 0.035, height))
     extend = "max" if panel.weights.max() > _brightest(panel.weights) else "neither"
-    axes.figure.colorbar(image, cax=bar, extend=extend, label="weight")
+    axes.figure.colorbar(image, cax=bar, extend=extend).set_label("weight", labelpad=6)
 
 
 def _brightest(weights: Float[np.ndarray, "rows columns"]) -> float:

@@ -30,6 +30,7 @@ COMMANDS = {
     "attention": "Draw the attention of one translation.",
     "align": "Align the words of sentences and their translations.",
     "analyse": "Compare runs by sentence length, target position and token frequency.",
+    "report": "Write one page about several runs: scores, curves, analyses, samples, attention.",
 }
 
 INTERRUPTED, READER_GONE = 130, 141
