@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -17,6 +17,8 @@ from jointnmt.analysis.figures import analysis_csv, analysis_figure
 from jointnmt.comparison.curves import Learning, bleu_figure, perplexity_figure
 
 PIXELS_PER_INCH = 96
+ATTENTION_PIXELS_PER_INCH = 78
+"""Matrices are drawn smaller: three stand side by side on a desk, and a short sentence's fits on a phone."""
 FIGURE_WIDTH = 5.4
 """In inches: two stand side by side on a desk, and letters stay large enough where one is scaled to a phone."""
 
@@ -98,7 +100,8 @@ def attention_picture(panel: Panel) -> Picture:
         for row, weights in zip(panel.rows, panel.weights, strict=True)
     )
     description = f"Heat map: {panel.title}, {panel.subtitle}. Greatest weight of each row: {', '.join(strongest)}."
-    return _picture(panel.title, attention_figure([panel]), description)
+    picture = _picture(panel.title, attention_figure([panel]), description)
+    return replace(picture, width=round(picture.width * ATTENTION_PIXELS_PER_INCH / PIXELS_PER_INCH))
 
 
 def data_address(kind: str, text: str) -> str:
