@@ -19,6 +19,7 @@ from jointnmt.comparison.curves import read_learning
 from jointnmt.comparison.measuring import Measured, Texts, measure
 from jointnmt.comparison.samples import GAP, attention_lines, different_lines, sample, spread_lines
 from jointnmt.evaluation.scores import corpus_scores
+from jointnmt.training import checkpoint
 from jointnmt.translator import Translator
 
 TRICKY = 'der <script>alert("x")</script> Hund & die Katze'
@@ -165,18 +166,25 @@ def test_measuring_goes_on_after_an_interruption(folder: Path, what: str) -> Non
     told: list[tuple[str, int]] = []
     found = measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
     assert [done for doing, done in told if what in doing] == [5, 6, 7, 8, 9]
+    told.clear()
+    assert found == measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
+    assert not told
     shutil.rmtree(folder / "cache/measured")
     assert found == measure(translator, folder / "first", texts, no_progress)
 
 
-def test_other_texts_or_weights_are_measured_anew(folder: Path) -> None:
-    texts = read_texts(folder)
-    measure(Translator.load(folder / "first", "cpu"), folder / "first", texts, no_progress)
-    measure(Translator.load(folder / "a<b", "cpu"), folder / "a<b", texts, no_progress)
+def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:
+    run, texts = folder / "first", read_texts(folder)
+    measure(Translator.load(run, "cpu"), run, texts, no_progress)
     fewer = Texts(texts.sources[:5], texts.references[:5], "test.de", "test.en")
-    found = measure(Translator.load(folder / "first", "cpu"), folder / "first", fewer, no_progress)
-    assert len(found.translations) == 5
-    assert len([*(folder / "cache/measured").iterdir()]) == 3
+    assert len(measure(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
+    settings = run / "experiment.yaml"
+    settings.write_text(settings.read_text().replace("beam_size: 3", "beam_size: 2"))
+    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    weights, values = checkpoint.read(run / "model.safetensors")
+    checkpoint.write(run / "model.safetensors", {name: -tensor for name, tensor in weights.items()}, values)
+    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    assert len([*(folder / "cache/measured").iterdir()]) == 4
 
 
 def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Path) -> None:
