@@ -25,7 +25,8 @@ RANKS = {
     "analysis": 9,
     "scaling": 9,
     "translator": 9,
-    "cli": 10,
+    "comparison": 10,
+    "cli": 11,
 }
 
 # Where only part of a lower unit may be imported: models take tensors; search knows no concrete model.

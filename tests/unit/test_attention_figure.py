@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from jointnmt.analysis.attention import Panel, attention_figure, attention_numbers, attention_panels
+from jointnmt.analysis.attention import Panel, View, attention_figure, attention_numbers, attention_panels
 from jointnmt.models.interface import AttentionMaps
 
 SOURCE = ["▁Das", "▁kostet", "▁$5", "▁oder", "▁$6"]
@@ -54,7 +54,12 @@ def titles(panels: list[Panel]) -> list[str]:
 
 def test_a_reformer_shows_the_alignment_and_both_axes(reformer: AttentionMaps) -> None:
     panels = attention_panels(reformer, SOURCE, TARGET)
-    assert titles(panels) == ["Alignment", "PreNet self-attention", "Source attention", "Target attention"]
+    assert titles(panels) == [
+        "Alignment (reduction)",
+        "PreNet self-attention",
+        "Source attention",
+        "Target attention",
+    ]
     alignment, _, source, target = panels
     assert alignment.rows == (*TARGET, "</s>")
     assert alignment.columns == source.rows == source.columns == (*SOURCE, "</s>")
@@ -63,8 +68,10 @@ def test_a_reformer_shows_the_alignment_and_both_axes(reformer: AttentionMaps) -
 
 def test_a_transformer_shows_encoder_decoder_and_alignment(transformer: AttentionMaps) -> None:
     panels = attention_panels(transformer, SOURCE, TARGET)
-    assert titles(panels) == ["Alignment", "Encoder self-attention", "Decoder self-attention"]
+    assert titles(panels) == ["Alignment (cross-attention)", "Encoder self-attention", "Decoder self-attention"]
     assert panels[0].averaged_over == "layers, heads"
+    assert transformer.alignment is not None
+    np.testing.assert_allclose(panels[0].weights, transformer.alignment[0], rtol=1e-5)
 
 
 def test_panels_are_means_over_all_but_two_axes(reformer: AttentionMaps) -> None:
@@ -77,9 +84,56 @@ def test_panels_are_means_over_all_but_two_axes(reformer: AttentionMaps) -> None
         np.testing.assert_allclose(panel.weights.sum(1), 1, rtol=1e-5)
 
 
+def test_a_chosen_token_has_another_attention_under_each_token_of_the_other_side(reformer: AttentionMaps) -> None:
+    """Figure 5 of Li et al. 2020, and beside it the one distribution that a sequence's own attention has."""
+    _, prenet, source, target = attention_panels(reformer, SOURCE, TARGET, View(source=1, target=2))
+    layers = np.stack([layer.numpy() for layer in reformer.source])  # [layers, 1, H, T, S, S]
+    np.testing.assert_allclose(source.weights, layers[..., 1, :].mean((0, 1, 2)), rtol=1e-5)
+    assert (source.title, source.row_axis) == ("Source attention of “▁kostet”", "under target read")
+    assert (source.rows, source.columns) == (("<s>", *TARGET), (*SOURCE, "</s>"))
+    layers = np.stack([layer.numpy() for layer in reformer.target])  # [layers, 1, H, S, T, T]
+    np.testing.assert_allclose(target.weights, layers[..., 2, :].mean((0, 1, 2)), rtol=1e-5)
+    assert (target.title, target.rows) == ("Target attention of “▁costs”", (*SOURCE, "</s>"))
+    layers = np.stack([layer.numpy() for layer in reformer.prenet])
+    np.testing.assert_allclose(prenet.weights, layers[..., 1:2, :].mean((0, 1, 2)), rtol=1e-5)
+
+
+def test_every_layer_and_head_has_a_panel_if_wanted(transformer: AttentionMaps, reformer: AttentionMaps) -> None:
+    layers = attention_panels(transformer, SOURCE, TARGET, View("layer"))
+    assert [(panel.title.split()[0], panel.layer, panel.head) for panel in layers] == [
+        (title, layer, None) for title in ("Alignment", "Encoder", "Decoder") for layer in (1, 2)
+    ]
+    assert layers[3].subtitle == "layer 2, mean over heads"
+    np.testing.assert_allclose(layers[3].weights, transformer.encoder[1].mean((0, 1)), rtol=1e-5)
+    heads = attention_panels(reformer, SOURCE, TARGET, View("head", target=1))
+    assert len(heads) == 1 + 2 * H + 3 * H + 3 * H
+    assert heads[-1].subtitle == "layer 3, head 2"
+    np.testing.assert_allclose(heads[-1].weights, reformer.target[2][0, 1, :, 1], rtol=1e-5)
+    assert heads[-1 - 3 * H].subtitle == "layer 3, head 2, mean over target positions"
+    figure = attention_figure(heads)
+    rows = {round(axes.get_position().y1, 6) for axes in figure.axes}
+    assert len(rows) == 1 + 2 + 3 + 3  # the alignment, and a line for each layer of each kind
+
+
+@pytest.mark.parametrize("view", [View(), View("head", 1, 2), View("layer", source=3)])
+@pytest.mark.parametrize("title", ["", "A rather long sentence that has to be broken. " * 9])
+def test_nothing_in_the_picture_covers_anything_else(reformer: AttentionMaps, view: View, title: str) -> None:
+    figure = attention_figure(attention_panels(reformer, SOURCE, TARGET, view), title)
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    if title:
+        boxes.append(figure._suptitle.get_window_extent())  # type: ignore[union-attr]
+    for number, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0
+        assert box.y1 <= figure.bbox.y1
+        assert not any(box.overlaps(other) for other in boxes[:number])
+
+
 def test_a_model_without_an_alignment_shows_the_rest(reformer: AttentionMaps) -> None:
     reformer.alignment = None
-    assert "Alignment" not in titles(attention_panels(reformer, SOURCE, TARGET))
+    assert not any("Alignment" in title for title in titles(attention_panels(reformer, SOURCE, TARGET)))
 
 
 def test_pieces_that_do_not_fit_the_weights_are_refused(reformer: AttentionMaps) -> None:

@@ -247,6 +247,26 @@ def test_attention_of_a_given_translation(invoke: Invoke, run: Path, tmp_path: P
     assert "Hund" in out.read_text()
 
 
+def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "attention.svg"
+    texts = ["--source", "der Hund sieht der Katze", "--target", "the dog sees the cat", "--out", out]
+    result = invoke("attention", run, *texts, "--of", "source:Hund", "--of", "target:4", "--by", "layer")
+    assert result.exit_code == 0, result.stderr
+    panels = json.loads(out.with_suffix(".json").read_text())["panels"]
+    assert [panel["title"] for panel in panels[-2:]] == ["Source attention of “Hund”", "Target attention of “the”"]
+    fourth = panels[-1]["weights"]  # under each source token, what the second "the" looks at: five of six tokens
+    assert np.shape(fourth) == (6, 6)
+    assert [np.count_nonzero(row) for row in fourth] == [5] * 6
+    for wrong, message in [
+        ("source:der", "several such tokens. Give the number of one: 1 der, 2 Hund"),
+        ("target:Maus", "there is no such token"),
+        ("target:6", "there is no such token"),
+        ("Hund", "which side"),
+    ]:
+        result = invoke("attention", run, *texts, "--of", wrong)
+        assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

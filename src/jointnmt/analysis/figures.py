@@ -19,9 +19,12 @@ SPREAD = 0.36
 """How much of a bucket's place the systems share, side by side, so that their intervals do not cover each other."""
 
 
-def analysis_figure(analysis: Analysis) -> Figure:
-    """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names."""
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
+    """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names.
+
+    `width` is in inches.
+    """
+    figure = Figure(figsize=(width, 4.2), layout="constrained")
     axes = figure.subplots()
     count = len(analysis.systems)
     # The second seven lines have their colours with other markers, and so on.

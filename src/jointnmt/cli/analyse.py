@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 
 from jointnmt.analysis.buckets import Buckets, Value
-from jointnmt.analysis.corpus import (
-    FREQUENCIES,
-    LENGTHS,
-    POSITIONS,
-    Analysis,
-    Predictions,
-    accuracies_by_frequency,
-    accuracies_by_position,
-    length_ratios,
-    scores_by_length,
-)
+from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure
 from jointnmt.cli.console import stdout
 from jointnmt.cli.lines import text_lines
-from jointnmt.data.store import build_store
+from jointnmt.cli.progress import Reports
+from jointnmt.comparison.analyses import Bucketing, analyses
+from jointnmt.comparison.measuring import (
+    Measured,
+    Texts,
+    check_runs,
+    common_languages,
+    measure,
+    run_name,
+    training_counts,
+    translator_languages,
+)
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.scores import check_parallel, measures
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
-from jointnmt.text.special import eos_id
-
-if TYPE_CHECKING:
-    from jointnmt.translator import Translator
+from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -60,42 +54,37 @@ def analyse(
     Each run translates the source, and predicts the reference token by token. Length ratio, BLEU and chrF are given by
     length of the source in words; accuracy of the next token, teacher-forced, by its position, and by how often it
     stands in the run's own training text. Every bucket has its size and a 95% interval by bootstrap. The figures are
-    those of Li et al. 2020, Figures 3 and 4.
+    those of Li et al. 2020, Figures 3 and 4. Interrupted, the same command goes on where it stopped.
     """
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
-    if len({run.name for run in runs}) < len(runs):
-        raise ConfigurationError("Two runs have the same name, and a figure could not tell them apart. Rename one.")
-    lengths, positions, frequencies = (
-        _buckets(edges, default)
-        for edges, default in ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
-    )
-    sources, references = list(text_lines(source)), list(text_lines(reference))
-    check_parallel(sources, references, str(source), str(reference))
-    translations, predictions, languages = {}, {}, []
-    for run in runs:
-        translator = _load(run, device)
-        logger.info("%s: translating and predicting %d sentences", run, len(sources))
-        translations[run.name] = translator.translate(sources)
-        predictions[run.name] = _predictions(translator, sources, references)
-        languages.append((translator.segmentation.source.language, translator.segmentation.target.language))
-    (source_language, language) = languages[0]
-    if len(set(languages)) > 1:
-        raise ConfigurationError(f"The runs are not of the same languages: {', '.join(map('-'.join, languages))}.")
-    words = [_words(text, source_language) for text in sources]
-    analyses = [
-        length_ratios(translations, references, words, _tokens(language), lengths),
-        *(scores_by_length(translations, references, words, language, each, lengths) for each in wanted),
-        accuracies_by_position(predictions, positions),
-        accuracies_by_frequency(predictions, frequencies),
-    ]
-    _write(analyses, out)
+    check_runs(runs)
+    edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
+    bucketing = Bucketing(*(_buckets(given, default) for given, default in edges))
+    texts = Texts(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
+    measured, counts = _measure(runs, texts, device)
+    found = analyses(measured, texts, counts, wanted, bucketing)
+    _write(found, out)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in analyses], ensure_ascii=False))
+        typer.echo(json.dumps([asdict(each) for each in found], ensure_ascii=False))
         return
-    for each in analyses:
+    for each in found:
         stdout().print(_table(each))
+
+
+def _measure(runs: Sequence[Path], texts: Texts, device: str) -> tuple[list[Measured], dict[str, list[int]]]:
+    measured, languages, counts = [], [], {}
+    with Reports() as reports:
+        for run in runs:
+            translator = Translator.load(run, device)
+            languages.append(translator_languages(translator))
+            common_languages(languages)  # before the work, not after it
+            counts[run_name(run)] = training_counts(
+                translator
+            )  # first: where there is no training text, it shows at once
+            measured.append(measure(translator, run, texts, reports.tell))
+    return measured, counts
 
 
 def _buckets(edges: Sequence[int] | None, default: Buckets) -> Buckets:
@@ -105,38 +94,6 @@ def _buckets(edges: Sequence[int] | None, default: Buckets) -> Buckets:
         return Buckets(tuple(edges), default.lowest)
     except ValueError as error:
         raise ConfigurationError(f"Edges {', '.join(map(str, edges))}: {error}.") from error
-
-
-def _load(run: Path, device: str) -> Translator:
-    from jointnmt.translator import Translator  # slow to import
-
-    return Translator.load(run, device)
-
-
-def _predictions(translator: Translator, sources: Sequence[str], references: Sequence[str]) -> Predictions:
-    """Hits and training frequencies of the references' tokens."""
-    segmentation = translator.segmentation
-    store = build_store(translator.experiment.data, segmentation, "train")
-    counts = np.zeros(segmentation.target.vocabulary_size, dtype=np.int64)
-    for start in range(0, len(store), 10_000):
-        pairs = store.pairs(range(start, min(start + 10_000, len(store))))
-        counts += np.bincount([*chain.from_iterable(target for _, target in pairs)], minlength=len(counts))
-    counts[eos_id] = len(store)
-    hits = [score.first_choices for score in translator.score_stream(sources, references)]
-    ids = [[*segmentation.target.encode_ids(text), eos_id] for text in references]
-    frequencies = [counts[row].tolist() if found else [] for row, found in zip(ids, hits, strict=True)]
-    return Predictions(hits, frequencies)
-
-
-def _words(text: str, language: str) -> int:
-    unspaced = base_language(language) in LANGUAGES_WITHOUT_SPACES
-    return max(1, len("".join(text.split())) if unspaced else len(text.split()))
-
-
-def _tokens(language: str) -> Callable[[str], int]:
-    """Counts tokens as BLEU does."""
-    metric = measures(language, ["bleu"])["bleu"].metric
-    return lambda text: len(metric.tokenizer(text).split())  # type: ignore[attr-defined]
 
 
 def _write(analyses: Sequence[Analysis], out: Path) -> None:

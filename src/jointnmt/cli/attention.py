@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
-from jointnmt.analysis.attention import attention_figure, attention_numbers, attention_panels
-from jointnmt.data.batch import Batch
-from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.models import AttentionMaps
-from jointnmt.translator import Translator
-from jointnmt.translator.parts import Line, Preparation
+from jointnmt.analysis.attention import By, View, attention_figure, attention_numbers, attention_panels
+from jointnmt.errors import ConfigurationError
+from jointnmt.text.segmentation import SPACE
+from jointnmt.text.special import BOS, EOS
+from jointnmt.translator import Translator, attend
 
 logger = logging.getLogger(__name__)
 
 PICTURES = (".png", ".pdf", ".svg")
+DOTS_PER_INCH = 150
+MOST_DOTS = 80_000_000
+"""Of a .png: with each head of many layers in it, it would take all memory."""
 
 
 def attention(
@@ -29,32 +31,67 @@ def attention(
         Path, typer.Option(help=f"The picture to write ({', '.join(PICTURES)}); numbers go beside it, as .json.")
     ],
     target: Annotated[str | None, typer.Option(help="Its translation. Default: the model's own.")] = None,
+    of: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SIDE:TOKEN",
+            help="Self-attention of this token alone: source:. or target:fine, or a number, from 1. Repeatable.",
+        ),
+    ] = None,
+    by: Annotated[By, typer.Option(help="Means over layers and heads; each layer; each head of each layer.")] = "mean",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Draw the attention of one translation, and write its numbers beside the picture as JSON.
 
     Of a Reformer: the alignment, which is the weights of the reduction, and the attention of both axes of the grid. Of
-    a Transformer: attention from target to source (the alignment), and that of encoder and decoder. All are averaged
-    over layers and heads. The translation goes to standard output.
+    a Transformer: attention from target to source (the alignment), and that of encoder and decoder. On a grid, a
+    token has another attention under each token of the other side: the mean is drawn, or with --of all of them (Li et
+    al. 2020, Figure 5). The translation goes to standard output.
     """
     if out.suffix not in PICTURES:
         raise ConfigurationError(f"--out {out}: the name of a picture ends in {', '.join(PICTURES)}.")
+    wanted = _sides(of or ())
     translator = Translator.load(run, device)
     target = translator.translate([source])[0] if target is None else target
-    segmentation = translator.segmentation
-    preparation = Preparation(segmentation, translator.experiment.model.max_length)
-    parts = preparation.parts([Line(1, "--source", source, target)])[0]
-    if not parts or not parts[0].target:
-        raise DataError("There is nothing to draw: the source or its translation is empty.")
-    source_ids, target_ids = parts[0].source[:-1], parts[0].target
-    maps = AttentionMaps()
-    batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
-    with torch.no_grad():
-        translator.model(batch.source, batch.target_input, maps)
-    pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
+    read = attend(translator, source, target)
+    tokens = {"source": (*read.source_pieces, EOS), "target": (BOS, *read.target_pieces)}
+    view = View(by, **{side: _place(side, tokens[side], token) for side, token in wanted.items()})
     out.parent.mkdir(parents=True, exist_ok=True)
-    attention_figure(attention_panels(maps, *pieces), f"{source}\n{target}").savefig(out, dpi=150)
+    figure = attention_figure(attention_panels(*read, view), f"{source}\n{target}")
+    width, height = figure.get_size_inches()
+    dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
+    if out.suffix == ".png" and dots < DOTS_PER_INCH:
+        logger.warning("%s: is a large picture, and drawn at %d dots per inch; .pdf and .svg stay sharp", out, dots)
+    figure.savefig(out, dpi=dots)
     numbers = out.with_suffix(".json")
-    numbers.write_text(json.dumps(attention_numbers(maps, *pieces), ensure_ascii=False) + "\n", encoding="utf-8")
+    numbers.write_text(json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(target)
     logger.info("the picture is in %s, its numbers in %s", out, numbers)
+
+
+def _sides(wanted: Sequence[str]) -> Mapping[str, str]:
+    sides: dict[str, str] = {}
+    for each in wanted:
+        side, colon, token = each.partition(":")
+        if side not in ("source", "target") or not colon or not token:
+            raise ConfigurationError(f"--of {each}: say which side and which token, as in source:. or target:fine.")
+        if side in sides:
+            raise ConfigurationError(
+                f"--of {each}: a {side} token is chosen already ({sides[side]}). Choose one a side."
+            )
+        sides[side] = token
+    return sides
+
+
+def _place(side: str, tokens: Sequence[str], wanted: str) -> int:
+    """The position of a token that is given as it stands, with or without its mark of a space, or by its number."""
+    first = tokens[0] == BOS  # which has no number
+    places = [place for place, token in enumerate(tokens) if wanted in (token, token.removeprefix(SPACE))]
+    if len(places) == 1:
+        return places[0]
+    number = int(wanted) if wanted.isdecimal() else 0
+    if not places and 1 <= number <= len(tokens) - first:
+        return number - 1 + first
+    listed = ", ".join(f"{number} {token}" for number, token in enumerate(tokens[first:], start=1))
+    problem = "there are several such tokens" if places else "there is no such token"
+    raise ConfigurationError(f"--of {side}:{wanted}: {problem}. Give the number of one: {listed}.")

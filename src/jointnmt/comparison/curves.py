@@ -1,0 +1,115 @@
+"""How runs learned: curves and facts out of their logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+from jointnmt.analysis.figures import COLOURS, MARKERS
+from jointnmt.training.directory import RunDirectory
+from jointnmt.training.logs import whole_records
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a run's log tells; all of it is empty or None of a run without a log."""
+
+    name: str
+    training: Sequence[tuple[int, float]] = ()
+    """Update and perplexity of the training text, averaged over the updates since the point before."""
+    validation: Sequence[tuple[int, float]] = ()
+    """Update and perplexity of the validation text."""
+    bleu: Sequence[tuple[int, float]] = ()
+    """Update and BLEU of the validation text."""
+    updates: int | None = None
+    epochs: int | None = None
+    hours: float | None = None
+    """Spent on updates and validations."""
+    hardware: str | None = None
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Update and perplexity of the best validation."""
+        return min(self.validation, key=lambda point: point[1], default=None)
+
+
+def read_learning(run: Path, name: str) -> Learning:
+    """What the log of a run tells."""
+    files = RunDirectory(run)
+    if not files.log.exists():
+        return Learning(name)
+    records = [record for _, record in whole_records(files.log)]
+    trained = [record for record in records if record.get("event") == "train"]
+    validated = [record for record in records if record.get("event") == "validation"]
+    try:
+        hardware = json.loads(files.versions.read_text(encoding="utf-8")).get("hardware")
+    except (OSError, ValueError):
+        hardware = None
+    return Learning(
+        name,
+        training=_points(trained, "perplexity"),
+        validation=_points(validated, "perplexity"),
+        bleu=_points(validated, "bleu"),
+        updates=max((record["step"] for record in records), default=None),
+        epochs=max((record["epoch"] + 1 for record in trained if "epoch" in record), default=None),
+        hours=sum(record.get("seconds") or 0.0 for record in records) / 3600 if records else None,
+        hardware=hardware,
+    )
+
+
+def perplexity_figure(runs: Sequence[Learning]) -> Figure:
+    """Perplexity of the training text (thin) and of the validation text (with markers), by update."""
+    figure, axes = _figure("Perplexity while learning", "perplexity")
+    for run, colour in zip(runs, cycle(COLOURS), strict=False):
+        axes.plot(*_columns(run.training), color=colour, linewidth=1.2, linestyle=":", label=f"{run.name}, training")
+    for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
+        every = max(1, len(run.validation) // 12)
+        style = {"color": colour, "linewidth": 1.5, "marker": marker, "markersize": 4.5, "markevery": every}
+        axes.plot(*_columns(run.validation), **style, label=f"{run.name}, validation")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    _legend(axes, len(runs))
+    return figure
+
+
+def bleu_figure(runs: Sequence[Learning]) -> Figure:
+    """BLEU of the validation text, by update."""
+    figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
+    for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
+        axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5, label=run.name)
+    _legend(axes, len(runs))
+    return figure
+
+
+def _points(records: Sequence[dict[str, Any]], key: str) -> list[tuple[int, float]]:
+    return [(record["step"], record[key]) for record in records if record.get(key) is not None]
+
+
+def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def _figure(title: str, measure: str) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(5.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel("updates")
+    axes.set_ylabel(measure)
+    axes.grid(color="0.85", linewidth=0.8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _legend(axes: Any, count: int) -> None:
+    """Below the axes, where it covers no curve."""
+    axes.figure.legend(loc="outside lower center", ncols=1 if count > 4 else 2, frameon=False, fontsize=8)

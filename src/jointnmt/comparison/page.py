@@ -1,0 +1,203 @@
+"""The report: one page that holds all of its pictures, styles and numbers, and loads nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+import jointnmt
+from jointnmt.analysis.corpus import Analysis
+from jointnmt.comparison.measuring import Texts
+from jointnmt.comparison.pictures import (
+    Cell,
+    Picture,
+    Table,
+    analysis_picture,
+    attention_picture,
+    data_address,
+    learning_pictures,
+)
+from jointnmt.comparison.samples import GAP, Sample
+from jointnmt.comparison.systems import System
+from jointnmt.evaluation.scores import METRICS, TITLES, Scores
+from jointnmt.evaluation.significance import Comparison, Resampled
+from jointnmt.text.languages import base_language
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a page shows; systems are in one order throughout."""
+
+    texts: Texts
+    systems: Sequence[System]
+    scores: Sequence[Scores]
+    comparisons: Sequence[Comparison]
+    """Of each metric; none of a single system."""
+    analyses: Sequence[Analysis]
+    samples: Mapping[str, Sequence[Sample]]
+    """By how they were chosen."""
+
+    def plain(self) -> dict[str, Any]:
+        """The numbers as JSON-compatible values."""
+        systems = [
+            {
+                "name": system.name,
+                "run": str(system.run),
+                "model": system.experiment.model.plain(),
+                "vocabularies": system.vocabularies,
+                "parameters": system.parameters.plain(),
+                "learning": asdict(system.learning),
+                "scores": scores.plain(),
+                "perplexity": system.measured.perplexity,
+            }
+            for system, scores in zip(self.systems, self.scores, strict=True)
+        ]
+        return {
+            "source": self.texts.source_name,
+            "reference": self.texts.reference_name,
+            "systems": systems,
+            "comparisons": [asdict(each) for each in self.comparisons],
+            "analyses": [asdict(each) for each in self.analyses],
+            "samples": {title: [asdict(each) for each in samples] for title, samples in self.samples.items()},
+            "attention": [
+                {"system": system.name, "line": line + 1, "panels": [_plain_panel(panel) for panel in panels]}
+                for system in self.systems
+                for line, panels in system.attention.items()
+            ],
+        }
+
+
+def render(report: Report) -> str:
+    """The page as HTML. Everything that comes from texts, names and files is escaped."""
+    environment = Environment(
+        loader=PackageLoader("jointnmt.comparison", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    languages = report.systems[0].measured.languages
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        gap=GAP,
+        version=jointnmt.__version__,
+        languages=languages,
+        source_language=base_language(languages[0]),
+        target_language=base_language(languages[1]),
+        facts=_facts(report.systems),
+        scores=_scores(report),
+        signatures=_signatures(report),
+        learning=learning_pictures([system.learning for system in report.systems]),
+        analyses=[analysis_picture(each) for each in report.analyses],
+        attention=_attention(report),
+        notes=_notes(report),
+        numbers=data_address("application/json", json.dumps(report.plain(), ensure_ascii=False)),
+    )
+
+
+def _facts(systems: Sequence[System]) -> Table:
+    """What each system is, and how it was trained."""
+
+    def row(name: str, text: Callable[[System], str]) -> tuple[str, list[Cell]]:
+        return name, [Cell(text(system)) for system in systems]
+
+    rows = [
+        row("family", lambda system: system.experiment.model.family),
+        row("parameters", lambda system: f"{system.parameters.total:,}"),
+        row("of them embeddings", lambda system: f"{sum(system.parameters.embeddings.values()):,}"),
+        row("layers", lambda system: _layers(system.experiment.model.plain())),
+        row("width", lambda system: _width(system.experiment.model.plain())),
+        row("pieces, source and target", lambda system: " and ".join(f"{size:,}" for size in system.vocabularies)),
+        row("updates", lambda system: _known(system.learning.updates, ",")),
+        row("epochs", lambda system: _known(system.learning.epochs, ",")),
+        row("hours of training", lambda system: _known(system.learning.hours, ".1f")),
+        row("trained on", lambda system: system.learning.hardware or "unknown"),
+        row("search", lambda system: f"beam of {system.experiment.search.beam_size}"),
+    ]
+    return Table("Sizes and training", ["", *(system.name for system in systems)], rows)
+
+
+def _layers(model: Mapping[str, Any]) -> str:
+    names = {"encoder_layers": "encoder", "decoder_layers": "decoder", "prenet_layers": "PreNet", "num_layers": "grid"}
+    return ", ".join(f"{model[key]} {name}" for key, name in names.items() if model.get(key) is not None)
+
+
+def _width(model: Mapping[str, Any]) -> str:
+    return f"{model['embed_dim']}, feed-forward {model['ffn_dim']}, {model['num_heads']} heads"
+
+
+def _known(value: float | None, form: str) -> str:
+    return "unknown" if value is None else f"{value:{form}}"
+
+
+def _scores(report: Report) -> Table:
+    """A row for each metric; what resampling says stands below the score."""
+    rows = []
+    resampled = {comparison.metric: comparison.systems for comparison in report.comparisons}
+    for metric in METRICS:
+        values = [f"{getattr(scores, metric).value:.2f}" for scores in report.scores]
+        details = [_resampled(each) for each in resampled.get(metric, ())] or [()] * len(values)
+        rows.append((TITLES[metric], [Cell(*each) for each in zip(values, details, strict=True)]))
+    rows.append(("length ratio", [Cell(f"{scores.length_ratio:.3f}") for scores in report.scores]))
+    rows.append(("perplexity of the references", [Cell(f"{each.measured.perplexity:.2f}") for each in report.systems]))
+    return Table(
+        f"{report.scores[0].sentences:,} sentences, target language {report.systems[0].measured.languages[1]}",
+        ["", *(system.name for system in report.systems)],
+        rows,
+    )
+
+
+def _resampled(result: Resampled) -> tuple[str, ...]:
+    interval = f"{result.mean:.2f} ± {result.half_width:.2f}"
+    if result.p_value is None:
+        return (interval,)
+    return interval, f"p = {result.p_value:.3f}{'*' if result.p_value < 0.05 else ''}"
+
+
+def _signatures(report: Report) -> list[tuple[str, str]]:
+    found = [(TITLES[metric], getattr(report.scores[0], metric).signature) for metric in METRICS]
+    return found + [(f"{TITLES[each.metric]}, compared", each.signature) for each in report.comparisons]
+
+
+def _attention(report: Report) -> list[tuple[int, str, list[tuple[str, str, list[Picture]]]]]:
+    """Of each line: its number from 1, the source, and of each system its name, its translation and pictures."""
+    lines = report.systems[0].attention
+    return [
+        (
+            line + 1,
+            report.texts.sources[line],
+            [
+                (
+                    system.name,
+                    system.measured.translations[line],
+                    [attention_picture(panel) for panel in system.attention[line]],
+                )
+                for system in report.systems
+            ],
+        )
+        for line in lines
+    ]
+
+
+def _notes(report: Report) -> list[str]:
+    """What a reader has to know to read the numbers rightly."""
+    notes = []
+    for system in report.systems:
+        if system.measured.cut:
+            notes.append(
+                f"{system.name}: {system.measured.cut:,} of {len(report.texts.sources):,} translations reached the "
+                "greatest length allowed and were ended there."
+            )
+        if system.counts is None:
+            notes.append(f"{system.name}: its training text was not found, so it is left out of accuracy by frequency.")
+        if not system.learning.validation:
+            notes.append(f"{system.name}: its log holds no validation, so it has no learning curve.")
+    return notes
+
+
+def _plain_panel(panel: Any) -> dict[str, Any]:
+    return {**asdict(panel), "weights": panel.weights.astype(float).round(6).tolist()}

@@ -1,0 +1,133 @@
+"""Figures as parts of a page: pictures inside it, each with words for who cannot see it, and its numbers."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from jointnmt.analysis.attention import Panel, attention_figure
+from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.corpus import Analysis
+from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.comparison.curves import Learning, bleu_figure, perplexity_figure
+
+PIXELS_PER_INCH = 96
+ATTENTION_PIXELS_PER_INCH = 78
+"""Matrices are drawn smaller: three stand side by side on a desk, and a short sentence's fits on a phone."""
+FIGURE_WIDTH = 5.4
+"""In inches: two stand side by side on a desk, and letters stay large enough where one is scaled to a phone."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table."""
+
+    text: str
+    details: tuple[str, ...] = ()
+    """Lines below it, in small letters."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a heading for each row and each column."""
+
+    caption: str
+    columns: Sequence[str]
+    """The first is that of the rows' headings."""
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in the page."""
+
+    title: str
+    source: str
+    """A `data:` address with the picture as SVG."""
+    width: int
+    """In pixels."""
+    description: str
+    """In place of the picture, for who cannot see it."""
+    table: Table | None = None
+    csv: str = ""
+    """A `data:` address with the numbers."""
+
+
+def analysis_picture(analysis: Analysis) -> Picture:
+    """Measures by bucket."""
+    rows = []
+    for values in zip(*analysis.systems.values(), strict=True):
+        sizes = [value.size for value in values]
+        size = f"{sizes[0]:,}" if len(set(sizes)) == 1 else f"{min(sizes):,} to {max(sizes):,}"
+        rows.append((values[0].bucket, [Cell(size), *map(_value, values)]))
+    columns = [analysis.bucketed_by, f"n ({analysis.unit})", *analysis.systems]
+    table = Table(f"{analysis.title}, with 95% intervals by bootstrap", columns, rows)
+    return _picture(
+        analysis.title,
+        analysis_figure(analysis, FIGURE_WIDTH),
+        f"Chart: {analysis.measure} by {analysis.bucketed_by}, of {_listed([*analysis.systems])}. The numbers are in "
+        "the table below it.",
+        table,
+        data_address("text/csv", analysis_csv(analysis)),
+    )
+
+
+def learning_pictures(runs: Sequence[Learning]) -> list[Picture]:
+    """Perplexity and BLEU by update; none of runs without a log."""
+    pictures = []
+    if any(run.validation for run in runs):
+        ends = "; ".join(
+            f"{run.name} is best at update {run.best[0]:,} with {run.best[1]:.2f}" for run in runs if run.best
+        )
+        title = "Perplexity of training and validation text"
+        pictures.append(_picture(title, perplexity_figure(runs), f"Chart: {title.lower()} by update. {ends}."))
+    if any(run.bleu for run in runs):
+        ends = "; ".join(f"{run.name} ends at {run.bleu[-1][1]:.2f}" for run in runs if run.bleu)
+        title = "BLEU of the validation text"
+        pictures.append(_picture(title, bleu_figure(runs), f"Chart: {title} by update. {ends}."))
+    return pictures
+
+
+def attention_picture(panel: Panel) -> Picture:
+    """One matrix of attention."""
+    strongest = (
+        f"{row or 'it'}: {panel.columns[weights.argmax()]}"
+        for row, weights in zip(panel.rows, panel.weights, strict=True)
+    )
+    description = f"Heat map: {panel.title}, {panel.subtitle}. Greatest weight of each row: {', '.join(strongest)}."
+    picture = _picture(panel.title, attention_figure([panel]), description)
+    return replace(picture, width=round(picture.width * ATTENTION_PIXELS_PER_INCH / PIXELS_PER_INCH))
+
+
+def data_address(kind: str, text: str) -> str:
+    """A `data:` address that holds a text."""
+    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+def _picture(title: str, figure: Figure, description: str, table: Table | None = None, csv: str = "") -> Picture:
+    if len(figure.axes) == 1 and not figure.axes[0].images:
+        figure.axes[0].set_title("")  # the page has it as a heading
+    text = io.StringIO()
+    # Letters as text, so that any script can be read and the file is small; ids that do not change from call to call.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    source = base64.b64encode(text.getvalue().encode()).decode()
+    width = round(float(figure.get_size_inches()[0]) * PIXELS_PER_INCH)
+    return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table, csv)
+
+
+def _value(value: Value) -> Cell:
+    if value.value is None:
+        return Cell("–")
+    places = 2 if value.value > 2 else 3
+    interval = () if value.low is None else (f"{value.low:.{places}f} to {value.high:.{places}f}",)
+    return Cell(f"{value.value:.{places}f}", interval)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

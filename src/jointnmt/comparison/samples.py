@@ -1,0 +1,129 @@
+"""Sample translations of several systems side by side, their differences marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby
+
+from sacrebleu.metrics.chrf import CHRF
+
+from jointnmt.comparison.measuring import Measured, Texts
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+
+EACH = 6
+"""How many samples of each of the two kinds."""
+
+
+GAP = "[…]"
+"""Stands where a translation leaves words out."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a translation whose words have the same marks, or a gap."""
+
+    text: str
+    missing: bool
+    """These words are not in the reference, at their place; or words of the reference are left out."""
+    different: bool
+    """Likewise of the first system's translation."""
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """One system's translation of a sample."""
+
+    system: str
+    spans: Sequence[Span]
+    chrf: float
+    """Of this sentence alone, against the reference."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sentence and its translations."""
+
+    number: int
+    """Of its line, from 1."""
+    source: str
+    reference: str
+    renderings: Sequence[Rendering]
+
+
+def spread_lines(count: int, wanted: int = EACH) -> list[int]:
+    """Numbers of lines, from 0, evenly spread: a choice that nobody makes by looking at the translations."""
+    return sorted({(2 * i + 1) * count // (2 * wanted) for i in range(wanted)})
+
+
+def attention_lines(texts: Texts, wanted: int = 2, most_words: int = 12) -> list[int]:
+    """The first of the evenly spread lines that are short enough for a picture, or else the shortest of them."""
+    lengths = {line: len(texts.sources[line].split()) for line in spread_lines(len(texts.sources))}
+    short = [line for line, length in lengths.items() if 0 < length <= most_words]
+    return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:wanted])
+
+
+def different_lines(runs: Sequence[Measured], texts: Texts, wanted: int = EACH) -> list[int]:
+    """Numbers of lines, from 0, on which the systems' chrF differs most; none of one system, or of equal ones."""
+    metric = CHRF()
+    ranges = []
+    for number, reference in enumerate(texts.references):
+        scores = {metric.sentence_score(text, [reference]).score for text in {run.translations[number] for run in runs}}
+        ranges.append(max(scores) - min(scores))
+    best = sorted(range(len(ranges)), key=lambda number: -ranges[number])[:wanted]
+    return [number for number in best if ranges[number] > 0]
+
+
+def sample(runs: Sequence[Measured], texts: Texts, number: int) -> Sample:
+    """The sentence in a line, counted from 0, as every system translates it."""
+    metric, language = CHRF(), runs[0].languages[1]
+    reference, first = texts.references[number], runs[0].translations[number]
+    renderings = [
+        Rendering(
+            run.name,
+            [*_spans(run.translations[number], reference, first, language)],
+            metric.sentence_score(run.translations[number], [reference]).score,
+        )
+        for run in runs
+    ]
+    return Sample(number + 1, texts.sources[number], reference, renderings)
+
+
+def _spans(text: str, reference: str, first: str, language: str) -> Iterator[Span]:
+    tokens = _tokens(text, language)
+    words = [place for place, token in enumerate(tokens) if not token.isspace()]
+    compared = [_compare([tokens[i] for i in words], other, language) for other in (reference, first)]
+    marks = {place: tuple(number in unmatched for unmatched, _ in compared) for number, place in enumerate(words)}
+    gaps = {place: tuple(number in left_out for _, left_out in compared) for number, place in enumerate(words)}
+    pieces = []
+    for place, token in enumerate(tokens):
+        if place not in marks:  # a space belongs to the words around it, if they have the same marks
+            around = marks.get(place - 1), marks.get(place + 1)
+            marks[place] = around[0] if around[0] and around[0] == around[1] else (False, False)
+        if any(gaps.get(place, ())):
+            pieces.append((GAP, gaps[place]))
+        pieces.append((token, marks[place]))
+    if any(end := tuple(len(words) in left_out for _, left_out in compared)):
+        pieces.append((GAP, end))
+    for (is_gap, (missing, different)), some in groupby(pieces, lambda piece: (piece[0] == GAP, piece[1])):
+        yield Span(GAP if is_gap else "".join(token for token, _ in some), missing, different)
+
+
+def _compare(words: Sequence[str], other: str, language: str) -> tuple[set[int], set[int]]:
+    """Which words the other text does not have at their place, and before which words something of it is left out."""
+    others = [token for token in _tokens(other, language) if not token.isspace()]
+    unmatched, left_out = set(), set()
+    for kind, _, _, start, end in SequenceMatcher(None, others, words, autojunk=False).get_opcodes():
+        if kind == "delete":
+            left_out.add(start)
+        elif kind != "equal":
+            unmatched |= {*range(start, end)}
+    return unmatched, left_out
+
+
+def _tokens(text: str, language: str) -> list[str]:
+    """Words, punctuation marks and what is between them; letters, where words are written without spaces."""
+    word = r"\w" if base_language(language) in LANGUAGES_WITHOUT_SPACES else r"\w+"
+    return re.findall(rf"\s+|{word}|[^\w\s]", text)

@@ -1,0 +1,79 @@
+"""Everything that a report says of one run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jointnmt.analysis.attention import Panel, View, attention_panels
+from jointnmt.analysis.parameters import Parameters, count_parameters
+from jointnmt.comparison.curves import Learning, read_learning
+from jointnmt.comparison.measuring import Measured, Progress, Texts, measure, run_name, training_counts
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.experiment import Experiment
+from jointnmt.translator import Translator, attend
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class System:
+    """One run and what was found out about it."""
+
+    run: Path
+    experiment: Experiment
+    vocabularies: tuple[int, int]
+    """Pieces of source and target."""
+    parameters: Parameters
+    learning: Learning
+    measured: Measured
+    counts: Sequence[int] | None
+    """Of the target pieces in the training text; None if that is not here."""
+    attention: Mapping[int, Sequence[Panel]]
+    """Of some lines, by their numbers from 0; no panels where the source or its translation is empty."""
+
+    @property
+    def name(self) -> str:
+        """What the run is called."""
+        return self.measured.name
+
+
+def read_system(
+    translator: Translator, run: Path, texts: Texts, attention_lines: Sequence[int], progress: Progress
+) -> System:
+    """Measure a run; see `measure` for what that raises. Training text that is missing is a warning."""
+    sizes = tuple(side.vocabulary_size for side in (translator.segmentation.source, translator.segmentation.target))
+    measured = measure(translator, run, texts, progress)
+    return System(
+        run=run,
+        experiment=translator.experiment,
+        vocabularies=(sizes[0], sizes[1]),
+        parameters=count_parameters(translator.experiment.model, *sizes),
+        learning=read_learning(run, measured.name),
+        measured=measured,
+        counts=_counts(translator, run),
+        attention={
+            line: _panels(translator, texts.sources[line], measured.translations[line]) for line in attention_lines
+        },
+    )
+
+
+def _counts(translator: Translator, run: Path) -> list[int] | None:
+    try:
+        return training_counts(translator)
+    except (ConfigurationError, DataError) as error:
+        logger.warning(
+            "%s: is left out of accuracy by frequency, for want of its training text: %s", run_name(run), error
+        )
+        return None
+
+
+def _panels(translator: Translator, source: str, translation: str) -> list[Panel]:
+    """The alignment, and the self-attention of the last piece of either side (Li et al. 2020, Figure 5)."""
+    if not source.strip() or not translation.strip():
+        return []
+    attended = attend(translator, source, translation)
+    last = View(source=len(attended.source_pieces) - 1, target=len(attended.target_pieces))
+    return attention_panels(*attended, last)

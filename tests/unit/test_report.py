@@ -1,0 +1,291 @@
+"""`jointnmt report`: the page and what it says, measuring that goes on after an interruption, marked differences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
+from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+from typer.testing import CliRunner, Result
+
+from jointnmt.cli.main import app
+from jointnmt.comparison.curves import read_learning
+from jointnmt.comparison.measuring import Measured, Texts, measure
+from jointnmt.comparison.samples import GAP, attention_lines, different_lines, sample, spread_lines
+from jointnmt.evaluation.scores import corpus_scores
+from jointnmt.training import checkpoint
+from jointnmt.translator import Translator
+
+TRICKY = 'der <script>alert("x")</script> Hund & die Katze'
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def no_progress(what: str, done: int, total: int) -> None: ...
+
+
+def write_log(run: Path) -> None:
+    records: list[dict[str, Any]] = []
+    for step in (50, 100):
+        records.append({"event": "train", "step": step, "epoch": step // 60, "perplexity": 900.0 / step, "seconds": 90})
+        records.append(
+            {"event": "validation", "step": step, "perplexity": 500.0 / step, "seconds": 90, "bleu": step / 10}
+        )
+    records.append({"event": "validation", "step": 150, "perplexity": 6.0, "seconds": 0, "best": False})
+    text = "".join(f"{json.dumps(record)}\n" for record in records)
+    (run / "log.jsonl").write_text(text + '{"event": "train", "st', encoding="utf-8")
+
+
+def write_folder(folder: Path) -> None:
+    """Two runs, `first` and `a<b`, with the training text of the first alone, and texts to report on."""
+    sources = [TRICKY, "", *(" ".join(SOURCE_WORDS[:n]) for n in range(2, 9))]
+    references = ["the dog", "", *(" ".join(TARGET_WORDS[:n]) for n in range(2, 9))]
+    for name, lines in (("test.de", sources), ("test.en", references), ("de", sources[2:]), ("en", references[2:])):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    data: dict[str, Any] = {"source_language": "de", "target_language": "en"}
+    data |= {"train": [{"source": "de", "target": "en"}], "cache": str(folder / "cache")}
+    write_log(write_run(folder / "first", data={**data, "root": str(folder)}))
+    write_run(folder / "a<b", data={**data, "root": str(folder / "gone")}, model={"num_layers": 2})
+
+
+def report(folder: Path, *runs: str, **texts: str) -> Result:
+    files = {"source": "test.de", "reference": "test.en", "out": "pages/report.html", **texts}
+    options = [part for name, file in files.items() for part in (f"--{name}", str(folder / file))]
+    return CliRunner().invoke(app, ["report", *(str(folder / run) for run in runs), *options, "--device", "cpu"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a report, for tests that look at it."""
+    folder = tmp_path_factory.mktemp("reported")
+    write_folder(folder)
+    result = report(folder, "first", "a<b")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def read_page(folder: Path) -> Page:
+    return Page((folder / "pages/report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def page(reported: Path) -> Page:
+    return read_page(reported)
+
+
+def test_the_page_is_self_contained_and_accessible(page: Page) -> None:
+    check_self_contained(page)
+    check_accessible(page)
+    # Learning curves of one run (2), four analyses with frequencies (5), attention of 2 lines and systems (4 each).
+    assert len(page.all("img")) == 2 + 5 + 2 * 2 * 4
+
+
+def test_what_texts_and_names_hold_is_shown_and_not_obeyed(page: Page) -> None:
+    assert TRICKY in page.text("dd")
+    assert "Translation report: first, a<b" in page.text("h1")
+    assert not page.all("script")
+
+
+def test_the_page_shows_what_evaluation_finds(page: Page, reported: Path) -> None:
+    numbers = json.loads(download(page, "report.json"))
+    references = (reported / "test.en").read_text().splitlines()
+    sources = (reported / "test.de").read_text().splitlines()
+    translator = Translator.load(reported / "a<b", "cpu")
+    scores = corpus_scores(translator.translate(sources), references, "en")
+    second = numbers["systems"][1]
+    assert second["name"] == "a<b"
+    assert second["scores"] == json.loads(json.dumps(scores.plain()))
+    assert f"{scores.bleu.value:.2f}" in page.text("td")
+    assert scores.bleu.signature in page.text("code")
+    assert [each["metric"] for each in numbers["comparisons"]] == ["bleu", "chrf", "ter", "multi_bleu"]
+    p_value = numbers["comparisons"][1]["systems"][1]["p_value"]
+    assert any(text.startswith(f"p = {p_value:.3f}") for text in page.text("small"))
+    assert f"{second['parameters']['total']:,}" in page.text("td")
+    rows = list(csv.reader(io.StringIO(download(page, "bleu-by-length-of-the-source.csv"))))
+    assert [row[0] for row in rows[1:]] == ["first"] * 5 + ["a<b"] * 5
+
+
+def test_what_is_missing_is_said(page: Page) -> None:
+    notes = page.text("strong")
+    assert any(note.startswith("a<b: its training text was not found") for note in notes)
+    assert any(note.startswith("a<b: its log holds no validation") for note in notes)
+    assert not any(note.startswith("first: its") for note in notes)
+    numbers = json.loads(download(page, "report.json"))
+    assert [[*each["systems"]] for each in numbers["analyses"][-2:]] == [["first", "a<b"], ["first"]]
+
+
+def test_a_single_run_has_a_report_too(folder: Path) -> None:
+    assert report(folder, "first").exit_code == 0
+    page = read_page(folder)
+    check_self_contained(page)
+    check_accessible(page)
+    assert not json.loads(download(page, "report.json"))["comparisons"]
+    assert not page.all("mark")
+
+
+def test_the_same_command_writes_the_same_page_and_measures_once(
+    reported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "translate_stream", None)
+    monkeypatch.setattr(Translator, "score_stream", None)
+    result = report(reported, "first", "a<b", out="pages/again.html")
+    assert result.exit_code == 0, result.output
+    assert (reported / "pages/again.html").read_bytes() == (reported / "pages/report.html").read_bytes()
+
+
+def read_texts(folder: Path) -> Texts:
+    sources, references = ((folder / name).read_text().splitlines() for name in ("test.de", "test.en"))
+    return Texts(sources, references, "test.de", "test.en")
+
+
+@pytest.mark.parametrize("what", ["translating", "predicting"])
+def test_measuring_goes_on_after_an_interruption(folder: Path, what: str) -> None:
+    translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
+
+    def interrupt(doing: str, done: int, total: int) -> None:
+        if what in doing and done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(translator, folder / "first", texts, interrupt)
+    name = {"translating": "translations", "predicting": "predictions"}[what]
+    (kept,) = (folder / "cache/measured").glob(f"*/{name}.jsonl")
+    with kept.open("a") as file:
+        file.write('{"text": "half a li')
+    told: list[tuple[str, int]] = []
+    found = measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
+    assert [done for doing, done in told if what in doing] == [5, 6, 7, 8, 9]
+    told.clear()
+    assert found == measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
+    assert not told
+    shutil.rmtree(folder / "cache/measured")
+    assert found == measure(translator, folder / "first", texts, no_progress)
+
+
+def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:
+    run, texts = folder / "first", read_texts(folder)
+    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    fewer = Texts(texts.sources[:5], texts.references[:5], "test.de", "test.en")
+    assert len(measure(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
+    settings = run / "experiment.yaml"
+    settings.write_text(settings.read_text().replace("beam_size: 3", "beam_size: 2"))
+    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    weights, values = checkpoint.read(run / "model.safetensors")
+    checkpoint.write(run / "model.safetensors", {name: -tensor for name, tensor in weights.items()}, values)
+    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    assert len([*(folder / "cache/measured").iterdir()]) == 4
+
+
+def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Path) -> None:
+    translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
+    found = measure(translator, folder / "first", texts, no_progress)
+    scores = translator.score(texts.sources, texts.references)
+    tokens = [value for score in scores for value in score.token_log_probabilities]
+    assert found.perplexity == pytest.approx(pow(2.718281828459045, -sum(tokens) / len(tokens)))
+    translations = [each.candidates for each in translator.translate_stream(texts.sources)]
+    assert found.cut == sum(not each[0].complete for each in translations if each)
+    assert [len(row) for row in found.target_ids] == [len(row) for row in found.hits]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        ({"reference": "en"}, 3, "do not belong together: 9 and 7 lines"),
+        ({"source": "empty", "reference": "empty"}, 3, "no sentences"),
+        ({"reference": "shifted"}, 3, "test.de:2: an empty line cannot have a target"),
+        ({"twice": "first"}, 2, "same name"),
+        ({"twice": "other"}, 2, "not of the same languages: de-en, de-fr"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder: Path, change: dict[str, str], code: int, message: str) -> None:
+    (folder / "empty").write_text("")
+    (folder / "shifted").write_text("the\n" * 9)
+    data = {"source_language": "de", "target_language": "fr", "train": [{"source": "de", "target": "en"}]}
+    other = write_run(folder / "other", data=data)
+    settings = other / "segmentation" / "segmentation.json"
+    settings.write_text(settings.read_text().replace('"en"', '"fr"'))
+    runs = ["first", *([change.pop("twice")] if "twice" in change else [])]
+    result = report(folder, *runs, **change)
+    assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr
+    assert not (folder / "pages/report.html").exists()
+
+
+def test_learning_is_read_off_the_log(folder: Path) -> None:
+    learning = read_learning(folder / "first", "first")
+    assert learning.training == [(50, 18.0), (100, 9.0)]
+    assert learning.validation == [(50, 10.0), (100, 5.0), (150, 6.0)]
+    assert learning.bleu == [(50, 5.0), (100, 10.0)]
+    assert (learning.updates, learning.epochs, learning.best) == (150, 2, (100, 5.0))
+    assert learning.hours == pytest.approx(0.1)
+
+
+def measured(name: str, *translations: str, language: str = "en") -> Measured:
+    return Measured(name, ("de", language), translations, 0, (), (), ())
+
+
+def marked(text: str, reference: str, first: str, language: str = "en") -> str:
+    """The translation with `{}` around what the reference has not, `()` around what the first system has not."""
+    texts = Texts(["x"], [reference], "source", "reference")
+    found = sample([measured("first", first, language=language), measured("second", text, language=language)], texts, 0)
+    pieces = []
+    for span in found.renderings[1].spans:
+        piece = f"{{{span.text}}}" if span.missing else span.text
+        pieces.append(f"({piece})" if span.different else piece)
+    return "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "first", "expected"),
+    [
+        ("A dog runs.", "A dog runs.", "A dog runs.", "A dog runs."),
+        ("A big dog runs.", "A dog runs.", "A dog runs.", "A ({big}) dog runs."),
+        ("The cat runs.", "A dog runs.", "The cat sits.", "{The cat} (runs)."),
+        ("A dog.", "A dog runs.", "A dog runs.", f"A dog({{{GAP}}})."),
+        ("A dog", "A dog runs", "A dog", f"A dog{{{GAP}}}"),
+        ("", "A dog", "A dog", f"({{{GAP}}})"),
+        ("a  b", "a b", "a  b", "a  b"),
+    ],
+)
+def test_differences_are_marked(text: str, reference: str, first: str, expected: str) -> None:
+    assert marked(text, reference, first) == expected
+
+
+def test_differences_are_of_letters_where_there_are_no_spaces() -> None:
+    assert marked("我很好", "我不好", "我很好", language="zh-CN") == "我{很}好"
+
+
+def test_samples_are_spread_and_those_that_differ() -> None:
+    assert spread_lines(1200) == [100, 300, 500, 700, 900, 1100]
+    assert spread_lines(2) == [0, 1]
+    texts = Texts(["x y", "x", "x y z"], ["a dog", "the cat", "it is"], "source", "reference")
+    runs = [measured("first", "a dog", "the cat", "it was"), measured("second", "a dog", "zzz", "it is")]
+    assert different_lines(runs, texts) == [1, 2]
+    assert different_lines(runs[:1], texts) == []
+    assert attention_lines(texts, most_words=2) == [0, 1]
+    assert attention_lines(texts, most_words=1) == [0, 1]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with: apt-get install chromium")
+def test_in_a_browser_nothing_is_too_wide_broken_or_loaded(page: Page, reported: Path, tmp_path: Path) -> None:
+    assert BROWSER is not None
+    file = reported / "pages/report.html"
+    for width in (390, 1280):
+        found = browse(BROWSER, file, tmp_path, width)
+        assert found["width"] == width
+        assert found["scrolled"] <= width
+        assert found["wide"] == []
+        assert (found["broken"], found["images"]) == (0, len(page.all("img")))
+        assert found["requests"] == []
+    run_browser(BROWSER, tmp_path, f"--print-to-pdf={tmp_path / 'page.pdf'}", file.as_uri())
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
