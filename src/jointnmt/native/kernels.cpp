@@ -500,7 +500,7 @@ struct Shared {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// x + noise * (update + update_bias), and the layer norm of that.
+// x + noise * (update + update_bias), and the layer norm of that, if `normed` is not null.
 
 template <class T>
 void residual_norm_forward(long rows, long width, const T* x, const T* update, const float* update_bias,
@@ -524,6 +524,7 @@ void residual_norm_forward(long rows, long width, const T* x, const T* update, c
                 store(row + e, value);
                 total += value;
             }
+            if (!normed) continue;
             const float mean = sum(total) / width;
             Vector squares = {};
             for (long e = 0; e < width; e += LANES) {
@@ -548,10 +549,10 @@ void residual_norm_backward(long rows, long width, const T* x, const float* stat
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
         float* totals = sums.data() + thread * 3 * width;
         for (long r = begin; r < end; ++r) {
-            const float mean = statistics[2 * r], scale = statistics[2 * r + 1];
+            const float mean = d_normed ? statistics[2 * r] : 0, scale = d_normed ? statistics[2 * r + 1] : 0;
             const T* factors = d_update && noise.data ? noise.row(r) : nullptr;
             Vector along = {}, even = {};
-            for (long e = 0; e < width; e += LANES) {
+            for (long e = 0; d_normed && e < width; e += LANES) {
                 const Vector d = load(d_normed + r * width + e), hat = (load(x + r * width + e) - mean) * scale;
                 store(totals + e, load(totals + e) + d * hat);
                 store(totals + width + e, load(totals + width + e) + d);
@@ -560,8 +561,11 @@ void residual_norm_backward(long rows, long width, const T* x, const float* stat
             }
             const float mean_along = sum(along) / width, mean_even = sum(even) / width;
             for (long e = 0; e < width; e += LANES) {
-                const Vector hat = (load(x + r * width + e) - mean) * scale;
-                Vector d = (load(d_normed + r * width + e) * load(weight + e) - mean_even - hat * mean_along) * scale;
+                Vector d = {};
+                if (d_normed) {
+                    const Vector hat = (load(x + r * width + e) - mean) * scale;
+                    d = (load(d_normed + r * width + e) * load(weight + e) - mean_even - hat * mean_along) * scale;
+                }
                 if (d_sum) d += load(d_sum + r * width + e);
                 store(d_x + r * width + e, d);
                 if (d_update) {

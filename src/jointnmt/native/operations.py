@@ -58,10 +58,11 @@ def residual_norm(
     update: Float[Tensor, "B *places E"] | None,
     update_bias: Float[Tensor, " E"] | None,
     noise: Float[Tensor, ...] | None,
-    norm: torch.nn.LayerNorm,
-) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"]]:
-    """`x + noise * (update + update_bias)`, and its layer norm; without an update, x and its layer norm."""
-    total, normed = _ResidualNorm.apply(x, update, update_bias, noise, norm.weight, norm.bias)
+    norm: torch.nn.LayerNorm | None,
+) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"] | None]:
+    """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
+    weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
+    total, normed = _ResidualNorm.apply(x, update, update_bias, noise, weight, bias)
     return x if update is None else total, normed
 
 
@@ -181,14 +182,15 @@ class _ResidualNorm(torch.autograd.Function):
         update: Tensor | None,
         update_bias: Tensor | None,
         noise: Tensor | None,
-        weight: Tensor,
-        bias: Tensor,
-    ) -> tuple[Tensor | None, Tensor]:
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> tuple[Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
         x = x.contiguous()
         update = None if update is None else update.contiguous()
         total = x if update is None else torch.empty_like(x)
-        normed, statistics = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2)
+        normed = None if weight is None else torch.empty_like(x)
+        statistics = None if weight is None else torch.empty(_rows(x)[0], 2)
         factors = _shared(noise, x)
         _call(
             "residual_norm_forward", x, *_rows(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
@@ -203,7 +205,7 @@ class _ResidualNorm(torch.autograd.Function):
     def backward(ctx: Any, d_total: Tensor | None, d_normed: Tensor | None) -> tuple[Tensor | None, ...]:
         total, statistics, noise, weight = ctx.saved_tensors
         d_total = None if d_total is None else d_total.contiguous()
-        d_normed = torch.zeros_like(total) if d_normed is None else d_normed.contiguous()
+        d_normed = None if d_normed is None else d_normed.contiguous()
         d_x = torch.empty_like(total)
         d_update = torch.empty_like(total) if ctx.has_update else None
         gradients = torch.zeros(3, total.shape[-1])
@@ -212,7 +214,8 @@ class _ResidualNorm(torch.autograd.Function):
             "residual_norm_backward", total, *_rows(total), total, statistics, ctypes.byref(factors), weight, d_total,
             d_normed, d_x, d_update, gradients,
         )  # fmt: skip
-        return d_x, d_update, gradients[2] if ctx.has_update_bias else None, None, gradients[0], gradients[1]
+        of_norm = (None, None) if weight is None else gradients[:2].unbind()
+        return d_x, d_update, gradients[2] if ctx.has_update_bias else None, None, *of_norm
 
 
 class _FeedForward(torch.autograd.Function):

@@ -39,22 +39,29 @@ class Stream:
     def value(self) -> Float[Tensor, "B *places E"]:
         """What the stream holds."""
         if self._waiting is not None:
-            (value, bias), dropout = self._waiting
-            self._x, self._waiting = dropout.add(self._x, value if bias is None else value + bias.to(value.dtype)), None
+            self._settle(None)
         return self._x
 
     def normed(self, norm: nn.LayerNorm) -> Float[Tensor, "B *places E"]:
         """The layer norm of what the stream holds."""
-        if not native.usable(self._x, self._x.shape[-1]):
-            normed: Tensor = norm(self.value)
-            return normed
-        value, bias, noise = None, None, None
-        if self._waiting is not None:
-            (value, bias), dropout = self._waiting
-            noise = dropout.noise(value.shape, value)
-        self._x, normed = native.residual_norm(self._x, value, bias, noise, norm)
-        self._waiting = None
+        normed = self._settle(norm)
+        assert normed is not None
         return normed
+
+    def _settle(self, norm: nn.LayerNorm | None) -> Float[Tensor, "B *places E"] | None:
+        """Add what waits; and take the layer norm of the sum, if there is a `norm`."""
+        waiting, self._waiting = self._waiting, None
+        if native.usable(self._x, self._x.shape[-1]):
+            value = bias = noise = None
+            if waiting is not None:
+                (value, bias), dropout = waiting
+                noise = dropout.noise(value.shape, value)
+            self._x, normed = native.residual_norm(self._x, value, bias, noise, norm)
+            return normed
+        if waiting is not None:
+            (value, bias), dropout = waiting
+            self._x = dropout.add(self._x, value if bias is None else value + bias)
+        return None if norm is None else norm(self._x)
 
 
 def project_update(linear: nn.Linear, x: Float[Tensor, "B *places E"]) -> Update:
