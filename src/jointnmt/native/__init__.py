@@ -22,6 +22,7 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+"""Which includes the headers beside it."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 THREADS = "-fopenmp"
 
@@ -53,7 +54,8 @@ def _compiled() -> Path:
     if compiler is None:
         raise OSError("no C++ compiler found")
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
-    parts = (SOURCE.read_bytes(), version, " ".join(FLAGS).encode(), _processor().encode())
+    sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
+    parts = (*sources, version, " ".join(FLAGS).encode(), _processor().encode())
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jointnmt"
     path = cache / f"kernels-{key}.so"

@@ -1,0 +1,336 @@
+// Attention at sentence lengths, forwards and backwards.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// Small matrix products in float, all of whose operands lie in the nearest cache.
+// C[m, n] = sum over k in [begin, end) of A(m, k) * B[k, n] for ROWS rows and VECTORS * 16 columns.
+template <int ROWS, int VECTORS>
+inline void tile(const float* a, long row, long column, const float* b, long ldb, float* c, long ldc, long begin, long end) {
+    Vector total[ROWS][VECTORS] = {};
+    for (long k = begin; k < end; ++k) {
+        Vector right[VECTORS];
+        for (int v = 0; v < VECTORS; ++v) right[v] = load(b + k * ldb + v * LANES);
+        for (int m = 0; m < ROWS; ++m) {
+            const Vector left = broadcast(a[m * row + k * column]);
+            for (int v = 0; v < VECTORS; ++v) total[m][v] += left * right[v];
+        }
+    }
+    for (int m = 0; m < ROWS; ++m)
+        for (int v = 0; v < VECTORS; ++v) store(c + m * ldc + v * LANES, total[m][v]);
+}
+
+constexpr long TILE_ROWS = 8;
+
+template <int VECTORS, int ROWS = TILE_ROWS>
+inline void tile_of(long rows, const float* a, long row, long column, const float* b, long ldb, float* c, long ldc,
+                    long begin, long end) {
+    if constexpr (ROWS > 1)
+        if (rows < ROWS) return tile_of<VECTORS, ROWS - 1>(rows, a, row, column, b, ldb, c, ldc, begin, end);
+    tile<ROWS, VECTORS>(a, row, column, b, ldb, c, ldc, begin, end);
+}
+
+struct Range {
+    long begin, end;
+};
+
+// A matrix read by strides, so that it can be read transposed.
+struct Left {
+    const float* data;
+    long row, column;
+};
+
+// C = A B for all rows of C. Of rows `first` to `last` only the columns that `columns(first, last)` names are computed,
+// in whole vectors, and only over the k that `terms(first, last)` names.
+template <class Columns, class Terms>
+inline void product(Left a, const float* b, long ldb, float* c, long ldc, long rows, Columns columns, Terms terms) {
+    for (long m = 0; m < rows; m += TILE_ROWS) {
+        const long count = std::min(TILE_ROWS, rows - m);
+        const Range wanted = columns(m, m + count), k = terms(m, m + count);
+        const float* left = a.data + m * a.row;
+        for (long n = wanted.begin; n < wanted.end;) {
+            float* to = c + m * ldc + n;
+            if (wanted.end - n >= 2 * LANES) {
+                tile_of<2>(count, left, a.row, a.column, b + n, ldb, to, ldc, k.begin, k.end);
+                n += 2 * LANES;
+            } else {
+                tile_of<1>(count, left, a.row, a.column, b + n, ldb, to, ldc, k.begin, k.end);
+                n += LANES;
+            }
+        }
+    }
+}
+
+// 16 rows of 16 become 16 columns, in place: four rounds of exchanging halves, quarters, pairs and neighbours.
+template <int WIDTH>
+inline void exchange(Vector* rows) {
+    Ints low, high;
+    for (int l = 0; l < LANES; ++l) {
+        low[l] = l & WIDTH ? LANES + l - WIDTH : l;
+        high[l] = l & WIDTH ? LANES + l : l + WIDTH;
+    }
+    for (int i = 0; i < LANES; ++i)
+        if (!(i & WIDTH)) {
+            const Vector a = rows[i], b = rows[i + WIDTH];
+            rows[i] = __builtin_shuffle(a, b, low);
+            rows[i + WIDTH] = __builtin_shuffle(a, b, high);
+        }
+}
+
+// to[d, i] = from[i, d]; columns from `length` to `padded` become zero.
+inline void transpose(const float* from, long length, long size, long padded, float* to) {
+    for (long i = 0; i < padded; i += LANES)
+        for (long d = 0; d < size; d += LANES) {
+            Vector rows[LANES];
+            for (long r = 0; r < LANES; ++r) rows[r] = i + r < length ? load(from + (i + r) * size + d) : Vector{};
+            exchange<8>(rows), exchange<4>(rows), exchange<2>(rows), exchange<1>(rows);
+            for (long r = 0; r < LANES; ++r) store(to + (d + r) * padded + i, rows[r]);
+        }
+}
+
+// Attention along one axis, separately for every line along it. Weights are held transposed, [keys, queries], so that
+// the softmax over the keys works on 16 queries at once.
+struct Lines {
+    long batch, lines, length;   // sentences, lines in each, places along a line
+    long plane, between, step;   // rows from one sentence, one line, one place to the next
+    long heads, size;            // H and D
+    const int32_t* lengths;      // keys of each sentence that are not padding; null: all
+    int causal;                  // whether a place sees only itself and what precedes it
+    const float* noise;          // factors of the weights, [queries, keys] for each sentence, line and head; null: none
+    long noise_batch, noise_line, noise_head;
+};
+
+// What the places of a line see.
+struct Sight {
+    long length, padded, keys;
+    bool causal;
+
+    // Queries that see any of some keys, in whole vectors.
+    Range queries_of(long first, long) const { return {causal ? first / LANES * LANES : 0, padded}; }
+    // The same, in products that sum over queries.
+    Range terms_of(long first, long) const { return {causal ? first : 0, length}; }
+    // Keys that any of some queries sees.
+    Range keys_of(long, long last) const { return {0, causal ? std::min(keys, last) : keys}; }
+};
+
+// One head of one line, in float, and where the kernels keep what they make of it.
+struct Workspace {
+    const Lines& g;
+    const long padded, size;
+    std::vector<float> held;
+    float *q, *k, *v, *o, *turned, *weights, *dk, *dv, *d_weights;
+
+    explicit Workspace(const Lines& lines)
+        : g(lines), padded((g.length + LANES - 1) / LANES * LANES), size(g.size),
+          held(padded * size * 7 + padded * padded * 2 + LANES) {
+        float* next = aligned(held);
+        for (float** each : {&q, &k, &v, &o, &turned, &dk, &dv}) *each = next, next += padded * size;
+        for (float** each : {&weights, &d_weights}) *each = next, next += padded * padded;
+    }
+
+    // c = A B with rows of D features
+    template <class Terms>
+    void combine(Left a, const float* b, float* c, long rows, Terms terms) const {
+        product(a, b, size, c, size, rows, [&](long, long) { return Range{0, size}; }, terms);
+    }
+
+    // c[key, query] = rows[key] . columns[query]
+    void compare(const float* rows, const float* columns, float* c, const Sight& sight) {
+        transpose(columns, g.length, size, padded, turned);
+        product({rows, size, 1}, turned, padded, c, padded, sight.keys,
+                [&](long first, long last) { return sight.queries_of(first, last); },
+                [&](long, long) { return Range{0, size}; });
+    }
+
+    // weights = softmax(q k^T) over the keys, zero where a query does not see.
+    void weigh(const Sight& sight) {
+        compare(k, q, weights, sight);
+        Ints lane;
+        for (int i = 0; i < LANES; ++i) lane[i] = i;
+        for (long n = 0; n < padded; n += LANES) {
+            const long end = sight.keys_of(n, n + LANES).end;
+            const Ints query = lane + (int)n;
+            float* column = weights + n;
+            Vector most = broadcast(-INFINITY);
+            for (long j = 0; j < end; ++j) {
+                Vector x = load(column + j * padded);
+                if (sight.causal && j > n) {
+                    x = query >= (int)j ? x : broadcast(-INFINITY);
+                    store(column + j * padded, x);
+                }
+                most = larger(most, x);
+            }
+            Vector total = {};
+            for (long j = 0; j < end; ++j) {
+                Vector e = exponential(load(column + j * padded) - most);
+                if (sight.causal && j > n) e = query >= (int)j ? e : Vector{};
+                store(column + j * padded, e);
+                total += e;
+            }
+            const Vector scale = 1.0f / total;
+            for (long j = 0; j < end; ++j) store(column + j * padded, load(column + j * padded) * scale);
+            for (long j = end; j < sight.keys; ++j) store(column + j * padded, Vector{});
+        }
+    }
+
+    // d_weights becomes the gradient of the scores: weights * (d_weights - sum over keys of weights * d_weights).
+    void through_softmax(const Sight& sight) {
+        for (long n = 0; n < padded; n += LANES) {
+            const long end = sight.keys_of(n, n + LANES).end;
+            Vector total = {};
+            for (long j = 0; j < end; ++j) total += load(weights + j * padded + n) * load(d_weights + j * padded + n);
+            for (long j = 0; j < end; ++j) {
+                float* at = d_weights + j * padded + n;
+                store(at, load(weights + j * padded + n) * (load(at) - total));
+            }
+            for (long j = end; j < sight.keys; ++j) store(d_weights + j * padded + n, Vector{});
+        }
+    }
+
+    void multiply(float* x, const float* noise, const Sight& sight) const {
+        for (long i = 0; i < g.length; ++i)
+            for (long j = 0; j < sight.keys; ++j) x[j * padded + i] *= noise[i * g.length + j];
+    }
+};
+
+// Where one head of one line lies.
+struct Place {
+    long b, first, feature;
+    const float* noise;
+
+    Place(const Lines& g, long line, long head)
+        : b(line / g.lines), first(b * g.plane + line % g.lines * g.between), feature(head * g.size),
+          noise(g.noise ? g.noise + b * g.noise_batch + line % g.lines * g.noise_line + head * g.noise_head : nullptr) {}
+
+    Sight sight(const Lines& g, long padded) const {
+        return {g.length, padded, g.lengths ? g.lengths[b] : g.length, g.causal != 0};
+    }
+};
+
+template <class T>
+inline void fetch(const T* from, long stride, const float* bias, long length, long size, float scale, float* to) {
+    for (long i = 0; i < length; ++i)
+        for (long d = 0; d < size; d += LANES) {
+            Vector x = load(from + i * stride + d);
+            if (bias) x += load(bias + d);
+            store(to + i * size + d, x * scale);
+        }
+}
+
+// Stores a gradient's rows, and adds them up for the bias's.
+template <class T>
+inline void deliver(const float* from, long length, long size, float scale, T* to, long stride, float* bias) {
+    for (long d = 0; d < size; d += LANES) {
+        Vector total = {};
+        for (long i = 0; i < length; ++i) {
+            const Vector x = load(from + i * size + d) * scale;
+            store(to + i * stride + d, x);
+            total += x;
+        }
+        if (bias) store(bias + d, load(bias + d) + total);
+    }
+}
+
+// Queries, keys and values, or their gradients: a row of each cell.
+template <class T>
+struct Roles {
+    T *q, *k, *v;
+    long query_stride, key_stride;
+};
+
+// Asks for a line's rows before they are needed: what lies this far apart, the processor does not foresee.
+template <class T>
+inline void prefetch(const T* rows, long stride, long features, long length) {
+    for (long i = 0; i < length; ++i)
+        for (long f = 0; f < features * (long)sizeof(T); f += 64)
+            __builtin_prefetch((const char*)(rows + i * stride) + f);
+}
+
+template <class T>
+void prefetch_roles(const Lines& g, const Roles<const T>& from, long line) {
+    const Place at(g, line, 0);
+    const long width = g.heads * g.size;
+    prefetch(from.q + at.first * from.query_stride, g.step * from.query_stride, width, g.length);
+    prefetch(from.k + at.first * from.key_stride, g.step * from.key_stride, 2 * width, g.length);
+}
+
+template <class T>
+void fetch_roles(Workspace& w, const Roles<const T>& from, const Place& at, const float* bias) {
+    const Lines& g = w.g;
+    const long f = at.feature, width = g.heads * g.size, qs = from.query_stride, ks = from.key_stride;
+    const float scale = 1.0f / std::sqrt((float)g.size);
+    fetch(from.q + at.first * qs + f, g.step * qs, bias ? bias + f : nullptr, g.length, g.size, scale, w.q);
+    fetch(from.k + at.first * ks + f, g.step * ks, bias ? bias + width + f : nullptr, g.length, g.size, 1, w.k);
+    fetch(from.v + at.first * ks + f, g.step * ks, bias ? bias + 2 * width + f : nullptr, g.length, g.size, 1, w.v);
+}
+
+template <class T>
+void attention_forward(const Lines& g, const Roles<const T>& from, const float* bias, T* out, int threads) {
+    const long width = g.heads * g.size;
+    share(g.batch * g.lines, threads, [&](int, long begin, long end) {
+        Workspace w(g);
+        for (long line = begin; line < end; ++line) {
+            if (line + 1 < end) prefetch_roles(g, from, line + 1);
+            for (long h = 0; h < g.heads; ++h) {
+                const Place at(g, line, h);
+                const Sight sight = at.sight(g, w.padded);
+                fetch_roles(w, from, at, bias);
+                w.weigh(sight);
+                if (at.noise) w.multiply(w.weights, at.noise, sight);
+                w.combine({w.weights, 1, w.padded}, w.v, w.o, g.length,
+                          [&](long first, long last) { return sight.keys_of(first, last); });
+                T* to = out + at.first * width + at.feature;
+                deliver(w.o, g.length, g.size, 1, to, g.step * width, nullptr);
+            }
+        }
+    });
+}
+
+template <class T>
+void attention_backward(const Lines& g, const Roles<const T>& from, const float* bias, const T* d_out,
+                        const Roles<T>& to, float* d_bias, int threads) {
+    const float scale = 1.0f / std::sqrt((float)g.size);
+    const long width = g.heads * g.size;
+    std::vector<float> sums(d_bias ? threads * 3 * width : 0);
+    share(g.batch * g.lines, threads, [&](int thread, long begin, long end) {
+        Workspace w(g);
+        for (long line = begin; line < end; ++line) {
+            if (line + 1 < end) {
+                prefetch_roles(g, from, line + 1);
+                prefetch(d_out + Place(g, line + 1, 0).first * width, g.step * width, width, g.length);
+            }
+            for (long h = 0; h < g.heads; ++h) {
+                const Place at(g, line, h);
+                const Sight sight = at.sight(g, w.padded);
+                const long f = at.feature;
+                auto keys_of = [&](long first, long last) { return sight.keys_of(first, last); };
+                auto terms_of = [&](long first, long last) { return sight.terms_of(first, last); };
+                fetch_roles(w, from, at, bias);
+                fetch(d_out + at.first * width + f, g.step * width, nullptr, g.length, g.size, 1, w.o);
+                w.weigh(sight);
+                w.compare(w.v, w.o, w.d_weights, sight);
+                if (at.noise) w.multiply(w.d_weights, at.noise, sight);
+                w.through_softmax(sight);
+                if (at.noise) w.multiply(w.weights, at.noise, sight);
+                std::fill(w.dk + sight.keys * g.size, w.dk + g.length * g.size, 0.0f);  // padding gets nothing
+                std::fill(w.dv + sight.keys * g.size, w.dv + g.length * g.size, 0.0f);
+                w.combine({w.d_weights, w.padded, 1}, w.q, w.dk, sight.keys, terms_of);
+                w.combine({w.weights, w.padded, 1}, w.o, w.dv, sight.keys, terms_of);
+                w.combine({w.d_weights, 1, w.padded}, w.k, w.q, g.length, keys_of);
+                float* t = d_bias ? sums.data() + thread * 3 * width + f : nullptr;
+                const long qs = to.query_stride, ks = to.key_stride;
+                deliver(w.q, g.length, g.size, scale, to.q + at.first * qs + f, g.step * qs, t);
+                deliver(w.dk, g.length, g.size, 1, to.k + at.first * ks + f, g.step * ks, t ? t + width : t);
+                deliver(w.dv, g.length, g.size, 1, to.v + at.first * ks + f, g.step * ks, t ? t + 2 * width : t);
+            }
+        }
+    });
+    if (d_bias)
+        for (int t = 0; t < threads; ++t)
+            for (long i = 0; i < 3 * width; ++i) d_bias[i] += sums[t * 3 * width + i];
+}
+
+}  // namespace

@@ -1,0 +1,71 @@
+// The reduction of the grid.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// Reduction of the grid along S: for every feature a softmax over the source positions, and the mean it weighs.
+// Calls body(b, t, e, keys, first) for every target position and vector of features; `first` is the element at s = 0.
+template <class Body>
+void each_column(long batch, long s, long t, long width, const int32_t* lengths, int threads, Body body) {
+    share(batch * t, threads, [=](int, long begin, long end) {
+        for (long line = begin; line < end; ++line) {
+            const long b = line / t;
+            for (long e = 0; e < width; e += LANES)
+                body(line, e, lengths ? lengths[b] : s, (b * s * t + line % t) * width + e);
+        }
+    });
+}
+
+struct Softmax {
+    Vector most, scale;
+};
+
+template <class T>
+inline Softmax column_softmax(const T* scores, long step, long keys) {
+    Vector most = broadcast(-INFINITY), total = {};
+    for (long i = 0; i < keys; ++i) most = larger(most, load(scores + i * step));
+    for (long i = 0; i < keys; ++i) total += exponential(load(scores + i * step) - most);
+    return {most, 1.0f / total};
+}
+
+template <class T>
+void reduction_forward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
+                       T* out, int threads) {
+    const long step = t * width;
+    each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
+        const Softmax softmax = column_softmax(scores + first, step, keys);
+        Vector total = {};
+        for (long i = 0; i < keys; ++i) {
+            const long at = first + i * step;
+            total += exponential(load(scores + at) - softmax.most) * softmax.scale * load(x + at);
+        }
+        store(out + line * width + e, total);
+    });
+}
+
+template <class T>
+void reduction_backward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
+                        const T* d_out, T* d_x, T* d_scores, int threads) {
+    const long step = t * width;
+    each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
+        const Softmax softmax = column_softmax(scores + first, step, keys);
+        const Vector d = load(d_out + line * width + e);
+        Vector mean = {};
+        for (long i = 0; i < keys; ++i) {
+            const long at = first + i * step;
+            mean += exponential(load(scores + at) - softmax.most) * softmax.scale * load(x + at);
+        }
+        for (long i = 0; i < keys; ++i) {
+            const long at = first + i * step;
+            const Vector weight = exponential(load(scores + at) - softmax.most) * softmax.scale;
+            store(d_x + at, d * weight);
+            store(d_scores + at, d * weight * (load(x + at) - mean));
+        }
+        for (long i = keys; i < s; ++i) store(d_x + first + i * step, Vector{}), store(d_scores + first + i * step, Vector{});
+    });
+}
+
+}  // namespace

@@ -1,0 +1,149 @@
+// Vectors of 16 numbers, in float or bfloat16 in memory and float in registers, and the sharing of work by threads.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+constexpr long LANES = 16;
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+
+struct BFloat16 {
+    uint16_t bits;
+};
+
+inline Vector broadcast(float x) { return x - Vector{}; }
+
+inline Vector load(const float* p) {
+    Vector x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+
+inline Vector load(const BFloat16* p) {
+    Halves h;
+    std::memcpy(&h, p, sizeof h);
+#ifdef __AVX512F__  // in one instruction, which compilers do not find by themselves
+    return (Vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#else
+    return (Vector)(__builtin_convertvector(h, Words) << 16);
+#endif
+}
+
+inline void store(float* p, Vector x) { std::memcpy(p, &x, sizeof x); }
+
+inline void store(BFloat16* p, Vector x) {
+#ifdef __AVX512BF16__
+    const __m256bh h = _mm512_cvtneps_pbh((__m512)x);
+    std::memcpy(p, &h, sizeof h);
+#else
+    const Words w = (Words)x;
+    const Words rounded = (w + 0x7fff + ((w >> 16) & 1)) >> 16;  // to nearest even
+    const Words quiet = (w >> 16) | 0x40;
+    const Halves h = __builtin_convertvector(x == x ? rounded : quiet, Halves);
+    std::memcpy(p, &h, sizeof h);
+#endif
+}
+
+// Single numbers.
+inline float single(const float* p) { return *p; }
+
+inline float single(const BFloat16* p) {
+    const uint32_t w = (uint32_t)p->bits << 16;
+    float x;
+    std::memcpy(&x, &w, sizeof x);
+    return x;
+}
+
+inline float converted(float x, float*) { return x; }
+inline BFloat16 converted(float x, BFloat16*) {
+    uint32_t w;
+    std::memcpy(&w, &x, sizeof w);
+    return {(uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16)};
+}
+
+// As a tensor of this type holds it.
+template <class T>
+inline Vector rounded(Vector x, const T*) {
+    T held[LANES];
+    store(held, x);
+    return load(held);
+}
+
+// The larger of both; y if one is not a number.
+inline Vector larger(Vector x, Vector y) { return x > y ? x : y; }
+
+#ifdef __AVX512F__
+inline float sum(Vector x) { return _mm512_reduce_add_ps((__m512)x); }
+inline float largest(Vector x) { return _mm512_reduce_max_ps((__m512)x); }
+#else
+// The lanes made one by halves.
+template <class Combine>
+inline float fold(Vector x, Combine combine) {
+    float lanes[LANES];
+    store(lanes, x);
+    for (long half = LANES / 2; half; half /= 2)
+        for (long i = 0; i < half; ++i) lanes[i] = combine(lanes[i], lanes[i + half]);
+    return lanes[0];
+}
+
+inline float sum(Vector x) {
+    return fold(x, [](float a, float b) { return a + b; });
+}
+
+inline float largest(Vector x) {
+    return fold(x, [](float a, float b) { return a > b ? a : b; });
+}
+#endif
+
+// e^x for x <= 88, to 2 units in the last place; all but 0 below the normal numbers.
+inline Vector exponential(Vector x) {
+    x = larger(broadcast(-87.33f), x);
+    const Vector magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+    const Vector n = (x * 1.44269504f + magic) - magic;
+    const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Vector p = broadcast(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+    return p * (Vector)power;
+}
+
+// The first address in `held` at which a vector may lie whole in one line of the cache.
+inline float* aligned(std::vector<float>& held) { return (float*)(((uintptr_t)held.data() + 63) & ~(uintptr_t)63); }
+
+// Calls body(thread, begin, end) with each thread's share of 0 ... count, from at most `threads` threads.
+template <class Body>
+void share(long count, int threads, Body body) {
+    threads = (int)std::max<long>(1, std::min<long>(threads, count));
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+    {
+        const int thread = omp_get_thread_num(), team = omp_get_num_threads();
+        body(thread, count * thread / team, count * (thread + 1) / team);
+    }
+#else
+    body(0, 0, count);
+#endif
+}
+
+}  // namespace
