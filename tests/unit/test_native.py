@@ -17,6 +17,7 @@ from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import operations
+from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="needs a C++ compiler")
@@ -209,6 +210,25 @@ def test_a_value_that_is_not_finite_stays_visible() -> None:
         attended = operations.attention([x.repeat(1, 1, 3)], None, 1, 1, None, causal=True)
     assert attended[0, 0].isnan().any()
     assert operations.attention([x.bfloat16().repeat(1, 1, 3)], None, 1, 1, None, True)[0, 0].isnan().any()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", MODELS)
+def test_translations_are_those_of_the_plain_path(name: str, without_kernels: pytest.MonkeyPatch) -> None:
+    """With sentences of several lengths, which end at different positions, and a beam that reorders its rows."""
+    torch.manual_seed(9)
+    model = build_model(MODELS[name], VOCABULARY, VOCABULARY).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    source = torch.randint(4, VOCABULARY, (5, 18))
+    source[1, 3:] = source[3, 17:] = source[4, 1:] = 0
+    expected = beam_search(model, source, SearchConfig(beam_size=4), num_best=4)
+    without_kernels.undo()
+    found = beam_search(model, source, SearchConfig(beam_size=4), num_best=4)
+    for own, plain in zip(found, expected, strict=True):
+        assert [hypothesis.ids for hypothesis in own] == [hypothesis.ids for hypothesis in plain]
+        scores = [[hypothesis.score for hypothesis in each] for each in (own, plain)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-5)
 
 
 @needs_kernels

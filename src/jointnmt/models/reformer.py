@@ -209,7 +209,7 @@ class Reformer(TranslationModel):
         grid = Stream(source_side + target_side)
         sight = GridSight(
             source=Sight.of_tokens(source != pad_id, source_side, axes=3),
-            target=Sight(state.slot_bias(source_side.dtype)[:, None, None]),
+            target=Sight(state.slot_bias(source_side.dtype)[:, None, None], slots=state.slots),
         )
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
             of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))

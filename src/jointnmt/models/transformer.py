@@ -164,7 +164,7 @@ class DecoderLayer(nn.Module):
         self,
         stream: Stream,
         embedded: Float[Tensor, "B T E"],
-        projected_source: Float[Tensor, "B HH S D"],
+        projected_source: Float[Tensor, "B S EE"],
         sight: DecoderSight,
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
@@ -185,7 +185,7 @@ class DecoderLayer(nn.Module):
 
     def project(
         self, memory: Float[Tensor, "B S E"], embedded: Float[Tensor, "B S E"], maps: AttentionMaps | None
-    ) -> Float[Tensor, "B HH S D"]:
+    ) -> Float[Tensor, "B S EE"]:
         """Keys and values of the encoder's output; `embedded` is its input, for shortcuts."""
         shortcut = self.cross_attention.shortcut
         gates = None if maps is None else maps.at("cross")[1]
@@ -232,7 +232,10 @@ class Transformer(TranslationModel):
         state.advance()
         x = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
-        own, source = Sight(state.slot_bias(x.dtype)[:, None]), Sight.of_tokens(state.constants["mask"], x, axes=2)
+        own, source = (
+            Sight(state.slot_bias(x.dtype)[:, None], slots=state.slots),
+            Sight.of_tokens(state.constants["mask"], x, axes=2),
+        )
         projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
         logits = self._decode(x, projected, DecoderSight(own, source), state.caches, maps)
         if maps is not None:
@@ -242,9 +245,7 @@ class Transformer(TranslationModel):
             maps.gates["decoder"] = [gates.flatten(0, 1).unsqueeze(1) for gates in maps.gates["decoder"]]
         return logits.flatten(0, 1), state
 
-    def _project_source(
-        self, source: Int[Tensor, "B S"], maps: AttentionMaps | None
-    ) -> list[Float[Tensor, "B HH S D"]]:
+    def _project_source(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None) -> list[Float[Tensor, "B S EE"]]:
         """The keys and values that each decoder layer makes of the encoder's output."""
         embedded = compute_type(self.source_embedding(source))
         memory = self.encoder(embedded, source != pad_id, maps)
@@ -253,7 +254,7 @@ class Transformer(TranslationModel):
     def _decode(
         self,
         embedded: Float[Tensor, "B T E"],
-        projected_source: Sequence[Float[Tensor, "B HH S D"]],
+        projected_source: Sequence[Float[Tensor, "B S EE"]],
         sight: DecoderSight,
         caches: Sequence[KeyValueCache | None],
         maps: AttentionMaps | None,

@@ -7,6 +7,7 @@
 // that a result depends on their number alone.
 
 #include "attention.h"
+#include "decoding.h"
 #include "layers.h"
 #include "loss.h"
 #include "reduction.h"
@@ -21,6 +22,10 @@
                                               long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk,      \
                                               TYPE* dv, float* d_bias, int threads) {                                  \
         attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, {dq, dk, dv, qs, kvs}, d_bias, threads);                            \
+    }                                                                                                                  \
+    extern "C" void attend_to_slots_##NAME(const Steps* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,        \
+                                           int threads) {                                                              \
+        attend_to_slots(*g, q, qs, kept, out, threads);                                                                \
     }                                                                                                                  \
     extern "C" void residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub, \
                                                  const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \

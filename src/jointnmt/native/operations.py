@@ -7,6 +7,7 @@ Features come in multiples of 16. Attention has heads of E/H features, likewise 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from jointnmt.native import library
 
@@ -53,6 +55,35 @@ def attention(
     return result
 
 
+@torch.no_grad()
+def attend_to_slots(
+    query: Float[Tensor, "G *lines R E"],
+    kept: Float[Tensor, "G *lines C EE"],
+    num_heads: int,
+    slots: Int[Tensor, "N t"] | None = None,
+    lengths: Int[Tensor, " G"] | None = None,
+) -> Float[Tensor, "G *lines R E"]:
+    """Attention of the R rows of each sentence over `kept` keys and values, for each line; without gradient.
+
+    Args:
+        query: may be the first features of a wider tensor.
+        kept: keys, then values, of C slots of each line.
+        slots: the slots that each of the N = G * R rows sees; None: the first `lengths` of its sentence.
+    """
+    sentences, *lines, rows, embed_dim = query.shape
+    assert query.stride(-1) == 1 and kept.is_contiguous()
+    slots = None if slots is None else slots.contiguous()
+    lengths = None if lengths is None else lengths.to(torch.int32)
+    result = query.new_empty(query.shape)
+    steps = _Steps(
+        sentences, math.prod(lines), rows, num_heads, embed_dim // num_heads, kept.shape[-2],
+        None if slots is None else slots.data_ptr(), 0 if slots is None else slots.shape[1],
+        None if lengths is None else lengths.data_ptr(),
+    )  # fmt: skip
+    _call("attend_to_slots", query, ctypes.byref(steps), query, query.stride(-2), kept, result)
+    return result
+
+
 def residual_norm(
     x: Float[Tensor, "B *places E"],
     update: Float[Tensor, "B *places E"] | None,
@@ -73,6 +104,11 @@ def feed_forward(
     noise: Float[Tensor, ...] | None,
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
+    if not torch.is_grad_enabled():  # mixed precision keeps weights that it has converted, but not for a function's own
+        activation = functional.linear(x, hidden.weight).contiguous()
+        factors = _shared(noise, activation)
+        _call("bias_relu_forward", activation, *_rows(activation), activation, hidden.bias, ctypes.byref(factors))
+        return functional.linear(activation, output.weight)
     weights = hidden.weight.to(x.dtype), output.weight.to(x.dtype)
     result: Tensor = _FeedForward.apply(x, weights[0], hidden.bias, weights[1], noise)
     return result
@@ -123,6 +159,17 @@ class _Lines(ctypes.Structure):
         ("causal", ctypes.c_int),
         ("noise", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in ("noise_batch", "noise_line", "noise_head")),
+    ]
+
+
+class _Steps(ctypes.Structure):
+    """The kernels' `Steps`: who sees which slots."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("sentences", "lines", "rows", "heads", "size", "capacity")),
+        ("slots", ctypes.c_void_p),
+        ("seen", ctypes.c_long),
+        ("lengths", ctypes.c_void_p),
     ]
 
 

@@ -81,15 +81,27 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
     """
     width = values.shape[-1]
     count = min(count, width)
-    found = values.topk(min(count + 1, width), dim=-1)
+    found = values.topk(
+        min(2 * count + 16, width), dim=-1
+    )  # more than asked for: among them are most of the equal ones
     check_numbers(found.values)
     last = found.values[:, count - 1]
-    if count < width and bool(((found.values[:, count] == last) & (last > -torch.inf)).any()):
-        ordered = values.sort(dim=-1, descending=True, stable=True)
-        return ordered.values[:, :count], ordered.indices[:, :count]
-    places = found.indices[:, :count].sort(dim=-1).values
+    places, ordered = _in_order(values, found.indices.sort(dim=-1).values)
+    undecided = (found.values[:, -1] == last) & (last > -torch.inf)
+    if found.values.shape[1] < width and bool(undecided.any()):
+        rows = undecided.nonzero().squeeze(1)
+        every = torch.arange(width, device=values.device).expand(len(rows), width)
+        more_places, more = _in_order(values[rows], every)
+        places[rows], ordered[rows] = (each[:, : places.shape[1]] for each in (more_places, more))
+    return ordered[:, :count], places[:, :count]
+
+
+def _in_order(
+    values: Float[Tensor, "N V"], places: Int[Tensor, "N C"]
+) -> tuple[Int[Tensor, "N C"], Float[Tensor, "N C"]]:
+    """Ascending places by their values, the greatest first, and these values; equal ones stay in order."""
     ordered = values.gather(-1, places).sort(dim=-1, descending=True, stable=True)
-    return ordered.values, places.gather(-1, ordered.indices)
+    return places.gather(-1, ordered.indices), ordered.values
 
 
 def check_numbers(values: Float[Tensor, "*shape"]) -> None:

@@ -73,6 +73,8 @@ class Sight:
     """The first keys of each sentence, if these are all that the bias lets every query see."""
     causal: bool = False
     """Whether the bias lets every query see itself and what precedes it, and nothing else."""
+    slots: Int[Tensor, "N t"] | None = None
+    """The slots of a cache that each row sees, if these are all that the bias lets it see."""
 
     @classmethod
     def of_past(cls, length: int, like: Tensor) -> Self:
@@ -186,14 +188,16 @@ class SelfAttention(nn.Module):
             noise = self.dropout.noise((*places, self.num_heads, *[x.shape[self.axis]] * 2), x)
             return native.attention(projected, late_bias, self.num_heads, self.axis, sight.lengths, sight.causal, noise)
         projected = self._project(x, lexical)
+        if cache is not None:
+            query, key_value = projected if len(projected) == 2 else projected[0].split([embed_dim, 2 * embed_dim], -1)
+            cache.append(key_value)
+            return _attend_to_kept(query, cache.kept, self.num_heads, sight, maps, room=cache.stored)
         if simple and _prefers_batched_products(projected[0], self.dropout, maps):
             return batched_attention(projected, self.num_heads, sight.bias, self.axis)
         # Each [B, *places, nE] -> n of [B, kept axes, H, L, D].
         query, key, value = (
             heads.movedim(self.axis, -2) for part in projected for heads in _by_role(part, embed_dim, self.num_heads)
         )
-        if cache is not None:
-            key, value = cache.append(key, value)
         attended = attend(query, key, value, sight.bias, self.dropout, maps)  # [B, kept axes, H, L, D]
         return attended.movedim(-2, self.axis).flatten(-2)
 
@@ -216,6 +220,25 @@ def _by_role(projected: Tensor, embed_dim: int, num_heads: int) -> tuple[Tensor,
     return tuple(split_heads(part, num_heads) for part in projected.split(embed_dim, dim=-1))
 
 
+def _attend_to_kept(
+    query: Float[Tensor, "G *lines R E"],
+    key_value: Float[Tensor, "G *lines L EE"],
+    num_heads: int,
+    sight: Sight,
+    maps: list[Tensor] | None,
+    dropout: SharedDropout | None = None,
+    room: Float[Tensor, "G *lines C EE"] | None = None,
+) -> Float[Tensor, "G *lines R E"]:
+    """Attention of rows to keys and values that lie side by side; `room` is what `key_value` is the beginning of."""
+    simple = maps is None and not torch.is_grad_enabled() and (sight.slots is not None or sight.lengths is not None)
+    if simple and native.usable(query, query.shape[-1] // num_heads):
+        whole = key_value if room is None else room
+        return native.attend_to_slots(query, whole, num_heads, sight.slots, sight.lengths)
+    heads = [*_by_role(query, query.shape[-1], num_heads), *_by_role(key_value, query.shape[-1], num_heads)]
+    queries, keys, values = (part.movedim(-2, -3) for part in heads)  # each -> [G, *lines, H, R or L, D]
+    return attend(queries, keys, values, sight.bias, dropout, maps).movedim(-3, -2).flatten(-2)
+
+
 class CrossAttention(nn.Module):
     """Multi-head attention of target positions over the encoder's output."""
 
@@ -235,23 +258,21 @@ class CrossAttention(nn.Module):
         self.output = projection(embed_dim, embed_dim, bias)
         self.dropout = SharedDropout(attention_dropout)
 
-    def project(self, memory: Float[Tensor, "B S E"], lexical: Lexical | None = None) -> Float[Tensor, "B HH S D"]:
-        """Keys (the first H heads) and values (the other H) of the encoder's output, the same for every position."""
-        key_value = self.key_value(memory)
+    def project(self, memory: Float[Tensor, "B S E"], lexical: Lexical | None = None) -> Float[Tensor, "B S EE"]:
+        """Keys, then values, of the encoder's output, the same for every position."""
+        key_value: Tensor = self.key_value(memory)
         if self.shortcut is not None:
             assert lexical is not None, "a layer with a shortcut needs its lexical input"
             key_value = self.shortcut(key_value, lexical)
-        return split_heads(key_value, 2 * self.num_heads).transpose(1, 2)
+        return key_value
 
     def forward(
         self,
         x: Float[Tensor, "B T E"],
-        projected: Float[Tensor, "B HH S D"],
+        projected: Float[Tensor, "B S EE"],
         sight: Sight,
         maps: list[Tensor] | None = None,
     ) -> Update:
         """Attend to those `projected` sources that are in `sight`."""
-        query = split_heads(self.query(x), self.num_heads).transpose(1, 2)
-        key, value = projected.chunk(2, dim=1)
-        attended = attend(query, key, value, sight.bias, self.dropout, maps)
-        return project_update(self.output, attended.transpose(1, 2).flatten(2))
+        attended = _attend_to_kept(self.query(x), projected, self.num_heads, sight, maps, self.dropout)
+        return project_update(self.output, attended)

@@ -1,8 +1,9 @@
 """What a model keeps between decoding positions: keys and values that the rows of a sentence share.
 
 Every position of every hypothesis is written once, into a *slot* of its sentence's cache, and never moved when
-hypotheses are reordered: a row only remembers which slots are its own past. All rows of a sentence are scored against
-all its slots in one product, and the slots that are not a row's own past are masked.
+hypotheses are reordered: a row only remembers which slots are its own past. On a CPU each row reads its own slots, in
+place; elsewhere all rows of a sentence are scored against all its slots in one product, and the slots that are not a
+row's own past are masked.
 """
 
 from __future__ import annotations
@@ -32,61 +33,60 @@ class Move:
         in_place = kept <= count and bool((sentences[filled] >= kept).all())
         return cls(sentences, filled if in_place else None)
 
-    def apply(self, stored: Tensor, dim: int = 0, used: int | None = None) -> Tensor:
-        """`stored` with the kept sentences along `dim`; in place where that is possible.
+    def apply(self, stored: Tensor, used: int | None = None) -> Tensor:
+        """`stored` with the kept sentences along its first axis; in place where that is possible.
 
         Args:
             stored: used up.
-            dim: the axis of the sentences.
             used: slots along the last axis but one that hold anything; None: all hold something.
         """
         kept, content = len(self.sentences), stored if used is None else stored[..., :used, :]
         if self.filled is not None:
             if len(self.filled):
-                content.index_copy_(dim, self.filled, content.index_select(dim, self.sentences[self.filled]))
-            return stored.narrow(dim, 0, kept)
-        picked = content.index_select(dim, self.sentences)
+                content.index_copy_(0, self.filled, content.index_select(0, self.sentences[self.filled]))
+            return stored[:kept]
+        picked = content.index_select(0, self.sentences)
         if used is None:
             return picked
-        result = stored.new_empty([*stored.shape[:dim], kept, *stored.shape[dim + 1 :]])
+        result = stored.new_empty([kept, *stored.shape[1:]])
         result[..., :used, :] = picked
         return result
 
 
 class KeyValueCache:
-    """Keys and values of one attention layer: `[G, H, slots, D]`, or `[G, S, H, slots, D]` on the grid.
+    """Keys, then values, of one attention layer: `[G, slots, 2E]`, or `[G, S, slots, 2E]` on the grid.
 
     G counts sentences. Slots are preallocated and doubled when they run out.
     """
 
     def __init__(self) -> None:
-        self._stored: Tensor | None = None  # [2, G, ..., capacity, D]
+        self.stored = torch.empty(0)
+        """With all slots that there is room for, `[G, *lines, C, 2E]`, contiguous."""
         self._used = 0
 
-    def append(
-        self, keys: Float[Tensor, "G *axes R D"], values: Float[Tensor, "G *axes R D"]
-    ) -> tuple[Float[Tensor, "G *axes L D"], Float[Tensor, "G *axes L D"]]:
-        """Write the newest position of the R rows of every sentence, and return views of all slots so far."""
-        end = self._used + keys.shape[-2]
-        if self._stored is None or end > self._stored.shape[-2]:
-            self._grow(keys, end)
-        assert self._stored is not None
-        self._stored[0, ..., self._used : end, :] = keys
-        self._stored[1, ..., self._used : end, :] = values
+    @property
+    def kept(self) -> Float[Tensor, "G *lines L EE"]:
+        """The slots that hold something."""
+        return self.stored[..., : self._used, :]
+
+    def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
+        """Write the newest position of the R rows of every sentence."""
+        end = self._used + key_value.shape[-2]
+        if not self._used or end > self.stored.shape[-2]:
+            self._grow(key_value, end)
+        self.stored[..., self._used : end, :] = key_value
         self._used = end
-        return self._stored[0, ..., :end, :], self._stored[1, ..., :end, :]
 
     def keep(self, move: Move) -> None:
         """Keep, repeat or drop sentences."""
-        if self._stored is not None:
-            self._stored = move.apply(self._stored, dim=1, used=self._used)
+        if self._used:
+            self.stored = move.apply(self.stored, used=self._used)
 
     def _grow(self, like: Tensor, end: int) -> None:
-        shape = (2, *like.shape[:-2], max(16, 2 * end), like.shape[-1])
-        grown = like.new_empty(shape)
-        if self._stored is not None:
-            grown[..., : self._used, :] = self._stored[..., : self._used, :]
-        self._stored = grown
+        grown = like.new_empty((*like.shape[:-2], max(16, 2 * end), like.shape[-1]))
+        if self._used:
+            grown[..., : self._used, :] = self.kept
+        self.stored = grown
 
 
 class CachedState:

@@ -1,0 +1,64 @@
+// Attention of single positions over keys and values that are kept from one decoding step to the next.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+struct Steps {
+    long sentences, lines, rows;  // G sentences, places of the kept axis, hypotheses of each sentence
+    long heads, size;             // H and D
+    long capacity;                // slots of a line
+    const int64_t* slots;         // [G, rows, seen]: what each hypothesis sees; null: the first of `lengths`
+    long seen;
+    const int32_t* lengths;       // of each sentence
+};
+
+// q, out: [G, lines, rows, H * D]; kept: [G, lines, capacity, 2 * H * D], keys and values of each slot.
+template <class T>
+void attend_to_slots(const Steps& g, const T* q, long q_stride, const T* kept, T* out, int threads) {
+    const long width = g.heads * g.size;
+    const float scale = 1.0f / std::sqrt((float)g.size);
+    share(g.sentences * g.lines, threads, [=, &g](int, long begin, long end) {
+        std::vector<float> held(width + std::max(g.seen, g.capacity) + 3 * LANES);
+        float *query = aligned(held), *weights = query + (width + LANES - 1) / LANES * LANES;
+        for (long line = begin; line < end; ++line) {
+            const long sentence = line / g.lines;
+            const T* own = kept + line * g.capacity * 2 * width;
+            for (long r = 0; r < g.rows; ++r) {
+                const int64_t* slots = g.slots ? g.slots + (sentence * g.rows + r) * g.seen : nullptr;
+                const long seen = slots ? g.seen : g.lengths[sentence];
+                const T* row = q + (line * g.rows + r) * q_stride;
+                for (long e = 0; e < width; e += LANES) store(query + e, load(row + e) * scale);
+                for (long h = 0; h < g.heads; ++h) {
+                    const T* keys = own + h * g.size;
+                    for (long j = 0; j < seen; ++j) {
+                        const T* key = keys + (slots ? slots[j] : j) * 2 * width;
+                        Vector total = {};
+                        for (long d = 0; d < g.size; d += LANES) total += load(query + h * g.size + d) * load(key + d);
+                        weights[j] = sum(total);
+                    }
+                    const float most = *std::max_element(weights, weights + seen);
+                    for (long j = seen; j % LANES; ++j) weights[j] = -INFINITY;
+                    Vector totals = {};
+                    for (long j = 0; j < seen; j += LANES) {
+                        const Vector e = exponential(load(weights + j) - most);
+                        store(weights + j, e);
+                        totals += e;
+                    }
+                    const float share_of_one = 1.0f / sum(totals);
+                    T* to = out + (line * g.rows + r) * width + h * g.size;
+                    for (long d = 0; d < g.size; d += LANES) {
+                        Vector value = {};
+                        for (long j = 0; j < seen; ++j)
+                            value += weights[j] * load(keys + (slots ? slots[j] : j) * 2 * width + width + d);
+                        store(to + d, value * share_of_one);
+                    }
+                }
+            }
+        }
+    });
+}
+
+}  // namespace
