@@ -151,6 +151,16 @@ def test_residual_and_norm(noise_shape: tuple[int, ...] | None, threads: int) ->
     assert_close(own, expected_gradients, rtol=1e-5, atol=1e-5)
 
 
+def test_projections_sum_their_weights_gradient_over_blocks() -> None:
+    torch.manual_seed(10)
+    x, gradient = torch.randn(5, 1000, 16, requires_grad=True), torch.randn(5, 1000, 24)
+    weight = torch.randn(24, 16, requires_grad=True)
+    assert x[..., 0].numel() > 2 * operations.BLOCK_ROWS
+    expected = torch.autograd.grad(torch.nn.functional.linear(x, weight), (x, weight), gradient)
+    own = torch.autograd.grad(operations.project(x, weight), (x, weight), gradient)
+    assert_close(own, expected, rtol=1e-4, atol=1e-4)
+
+
 @needs_kernels
 @pytest.mark.parametrize("vocabulary", [16, 35])
 def test_cross_entropy(vocabulary: int) -> None:

@@ -20,6 +20,8 @@ from torch.nn import functional
 from jointnmt.native import library
 
 LANES = 16
+BLOCK_ROWS = 2048
+"""Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
 _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -97,6 +99,14 @@ def residual_norm(
     return x if update is None else total, normed
 
 
+def project(x: Float[Tensor, "*places E"], weight: Float[Tensor, "F E"]) -> Float[Tensor, "*places F"]:
+    """`x weight^T`, in the type of x."""
+    if not torch.is_grad_enabled():  # mixed precision keeps weights that it has converted, but not for a function's own
+        return functional.linear(x, weight)
+    result: Tensor = _Projection.apply(x, weight)
+    return result
+
+
 def feed_forward(
     x: Float[Tensor, "B *places E"],
     hidden: torch.nn.Linear,
@@ -104,13 +114,12 @@ def feed_forward(
     noise: Float[Tensor, ...] | None,
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
-    if not torch.is_grad_enabled():  # mixed precision keeps weights that it has converted, but not for a function's own
+    if not torch.is_grad_enabled():
         activation = functional.linear(x, hidden.weight).contiguous()
         factors = _shared(noise, activation)
         _call("bias_relu_forward", activation, *_rows(activation), activation, hidden.bias, ctypes.byref(factors))
         return functional.linear(activation, output.weight)
-    weights = hidden.weight.to(x.dtype), output.weight.to(x.dtype)
-    result: Tensor = _FeedForward.apply(x, weights[0], hidden.bias, weights[1], noise)
+    result: Tensor = _FeedForward.apply(x, hidden.weight, hidden.bias, output.weight, noise)
     return result
 
 
@@ -265,11 +274,30 @@ class _ResidualNorm(torch.autograd.Function):
         return d_x, d_update, gradients[2] if ctx.has_update_bias else None, None, *of_norm
 
 
+class _Projection(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        own_weight = weight.to(x.dtype)
+        ctx.save_for_backward(x, own_weight)
+        ctx.weight_type = weight.dtype
+        return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        rows = gradient.flatten(0, -2)
+        d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
+        return torch.mm(rows, weight).view(x.shape), d_weight
+
+
 class _FeedForward(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, output_weight: Tensor, noise: Tensor | None
     ) -> Tensor:
+        ctx.weight_type = hidden_weight.dtype
+        hidden_weight, output_weight = hidden_weight.to(x.dtype), output_weight.to(x.dtype)
         hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
         grid = hidden.view(*x.shape[:-1], -1)
         factors = _shared(noise, grid)
@@ -282,13 +310,23 @@ class _FeedForward(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, hidden, hidden_weight, output_weight, noise = ctx.saved_tensors
         rows, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
-        d_output_weight = torch.mm(gradient.t(), hidden)
+        d_output_weight = _weight_gradient(gradient, hidden, ctx.weight_type)
         d_hidden = torch.mm(gradient, output_weight)
         d_bias = torch.zeros(d_hidden.shape[-1])
         factors = _shared(noise, d_hidden.view(*x.shape[:-1], -1))
         _call("bias_relu_backward", hidden, *_rows(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
-        d_hidden_weight = torch.mm(d_hidden.t(), rows)
+        d_hidden_weight = _weight_gradient(d_hidden, rows, ctx.weight_type)
         return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
+    """`gradient^T x`, over blocks of rows: the library's product over many rows does not keep them in the cache."""
+    if len(x) <= 2 * BLOCK_ROWS:
+        return torch.mm(gradient.t(), x).to(kind)
+    total = torch.zeros(gradient.shape[1], x.shape[1])
+    for rows, of_x in zip(gradient.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
+        total += torch.mm(rows.t(), of_x)
+    return total.to(kind)
 
 
 class _Reduction(torch.autograd.Function):
