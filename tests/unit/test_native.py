@@ -14,9 +14,11 @@ from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.layers.attention import attend
 from jointnmt.models.layers.shortcut import _Mixture
+from jointnmt.models.quantise import quantised
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import operations
+from jointnmt.native.int8 import Int8Linear
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
@@ -154,10 +156,10 @@ def test_residual_and_norm(noise_shape: tuple[int, ...] | None, threads: int) ->
 def test_projections_sum_their_weights_gradient_over_blocks() -> None:
     torch.manual_seed(10)
     x, gradient = torch.randn(5, 1000, 16, requires_grad=True), torch.randn(5, 1000, 24)
-    weight = torch.randn(24, 16, requires_grad=True)
+    linear = torch.nn.Linear(16, 24)
     assert x[..., 0].numel() > 2 * operations.BLOCK_ROWS
-    expected = torch.autograd.grad(torch.nn.functional.linear(x, weight), (x, weight), gradient)
-    own = torch.autograd.grad(operations.project(x, weight), (x, weight), gradient)
+    expected = torch.autograd.grad(linear(x), (x, linear.weight), gradient)
+    own = torch.autograd.grad(operations.project(x, linear), (x, linear.weight), gradient)
     assert_close(own, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -306,3 +308,37 @@ def test_kernels_can_be_turned_off(fresh: pytest.MonkeyPatch, caplog: pytest.Log
     fresh.setenv("JOINTNMT_NATIVE", "0")
     assert native.library() is None
     assert not caplog.text
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_kernels)])
+def test_int8_layers_are_linear_layers_but_for_rounding(
+    kernels: bool, kind: torch.dtype, without_kernels: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(11)
+    linear, x = torch.nn.Linear(64, 48), torch.randn(3, 20, 64)
+    torch.nn.init.normal_(linear.bias)
+    x[0, 0] = 0
+    expected = linear(x).detach()
+    if kernels:
+        without_kernels.undo()
+    layer = Int8Linear(linear)
+    assert layer.weight.abs().max() == 127
+    result = layer(x.to(kind))
+    assert result.dtype == kind
+    assert_close(result[0, 0].float(), linear.bias, rtol=1e-2, atol=1e-2)
+    assert (result - expected).norm() < 0.015 * expected.norm()
+    without_bias = operations.project(x.to(kind), layer)
+    assert_close((without_bias + linear.bias).float(), result.float(), rtol=1e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_quantised_models_translate_nearly_alike(name: str) -> None:
+    torch.manual_seed(12)
+    model = build_model(MODELS[name], VOCABULARY, VOCABULARY).eval()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    source, target = torch.randint(4, VOCABULARY, (2, 3, 9)).unbind()
+    with torch.no_grad():
+        expected, own = model(source, target).log_softmax(-1), quantised(model)(source, target).log_softmax(-1)
+    assert 0 < (own - expected).abs().max() < 0.2
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())

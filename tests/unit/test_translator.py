@@ -363,3 +363,11 @@ def test_a_device_that_is_not_there_is_a_configuration_error(run: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ConfigurationError, match="'cuda'"):
             Translator.load(run, device="cuda")
+
+
+def test_int8_translates_and_is_not_saved(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    translator = Translator.load(run, "cpu", "int8")
+    assert len(translator.translate(LINES)) == len(LINES)
+    with pytest.raises(ConfigurationError, match="Load it in float32"):
+        translator.save_pretrained(tmp_path / "saved")

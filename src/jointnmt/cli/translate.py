@@ -57,7 +57,8 @@ TopP = Annotated[float | None, _option(SAMPLING, "Draw from the fewest tokens of
 Seed = Annotated[int | None, _option(SAMPLING, "Another seed, other samples. Default: 0.", min=0)]
 Device = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
 Precision = Annotated[
-    Literal["float32", "bfloat16", "float16"], _option(COMPUTATION, "Of the model's computations. Default: float32.")
+    Literal["float32", "bfloat16", "float16", "int8"],
+    _option(COMPUTATION, "Of the model's computations; int8 on a CPU only. Default: float32."),
 ]
 BatchCells = Annotated[int | None, _option(COMPUTATION, "Most cells at once: hypotheses * source * target.", min=1)]
 Window = Annotated[

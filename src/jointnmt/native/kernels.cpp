@@ -8,6 +8,7 @@
 
 #include "attention.h"
 #include "decoding.h"
+#include "int8.h"
 #include "layers.h"
 #include "loss.h"
 #include "reduction.h"
@@ -26,6 +27,14 @@
     extern "C" void attend_to_slots_##NAME(const Steps* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,        \
                                            int threads) {                                                              \
         attend_to_slots(*g, q, qs, kept, out, threads);                                                                \
+    }                                                                                                                  \
+    extern "C" void quantise_rows_##NAME(long rows, long width, const TYPE* x, int8_t* out, float* scales,             \
+                                         int threads) {                                                                \
+        quantise_rows(rows, width, x, out, scales, threads);                                                           \
+    }                                                                                                                  \
+    extern "C" void dequantise_##NAME(long rows, long width, const int32_t* sums, const float* row_scales,             \
+                                      const float* column_scales, const float* bias, TYPE* out, int threads) {         \
+        dequantise(rows, width, sums, row_scales, column_scales, bias, out, threads);                                  \
     }                                                                                                                  \
     extern "C" void residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub, \
                                                  const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \

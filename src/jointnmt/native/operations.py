@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int8, Int32
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
@@ -99,11 +99,15 @@ def residual_norm(
     return x if update is None else total, normed
 
 
-def project(x: Float[Tensor, "*places E"], weight: Float[Tensor, "F E"]) -> Float[Tensor, "*places F"]:
-    """`x weight^T`, in the type of x."""
-    if not torch.is_grad_enabled():  # mixed precision keeps weights that it has converted, but not for a function's own
-        return functional.linear(x, weight)
-    result: Tensor = _Projection.apply(x, weight)
+def project(x: Float[Tensor, "*places E"], linear: torch.nn.Module) -> Float[Tensor, "*places F"]:
+    """What a linear layer (a `torch.nn.Linear` or an `Int8Linear`) makes of x without its bias, in the type of x."""
+    result: Tensor
+    if not isinstance(linear, torch.nn.Linear):
+        result = linear.multiply(x, None)  # type: ignore[operator]
+    elif torch.is_grad_enabled():
+        result = _Projection.apply(x, linear.weight)
+    else:  # mixed precision keeps weights that it has converted, but not for a function's own
+        result = functional.linear(x, linear.weight)
     return result
 
 
@@ -115,10 +119,10 @@ def feed_forward(
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
     if not torch.is_grad_enabled():
-        activation = functional.linear(x, hidden.weight).contiguous()
+        activation = project(x, hidden).contiguous()
         factors = _shared(noise, activation)
         _call("bias_relu_forward", activation, *_rows(activation), activation, hidden.bias, ctypes.byref(factors))
-        return functional.linear(activation, output.weight)
+        return project(activation, output)
     result: Tensor = _FeedForward.apply(x, hidden.weight, hidden.bias, output.weight, noise)
     return result
 
@@ -149,6 +153,25 @@ def mixture(
     """What a lexical shortcut makes of its hidden input and of the sum of one or two lexical parts; and its gates."""
     mixed, gates = _Mixture.apply(hidden, bias, fusion, wants_gates, *parts)
     return mixed, gates
+
+
+def quantise_rows(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:
+    """Each row as integers from -127 to 127, and what one of them is worth; without gradient."""
+    x = x.contiguous()
+    integers, scales = torch.empty_like(x, dtype=torch.int8), torch.empty(len(x))
+    _call("quantise_rows", x, *_rows(x), x, integers, scales)
+    return integers, scales
+
+
+def dequantise(
+    sums: Int32[Tensor, "N F"],
+    row_scales: Float[Tensor, " N"],
+    column_scales: Float[Tensor, " F"],
+    bias: Float[Tensor, " F"] | None,
+    out: Float[Tensor, "N F"],
+) -> None:
+    """Write `sums * row scale * column scale + bias` to `out`."""
+    _call("dequantise", out, *_rows(out), sums, row_scales, column_scales, bias, out)
 
 
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:

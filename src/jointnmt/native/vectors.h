@@ -21,6 +21,7 @@ constexpr long LANES = 16;
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef int8_t Bytes __attribute__((vector_size(LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 struct BFloat16 {

@@ -17,6 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
+from jointnmt.models.quantise import quantised
 from jointnmt.search import (
     Hypothesis,
     Rescored,
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
 
 CELLS = {"cpu": 50_000, "cuda": 1_000_000}
 """Most cells of a batch by kind of device, the hypotheses of a beam counted apart, at the greatest length allowed."""
@@ -99,13 +100,16 @@ class Translator(PretrainedMixin):
             model: is set to evaluation: no dropout.
             segmentation: the one it was trained with.
             experiment: its configuration.
-            precision: of the model's computations; log-probabilities are computed in float32 in any case.
+            precision: of the model's computations; log-probabilities are computed in float32 in any case. int8: the
+                weights of linear layers and what they multiply are 8-bit integers, all else is bfloat16; CPU only.
             max_cells: most cells of a batch, padding included, each hypothesis of a beam having its own; None: what
                 suits the device.
         """
-        self.model, self.segmentation, self.experiment = model.eval(), segmentation, experiment
-        self.precision = precision
+        self.segmentation, self.experiment, self.precision = segmentation, experiment, precision
         self.device = next(model.parameters()).device
+        if precision == "int8" and self.device.type != "cpu":
+            raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
+        self.model = quantised(model.eval()) if precision == "int8" else model.eval()
         self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
 
     @classmethod
@@ -121,6 +125,11 @@ class Translator(PretrainedMixin):
         translator = cls(*load_run(Path(run), device), precision, max_cells)
         translator.run = Path(run)
         return translator
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        if self.precision == "int8":
+            raise ConfigurationError("A translator in int8 cannot be saved. Load it in float32, which loses nothing.")
+        super()._save_pretrained(save_directory)
 
     def translate(
         self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
@@ -291,7 +300,8 @@ class Translator(PretrainedMixin):
         return Score(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, getattr(torch, self.precision), self.precision != "float32")
+        kind = torch.bfloat16 if self.precision == "int8" else getattr(torch, self.precision)
+        return torch.autocast(self.device.type, kind, self.precision != "float32")
 
 
 def _several(texts: Iterable[str]) -> Iterable[str]:

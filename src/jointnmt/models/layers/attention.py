@@ -206,7 +206,7 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Queries, keys and values in one tensor, or with a shortcut queries in one, keys and values in another."""
         if self.shortcut is None:
-            return (self.qkv(x) if adds_bias else native.project(x, self.qkv.weight),)
+            return (self.qkv(x) if adds_bias else native.project(x, self.qkv),)
         assert lexical is not None, "a layer with a shortcut needs its lexical input"
         sizes = [x.shape[-1], self.shortcut.hidden_size]
         of_query, of_hidden = self.qkv.weight.split(sizes)

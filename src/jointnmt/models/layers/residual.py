@@ -66,5 +66,5 @@ class Stream:
 def project_update(linear: nn.Linear, x: Float[Tensor, "B *places E"]) -> Update:
     """The last projection of a sub-layer; its bias is left for the stream to add where that saves a pass."""
     if native.usable(x, linear.out_features):
-        return Update(native.project(x, linear.weight), linear.bias)
+        return Update(native.project(x, linear), linear.bias)
     return Update(linear(x))
