@@ -22,10 +22,17 @@ _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def usable(x: Tensor, *features: int) -> bool:
-    """Whether there are kernels for tensors like `x`, and for vectors of these numbers of features."""
+    """Whether there are kernels for tensors like `x`, and for vectors of these numbers of features.
+
+    Under autocast, `x` must be in its type already, as the results of the matrix products beside it will be. What has
+    no memory of its own, as while PyTorch compiles, is left to PyTorch.
+    """
     return (
         x.device.type == "cpu"
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch.compiler.is_compiling()
         and x.dtype in _TYPES
+        and (not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu"))
         and not any(size % LANES for size in features)
         and library() is not None
     )
@@ -49,7 +56,7 @@ def attention(
         causal: whether a place sees only itself and what precedes it.
         noise: factors of the weights, broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
     """
-    result: Tensor = _Attention.apply(bias, num_heads, axis, lengths, causal, noise, *projected)
+    result: Tensor = _Attention.apply(_exact(bias), num_heads, axis, lengths, causal, noise, *projected)
     return result
 
 
@@ -62,7 +69,7 @@ def residual_norm(
 ) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"] | None]:
     """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
     weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
-    total, normed = _ResidualNorm.apply(x, update, update_bias, noise, weight, bias)
+    total, normed = _ResidualNorm.apply(x, update, _exact(update_bias), noise, _exact(weight), _exact(bias))
     return x if update is None else total, normed
 
 
@@ -74,7 +81,7 @@ def feed_forward(
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
     weights = hidden.weight.to(x.dtype), output.weight.to(x.dtype)
-    result: Tensor = _FeedForward.apply(x, weights[0], hidden.bias, weights[1], noise)
+    result: Tensor = _FeedForward.apply(x, weights[0], _exact(hidden.bias), weights[1], noise)
     return result
 
 
@@ -89,8 +96,14 @@ def reduction(
 def cross_entropy(
     logits: Float[Tensor, "N V"], gold: Int[Tensor, " N"], weights: Float[Tensor, " N"], smoothing: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " N"]]:
-    """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient."""
-    loss, nll = _CrossEntropy.apply(logits, gold, weights, smoothing)
+    """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient.
+
+    Raises:
+        IndexError: if a gold token is none of the vocabulary.
+    """
+    if not bool(((gold >= 0) & (gold < logits.shape[1])).all()):
+        raise IndexError(f"gold tokens {gold.min()} to {gold.max()} of a vocabulary of {logits.shape[1]}")
+    loss, nll = _CrossEntropy.apply(logits, gold.long(), weights, smoothing)
     return loss, nll
 
 
@@ -102,16 +115,26 @@ def mixture(
     wants_gates: bool,
 ) -> tuple[Float[Tensor, "B *places EE"], Float[Tensor, "B *places EE"] | None]:
     """What a lexical shortcut makes of its hidden input and of the sum of one or two lexical parts; and its gates."""
-    mixed, gates = _Mixture.apply(hidden, bias, fusion, wants_gates, *parts)
+    mixed, gates = _Mixture.apply(hidden, _exact(bias), fusion, wants_gates, *parts)
     return mixed, gates
 
 
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     """Factors of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`."""
-    noise = torch.empty(shape, dtype=like.dtype)
-    seed = int(torch.randint(2**63 - 1, ()).item())
+    noise = like.new_empty(shape)
+    seed = int(torch.randint(2**63 - 1, (), device="cpu").item())
     _call("fill_noise", noise, noise.numel(), ctypes.c_double(rate), ctypes.c_uint64(seed), noise)
     return noise
+
+
+def _exact(vector: Tensor | None) -> Tensor | None:
+    """A bias or weight as the kernels read it; they share it among all rows, so it is float32 whatever the model is."""
+    return None if vector is None else vector.float().contiguous()
+
+
+def _floats(*shape: int) -> Tensor:
+    """Zeros that a kernel adds up or overwrites; whatever PyTorch's default type and device are."""
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 class _Lines(ctypes.Structure):
@@ -148,8 +171,10 @@ class _Attention(torch.autograd.Function):
         *projected: Tensor,
     ) -> Tensor:
         projected = tuple(part.contiguous() for part in projected)
-        lengths = None if lengths is None else lengths.to(torch.int32)
-        noise = None if noise is None else noise.float()
+        lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
+        if noise is not None:  # queries and keys lie as the kernels read them
+            length = projected[0].shape[axis]
+            noise = noise.float().expand(*noise.shape[:-2], length, length).contiguous()
         ctx.save_for_backward(bias, lengths, noise, *projected)
         ctx.geometry = num_heads, axis, causal
         like = projected[0]
@@ -190,7 +215,7 @@ class _ResidualNorm(torch.autograd.Function):
         update = None if update is None else update.contiguous()
         total = x if update is None else torch.empty_like(x)
         normed = None if weight is None else torch.empty_like(x)
-        statistics = None if weight is None else torch.empty(_rows(x)[0], 2)
+        statistics = None if weight is None else _floats(_rows(x)[0], 2)
         factors = _shared(noise, x)
         _call(
             "residual_norm_forward", x, *_rows(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
@@ -208,7 +233,7 @@ class _ResidualNorm(torch.autograd.Function):
         d_normed = None if d_normed is None else d_normed.contiguous()
         d_x = torch.empty_like(total)
         d_update = torch.empty_like(total) if ctx.has_update else None
-        gradients = torch.zeros(3, total.shape[-1])
+        gradients = _floats(3, total.shape[-1])
         factors = _shared(noise, total)
         _call(
             "residual_norm_backward", total, *_rows(total), total, statistics, ctypes.byref(factors), weight, d_total,
@@ -224,7 +249,7 @@ class _FeedForward(torch.autograd.Function):
         ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, output_weight: Tensor, noise: Tensor | None
     ) -> Tensor:
         hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
-        grid = hidden.view(*x.shape[:-1], -1)
+        grid = hidden.view(*x.shape[:-1], hidden.shape[-1])
         factors = _shared(noise, grid)
         _call("bias_relu_forward", hidden, *_rows(hidden), hidden, hidden_bias, ctypes.byref(factors))
         ctx.save_for_backward(x, hidden, hidden_weight, output_weight, noise)
@@ -237,8 +262,8 @@ class _FeedForward(torch.autograd.Function):
         rows, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
         d_output_weight = torch.mm(gradient.t(), hidden)
         d_hidden = torch.mm(gradient, output_weight)
-        d_bias = torch.zeros(d_hidden.shape[-1])
-        factors = _shared(noise, d_hidden.view(*x.shape[:-1], -1))
+        d_bias = _floats(d_hidden.shape[-1])
+        factors = _shared(noise, d_hidden.view(*x.shape[:-1], d_hidden.shape[-1]))
         _call("bias_relu_backward", hidden, *_rows(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
         d_hidden_weight = torch.mm(d_hidden.t(), rows)
         return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
@@ -247,7 +272,7 @@ class _FeedForward(torch.autograd.Function):
 class _Reduction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
-        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32)
+        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
         ctx.save_for_backward(x, scores, lengths)
         result = x.new_empty(x.shape[0], *x.shape[2:])
         _call("reduction_forward", x, *x.shape, lengths, x, scores, result)
@@ -266,7 +291,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, gold: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         logits, gold = logits.contiguous(), gold.contiguous()
-        statistics = torch.empty(len(gold), 3)
+        statistics = _floats(len(gold), 3)
         _call("cross_entropy_forward", logits, *logits.shape, logits, gold, statistics)
         ctx.save_for_backward(logits, gold, weights, statistics)
         ctx.smoothing = smoothing
@@ -321,7 +346,7 @@ class _Mixture(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         hidden, bias, *parts = ctx.saved_tensors
         d_hidden, d_bias = torch.empty_like(hidden), torch.zeros_like(bias)
-        d_parts = [torch.zeros(part.shape) for part in parts]
+        d_parts = [_floats(*part.shape) for part in parts]
         shared = [_shared(part, hidden) for part in (*d_parts, None)]
         mixture = _gated_mixture(hidden, bias, ctx.fusion, parts)
         _call(
@@ -364,7 +389,7 @@ def _shared(x: Tensor | None, grid: Tensor) -> _Shared:
     x = x.expand(grid.shape)
     if grid.ndim == 3:
         x = x[:, None]
-    assert x.stride(-1) == 1
+    assert x.stride(-1) == 1 or not x.numel()
     return _Shared(x.data_ptr(), *x.shape[1:3], *x.stride()[:3])
 
 
