@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 from jointnmt import native
 from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.layers.attention import attend
+from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.quantise import quantised
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
@@ -261,8 +264,84 @@ def test_noise_of_dropout() -> None:
 
 def test_what_the_kernels_cannot_take_is_left_to_pytorch() -> None:
     assert not operations.usable(torch.empty(2, 24), 24)
-    assert not operations.usable(torch.empty(2, 32, dtype=torch.float64))
+    for kind in (torch.float64, torch.float16):
+        assert not operations.usable(torch.empty(2, 32, dtype=kind))
     assert not operations.usable(torch.empty(2, 32, device="meta"))
+    with FakeTensorMode():
+        assert not operations.usable(torch.empty(2, 32))
+    with torch.autocast("cpu", torch.bfloat16):  # what lies between it and matrix products would be of two types
+        assert not operations.usable(torch.empty(2, 32))
+
+
+@needs_kernels
+def test_layers_take_float32_under_autocast() -> None:
+    torch.manual_seed(9)
+    layer, x = FeedForward(32, 48, SharedDropout(0.3, (1, 2))), torch.randn(2, 3, 5, 32, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = layer(x).value
+    result.sum().backward()
+    assert x.grad is not None and x.grad.dtype == torch.float32
+
+
+@needs_kernels
+def test_weights_in_bfloat16() -> None:
+    """Gradients have the parameters' type, and are those of float32 as far as bfloat16 can tell."""
+    gradients = []
+    for kind in (torch.float32, torch.bfloat16):
+        torch.manual_seed(10)
+        model = build_model(MODELS["reformer-fast-fusion"], VOCABULARY, VOCABULARY).to(kind)
+        source, target = torch.randint(4, VOCABULARY, (2, 4, 19)).unbind()
+        cross_entropy_sums(model(source, target), target, 0.1)[0].backward()
+        assert all(parameter.grad.dtype == kind for parameter in model.parameters())
+        gradients.append(torch.cat([parameter.grad.flatten().float() for parameter in model.parameters()]))
+    assert (gradients[0] - gradients[1]).norm() < 0.1 * gradients[0].norm()
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_pytorch_may_have_another_default_type(kind: torch.dtype) -> None:
+    torch.manual_seed(11)
+    model = build_model(MODELS["reformer-fast-fusion"], VOCABULARY, VOCABULARY)
+    source, target = torch.randint(4, VOCABULARY, (2, 4, 19)).unbind()
+
+    def gradients() -> list[torch.Tensor]:
+        loss = cross_entropy_sums(model(source, target), target, 0.1)[0]
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    model.eval()
+    expected = gradients()
+    torch.set_default_dtype(kind)
+    try:
+        assert all(map(torch.equal, gradients(), expected))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@needs_kernels
+def test_noise_of_attention_may_be_shared_by_queries_or_keys() -> None:
+    torch.manual_seed(12)
+    projected = torch.randn(2, 5, 7, 48)
+    for shape in ((2, 1, 1, 1, 7), (2, 1, 1, 7, 1)):
+        noise = torch.rand(shape)
+        whole = noise.expand(2, 5, 1, 7, 7).contiguous()
+        own, wanted = (operations.attention([projected], None, 1, 2, None, False, each) for each in (noise, whole))
+        assert torch.equal(own, wanted)
+
+
+@needs_kernels
+def test_an_empty_batch() -> None:
+    x, norm, linear = torch.empty(0, 2, 3, 16, requires_grad=True), torch.nn.LayerNorm(16), torch.nn.Linear(16, 16)
+    _, normed = operations.residual_norm(x, None, None, None, norm)
+    assert normed is not None
+    operations.feed_forward(normed, linear, linear, None).sum().backward()
+    assert x.grad is not None and x.grad.shape == x.shape
+
+
+@needs_kernels
+@pytest.mark.parametrize("token", [-1, 35])
+def test_gold_tokens_outside_of_the_vocabulary_are_an_error(token: int) -> None:
+    with pytest.raises(IndexError, match="vocabulary of 35"):
+        operations.cross_entropy(torch.randn(2, 35), torch.tensor([3, token]), torch.ones(2), 0.1)
 
 
 @pytest.fixture
@@ -285,7 +364,16 @@ def test_the_library_is_compiled_once(fresh: pytest.MonkeyPatch, tmp_path: Path)
     assert [path.stat().st_mtime_ns for path in (tmp_path / "jointnmt").iterdir()] == [time]
 
 
-@pytest.mark.parametrize("trouble", ["no compiler", "a compiler that fails", "nowhere to write"])
+@needs_kernels
+def test_a_spoiled_library_is_compiled_again(fresh: pytest.MonkeyPatch) -> None:
+    built = native._compiled()
+    size = built.stat().st_size
+    built.write_bytes(built.read_bytes()[:100])
+    assert native.library() is not None
+    assert built.stat().st_size == size
+
+
+@pytest.mark.parametrize("trouble", ["no compiler", "a compiler that fails", "nowhere to write", "no home"])
 def test_without_kernels_there_is_a_warning_and_no_more(
     trouble: str, fresh: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,9 +381,13 @@ def test_without_kernels_there_is_a_warning_and_no_more(
         fresh.setenv("PATH", "")
     elif trouble == "a compiler that fails":
         broken = tmp_path / "c++"
-        broken.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "out of order" >&2; exit 1\n')
+        broken.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\nprintf "out of \\377order" >&2; exit 1\n')
         broken.chmod(0o755)
         fresh.setenv("CXX", str(broken))
+    elif trouble == "no home":
+        fresh.delenv("XDG_CACHE_HOME")
+        fresh.delenv("HOME", raising=False)
+        fresh.setattr("os.path.expanduser", lambda path: path)  # as of a user that the system does not know
     else:
         (tmp_path / "file").touch()
         fresh.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -33,21 +33,27 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("JOINTNMT_NATIVE", "1") == "0":
         return None
     try:
-        return ctypes.CDLL(str(_compiled()))
-    except (OSError, subprocess.SubprocessError) as error:
+        path = _compiled()
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError:  # what lies in the cache may be spoiled
+            return ctypes.CDLL(str(_compiled(anew=True)))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         logger.warning(
             "no kernels of our own on this machine, training on the CPU takes about twice as long (%s). "
-            "Install a C++ compiler (g++ or clang++), or name one in CXX; JOINTNMT_NATIVE=0 silences this.",
+            "Install a C++ compiler (g++ or clang++) or name one in CXX; if the cache is the trouble, name a directory "
+            "that can be written to in XDG_CACHE_HOME. JOINTNMT_NATIVE=0 silences this.",
             error,
         )
         return None
 
 
-def _compiled() -> Path:
-    """The shared library for this source, compiler and processor; compiled if it is not there yet.
+def _compiled(anew: bool = False) -> Path:
+    """The shared library for this source, compiler and processor; compiled if it is not there yet, or `anew`.
 
     Raises:
         OSError: if there is no compiler, or nowhere to write.
+        RuntimeError: if the user has no home directory.
         subprocess.SubprocessError: if it fails.
     """
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
@@ -59,14 +65,14 @@ def _compiled() -> Path:
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jointnmt"
     path = cache / f"kernels-{key}.so"
-    if path.exists():
+    if path.exists() and not anew:
         return path
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as directory:
         built = Path(directory) / path.name
         for threads in ([THREADS], []):  # some compilers come without OpenMP: then the kernels use one thread
             command = [compiler, *FLAGS, *threads, str(SOURCE), "-o", str(built)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=600)
             if done.returncode == 0:
                 built.replace(path)  # whole or not at all, whoever else does the same
                 return path

@@ -64,20 +64,24 @@ inline void product(Left a, const float* b, long ldb, float* c, long ldc, long r
     }
 }
 
+// Lanes of a and b: where bit WIDTH of a lane's number is set in a, and where it is not in b, they change places.
+template <int WIDTH, size_t... LANE>
+inline void exchange_lanes(Vector& a, Vector& b, std::index_sequence<LANE...>) {
+    const Vector x = a, y = b;
+#ifdef __clang__  // which has no __builtin_shuffle, as GCC before 12 has no __builtin_shufflevector
+    a = __builtin_shufflevector(x, y, (LANE & WIDTH ? LANES + LANE - WIDTH : LANE)...);
+    b = __builtin_shufflevector(x, y, (LANE & WIDTH ? LANES + LANE : LANE + WIDTH)...);
+#else
+    a = __builtin_shuffle(x, y, Ints{(int)(LANE & WIDTH ? LANES + LANE - WIDTH : LANE)...});
+    b = __builtin_shuffle(x, y, Ints{(int)(LANE & WIDTH ? LANES + LANE : LANE + WIDTH)...});
+#endif
+}
+
 // 16 rows of 16 become 16 columns, in place: four rounds of exchanging halves, quarters, pairs and neighbours.
 template <int WIDTH>
 inline void exchange(Vector* rows) {
-    Ints low, high;
-    for (int l = 0; l < LANES; ++l) {
-        low[l] = l & WIDTH ? LANES + l - WIDTH : l;
-        high[l] = l & WIDTH ? LANES + l : l + WIDTH;
-    }
     for (int i = 0; i < LANES; ++i)
-        if (!(i & WIDTH)) {
-            const Vector a = rows[i], b = rows[i + WIDTH];
-            rows[i] = __builtin_shuffle(a, b, low);
-            rows[i + WIDTH] = __builtin_shuffle(a, b, high);
-        }
+        if (!(i & WIDTH)) exchange_lanes<WIDTH>(rows[i], rows[i + WIDTH], std::make_index_sequence<LANES>());
 }
 
 // to[d, i] = from[i, d]; columns from `length` to `padded` become zero.

@@ -26,10 +26,17 @@ _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def usable(x: Tensor, *features: int) -> bool:
-    """Whether there are kernels for tensors like `x`, and for vectors of these numbers of features."""
+    """Whether there are kernels for tensors like `x`, and for vectors of these numbers of features.
+
+    Under autocast, `x` must be in its type already, as the results of the matrix products beside it will be. What has
+    no memory of its own, as while PyTorch compiles, is left to PyTorch.
+    """
     return (
         x.device.type == "cpu"
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch.compiler.is_compiling()
         and x.dtype in _TYPES
+        and (not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu"))
         and not any(size % LANES for size in features)
         and library() is not None
     )
@@ -53,7 +60,7 @@ def attention(
         causal: whether a place sees only itself and what precedes it.
         noise: factors of the weights, broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
     """
-    result: Tensor = _Attention.apply(bias, num_heads, axis, lengths, causal, noise, *projected)
+    result: Tensor = _Attention.apply(_exact(bias), num_heads, axis, lengths, causal, noise, *projected)
     return result
 
 
@@ -95,7 +102,7 @@ def residual_norm(
 ) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"] | None]:
     """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
     weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
-    total, normed = _ResidualNorm.apply(x, update, update_bias, noise, weight, bias)
+    total, normed = _ResidualNorm.apply(x, update, _exact(update_bias), noise, _exact(weight), _exact(bias))
     return x if update is None else total, normed
 
 
@@ -121,9 +128,10 @@ def feed_forward(
     if not torch.is_grad_enabled():
         activation = project(x, hidden).contiguous()
         factors = _shared(noise, activation)
-        _call("bias_relu_forward", activation, *_rows(activation), activation, hidden.bias, ctypes.byref(factors))
+        bias = _exact(hidden.bias)
+        _call("bias_relu_forward", activation, *_rows(activation), activation, bias, ctypes.byref(factors))
         return project(activation, output)
-    result: Tensor = _FeedForward.apply(x, hidden.weight, hidden.bias, output.weight, noise)
+    result: Tensor = _FeedForward.apply(x, hidden.weight, _exact(hidden.bias), output.weight, noise)
     return result
 
 
@@ -138,8 +146,14 @@ def reduction(
 def cross_entropy(
     logits: Float[Tensor, "N V"], gold: Int[Tensor, " N"], weights: Float[Tensor, " N"], smoothing: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " N"]]:
-    """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient."""
-    loss, nll = _CrossEntropy.apply(logits, gold, weights, smoothing)
+    """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient.
+
+    Raises:
+        IndexError: if a gold token is none of the vocabulary.
+    """
+    if not bool(((gold >= 0) & (gold < logits.shape[1])).all()):
+        raise IndexError(f"gold tokens {gold.min()} to {gold.max()} of a vocabulary of {logits.shape[1]}")
+    loss, nll = _CrossEntropy.apply(logits, gold.long(), weights, smoothing)
     return loss, nll
 
 
@@ -151,14 +165,14 @@ def mixture(
     wants_gates: bool,
 ) -> tuple[Float[Tensor, "B *places EE"], Float[Tensor, "B *places EE"] | None]:
     """What a lexical shortcut makes of its hidden input and of the sum of one or two lexical parts; and its gates."""
-    mixed, gates = _Mixture.apply(hidden, bias, fusion, wants_gates, *parts)
+    mixed, gates = _Mixture.apply(hidden, _exact(bias), fusion, wants_gates, *parts)
     return mixed, gates
 
 
 def quantise_rows(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:
     """Each row as integers from -127 to 127, and what one of them is worth; without gradient."""
     x = x.contiguous()
-    integers, scales = torch.empty_like(x, dtype=torch.int8), torch.empty(len(x))
+    integers, scales = torch.empty_like(x, dtype=torch.int8), _floats(len(x))
     _call("quantise_rows", x, *_rows(x), x, integers, scales)
     return integers, scales
 
@@ -171,15 +185,25 @@ def dequantise(
     out: Float[Tensor, "N F"],
 ) -> None:
     """Write `sums * row scale * column scale + bias` to `out`."""
-    _call("dequantise", out, *_rows(out), sums, row_scales, column_scales, bias, out)
+    _call("dequantise", out, *_rows(out), sums, row_scales, column_scales, _exact(bias), out)
 
 
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     """Factors of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`."""
-    noise = torch.empty(shape, dtype=like.dtype)
-    seed = int(torch.randint(2**63 - 1, ()).item())
+    noise = like.new_empty(shape)
+    seed = int(torch.randint(2**63 - 1, (), device="cpu").item())
     _call("fill_noise", noise, noise.numel(), ctypes.c_double(rate), ctypes.c_uint64(seed), noise)
     return noise
+
+
+def _exact(vector: Tensor | None) -> Tensor | None:
+    """A bias or weight as the kernels read it; they share it among all rows, so it is float32 whatever the model is."""
+    return None if vector is None else vector.float().contiguous()
+
+
+def _floats(*shape: int) -> Tensor:
+    """Zeros that a kernel adds up or overwrites; whatever PyTorch's default type and device are."""
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 class _Lines(ctypes.Structure):
@@ -227,8 +251,10 @@ class _Attention(torch.autograd.Function):
         *projected: Tensor,
     ) -> Tensor:
         projected = tuple(part.contiguous() for part in projected)
-        lengths = None if lengths is None else lengths.to(torch.int32)
-        noise = None if noise is None else noise.float()
+        lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
+        if noise is not None:  # queries and keys lie as the kernels read them
+            length = projected[0].shape[axis]
+            noise = noise.float().expand(*noise.shape[:-2], length, length).contiguous()
         ctx.save_for_backward(bias, lengths, noise, *projected)
         ctx.geometry = num_heads, axis, causal
         like = projected[0]
@@ -269,7 +295,7 @@ class _ResidualNorm(torch.autograd.Function):
         update = None if update is None else update.contiguous()
         total = x if update is None else torch.empty_like(x)
         normed = None if weight is None else torch.empty_like(x)
-        statistics = None if weight is None else torch.empty(_rows(x)[0], 2)
+        statistics = None if weight is None else _floats(_rows(x)[0], 2)
         factors = _shared(noise, x)
         _call(
             "residual_norm_forward", x, *_rows(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
@@ -287,7 +313,7 @@ class _ResidualNorm(torch.autograd.Function):
         d_normed = None if d_normed is None else d_normed.contiguous()
         d_x = torch.empty_like(total)
         d_update = torch.empty_like(total) if ctx.has_update else None
-        gradients = torch.zeros(3, total.shape[-1])
+        gradients = _floats(3, total.shape[-1])
         factors = _shared(noise, total)
         _call(
             "residual_norm_backward", total, *_rows(total), total, statistics, ctypes.byref(factors), weight, d_total,
@@ -303,7 +329,7 @@ class _Projection(torch.autograd.Function):
         own_weight = weight.to(x.dtype)
         ctx.save_for_backward(x, own_weight)
         ctx.weight_type = weight.dtype
-        return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], -1)
+        return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
@@ -322,7 +348,7 @@ class _FeedForward(torch.autograd.Function):
         ctx.weight_type = hidden_weight.dtype
         hidden_weight, output_weight = hidden_weight.to(x.dtype), output_weight.to(x.dtype)
         hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
-        grid = hidden.view(*x.shape[:-1], -1)
+        grid = hidden.view(*x.shape[:-1], hidden.shape[-1])
         factors = _shared(noise, grid)
         _call("bias_relu_forward", hidden, *_rows(hidden), hidden, hidden_bias, ctypes.byref(factors))
         ctx.save_for_backward(x, hidden, hidden_weight, output_weight, noise)
@@ -335,8 +361,8 @@ class _FeedForward(torch.autograd.Function):
         rows, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
         d_output_weight = _weight_gradient(gradient, hidden, ctx.weight_type)
         d_hidden = torch.mm(gradient, output_weight)
-        d_bias = torch.zeros(d_hidden.shape[-1])
-        factors = _shared(noise, d_hidden.view(*x.shape[:-1], -1))
+        d_bias = _floats(d_hidden.shape[-1])
+        factors = _shared(noise, d_hidden.view(*x.shape[:-1], d_hidden.shape[-1]))
         _call("bias_relu_backward", hidden, *_rows(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
         d_hidden_weight = _weight_gradient(d_hidden, rows, ctx.weight_type)
         return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
@@ -346,7 +372,7 @@ def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
     """`gradient^T x`, over blocks of rows: the library's product over many rows does not keep them in the cache."""
     if len(x) <= 2 * BLOCK_ROWS:
         return torch.mm(gradient.t(), x).to(kind)
-    total = torch.zeros(gradient.shape[1], x.shape[1])
+    total = _floats(gradient.shape[1], x.shape[1])
     for rows, of_x in zip(gradient.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
         total += torch.mm(rows.t(), of_x)
     return total.to(kind)
@@ -355,7 +381,7 @@ def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
 class _Reduction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
-        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32)
+        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
         ctx.save_for_backward(x, scores, lengths)
         result = x.new_empty(x.shape[0], *x.shape[2:])
         _call("reduction_forward", x, *x.shape, lengths, x, scores, result)
@@ -374,7 +400,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, gold: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         logits, gold = logits.contiguous(), gold.contiguous()
-        statistics = torch.empty(len(gold), 3)
+        statistics = _floats(len(gold), 3)
         _call("cross_entropy_forward", logits, *logits.shape, logits, gold, statistics)
         ctx.save_for_backward(logits, gold, weights, statistics)
         ctx.smoothing = smoothing
@@ -429,7 +455,7 @@ class _Mixture(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         hidden, bias, *parts = ctx.saved_tensors
         d_hidden, d_bias = torch.empty_like(hidden), torch.zeros_like(bias)
-        d_parts = [torch.zeros(part.shape) for part in parts]
+        d_parts = [_floats(*part.shape) for part in parts]
         shared = [_shared(part, hidden) for part in (*d_parts, None)]
         mixture = _gated_mixture(hidden, bias, ctx.fusion, parts)
         _call(
@@ -472,7 +498,7 @@ def _shared(x: Tensor | None, grid: Tensor) -> _Shared:
     x = x.expand(grid.shape)
     if grid.ndim == 3:
         x = x[:, None]
-    assert x.stride(-1) == 1
+    assert x.stride(-1) == 1 or not x.numel()
     return _Shared(x.data_ptr(), *x.shape[1:3], *x.stride()[:3])
 
 
