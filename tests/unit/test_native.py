@@ -318,6 +318,14 @@ def test_pytorch_may_have_another_default_type(kind: torch.dtype) -> None:
 
 
 @needs_kernels
+def test_an_int8_layer_in_bfloat16() -> None:
+    torch.manual_seed(13)
+    linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
+    expected, layer = linear(x).detach(), Int8Linear(linear).bfloat16()
+    assert_close(layer(x.bfloat16()).float(), expected, rtol=0.05, atol=0.05)
+
+
+@needs_kernels
 def test_noise_of_attention_may_be_shared_by_queries_or_keys() -> None:
     torch.manual_seed(12)
     projected = torch.randn(2, 5, 7, 48)

@@ -80,16 +80,17 @@ def attend_to_slots(
         slots: the slots that each of the N = G * R rows sees; None: the first `lengths` of its sentence.
     """
     sentences, *lines, rows, embed_dim = query.shape
-    assert query.stride(-1) == 1 and kept.is_contiguous()
-    slots = None if slots is None else slots.contiguous()
-    lengths = None if lengths is None else lengths.to(torch.int32)
+    flat = query.view(-1, embed_dim)  # an error where rows are not at equal distances
+    assert flat.stride(-1) == 1 and kept.is_contiguous() and kept.dtype == query.dtype
+    slots = None if slots is None else slots.long().contiguous()
+    lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
     result = query.new_empty(query.shape)
     steps = _Steps(
         sentences, math.prod(lines), rows, num_heads, embed_dim // num_heads, kept.shape[-2],
         None if slots is None else slots.data_ptr(), 0 if slots is None else slots.shape[1],
         None if lengths is None else lengths.data_ptr(),
     )  # fmt: skip
-    _call("attend_to_slots", query, ctypes.byref(steps), query, query.stride(-2), kept, result)
+    _call("attend_to_slots", query, ctypes.byref(steps), flat, flat.stride(0), kept, result)
     return result
 
 
@@ -125,13 +126,13 @@ def feed_forward(
     noise: Float[Tensor, ...] | None,
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
+    bias = _exact(hidden.bias)
     if not torch.is_grad_enabled():
         activation = project(x, hidden).contiguous()
         factors = _shared(noise, activation)
-        bias = _exact(hidden.bias)
         _call("bias_relu_forward", activation, *_rows(activation), activation, bias, ctypes.byref(factors))
         return project(activation, output)
-    result: Tensor = _FeedForward.apply(x, hidden.weight, _exact(hidden.bias), output.weight, noise)
+    result: Tensor = _FeedForward.apply(x, hidden.weight, bias, output.weight, noise)
     return result
 
 
@@ -185,7 +186,8 @@ def dequantise(
     out: Float[Tensor, "N F"],
 ) -> None:
     """Write `sums * row scale * column scale + bias` to `out`."""
-    _call("dequantise", out, *_rows(out), sums, row_scales, column_scales, _exact(bias), out)
+    vectors = _exact(column_scales), _exact(bias)
+    _call("dequantise", out, *_rows(out), sums, row_scales, *vectors, out)
 
 
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
