@@ -326,6 +326,19 @@ def test_an_int8_layer_in_bfloat16() -> None:
 
 
 @needs_kernels
+def test_decoding_reads_rows_where_they_lie() -> None:
+    """A single row may have any distance to the next; rows at unequal distances are refused."""
+    torch.manual_seed(14)
+    kept, lengths = torch.randn(2, 3, 5, 64), torch.tensor([5, 2])
+    query = torch.randn(2, 3, 1, 32)
+    expected = operations.attend_to_slots(query, kept, 2, lengths=lengths)
+    odd = query.as_strided(query.shape, (96, 32, 7, 1))
+    assert torch.equal(operations.attend_to_slots(odd, kept, 2, lengths=lengths), expected)
+    with pytest.raises(RuntimeError, match="view"):
+        operations.attend_to_slots(torch.randn(3, 2, 1, 32).transpose(0, 1), kept, 2, lengths=lengths)
+
+
+@needs_kernels
 def test_noise_of_attention_may_be_shared_by_queries_or_keys() -> None:
     torch.manual_seed(12)
     projected = torch.randn(2, 5, 7, 48)
