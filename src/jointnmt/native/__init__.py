@@ -40,7 +40,7 @@ def library() -> ctypes.CDLL | None:
             return ctypes.CDLL(str(_compiled(anew=True)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         logger.warning(
-            "no kernels of our own on this machine, training on the CPU takes about twice as long (%s). "
+            "no kernels of our own on this machine, training on the CPU is slower (%s). "
             "Install a C++ compiler (g++ or clang++) or name one in CXX; if the cache is the trouble, name a directory "
             "that can be written to in XDG_CACHE_HOME. JOINTNMT_NATIVE=0 silences this.",
             error,
