@@ -20,7 +20,7 @@ GROUPS = (
         r"norm|::(add|sub|mul|div|neg|exp|log|sqrt|relu|threshold|sigmoid|maximum|sum|mean|amax|max|bernoulli|dropout"
         r"|masked|where|le|lt|gt|ge|eq|ne|rsqrt|pow|square|clamp|addcmul|logical|bitwise|isnan|native_dropout"
         r"|topk|sort|argsort|sigmoid_backward|threshold_backward|triu|_log_softmax)"
-        r"|^_(ResidualNorm|FeedForward|Reduction|CrossEntropy|Mixture)",
+        r"|^(ResidualNorm|FeedForward|Reduction|CrossEntropy|Mixture|Projection)Function",
     ),
 )
 """Each group's operations, by a pattern of their names: the first group that matches has them. Whatever runs inside of

@@ -20,7 +20,7 @@ from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.quantise import quantised
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.native import operations
+from jointnmt.native import functions, operations
 from jointnmt.native.int8 import Int8Linear
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
@@ -160,7 +160,7 @@ def test_projections_sum_their_weights_gradient_over_blocks() -> None:
     torch.manual_seed(10)
     x, gradient = torch.randn(5, 1000, 16, requires_grad=True), torch.randn(5, 1000, 24)
     linear = torch.nn.Linear(16, 24)
-    assert x[..., 0].numel() > 2 * operations.BLOCK_ROWS
+    assert x[..., 0].numel() > 2 * functions.BLOCK_ROWS
     expected = torch.autograd.grad(linear(x), (x, linear.weight), gradient)
     own = torch.autograd.grad(operations.project(x, linear), (x, linear.weight), gradient)
     assert_close(own, expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,133 @@
+"""How tensors are handed to the compiled kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jointnmt.native import library
+
+TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+
+def exact(vector: Tensor | None) -> Tensor | None:
+    """A bias or weight as the kernels read it; they share it among all rows, so it is float32 whatever the model is."""
+    return None if vector is None else vector.float().contiguous()
+
+
+def floats(*shape: int) -> Tensor:
+    """Zeros that a kernel adds up or overwrites; whatever PyTorch's default type and device are."""
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
+
+
+class Lines(ctypes.Structure):
+    """The kernels' `Lines`: where attention's lines lie."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("batch", "lines", "length", "plane", "between", "step", "heads", "size")),
+        ("lengths", ctypes.c_void_p),
+        ("causal", ctypes.c_int),
+        ("noise", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("noise_batch", "noise_line", "noise_head")),
+    ]
+
+
+class Steps(ctypes.Structure):
+    """The kernels' `Steps`: who sees which slots."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("sentences", "lines", "rows", "heads", "size", "capacity")),
+        ("slots", ctypes.c_void_p),
+        ("seen", ctypes.c_long),
+        ("lengths", ctypes.c_void_p),
+    ]
+
+
+class Shared(ctypes.Structure):
+    """The kernels' `Shared`: a tensor and how the cells of a grid share it."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("s", "t", "by_b", "by_s", "by_t")),
+    ]
+
+
+class GatedMixture(ctypes.Structure):
+    """The kernels' `Mixture`."""
+
+    _fields_ = [
+        ("hidden", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("first", Shared),
+        ("second", Shared),
+        ("width", ctypes.c_long),
+        ("fusion", ctypes.c_int),
+    ]
+
+
+def call(name: str, like: Tensor, *arguments: Any) -> None:
+    """Call a kernel for the type of `like`, with as many threads as PyTorch uses."""
+    kernels = library()
+    assert kernels is not None
+    plain = (_plain(argument) for argument in arguments)
+    getattr(kernels, f"{name}_{TYPES[like.dtype]}")(*plain, torch.get_num_threads())
+
+
+def _plain(argument: Any) -> Any:
+    """As ctypes takes it without asking what the kernel wants."""
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    if argument is None:
+        return ctypes.c_void_p(None)
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
+
+def rows_of(x: Tensor) -> tuple[int, int]:
+    return x.numel() // x.shape[-1], x.shape[-1]
+
+
+def shared(x: Tensor | None, grid: Tensor) -> Shared:
+    """How the cells of `grid` share `x`, which is broadcast to its shape."""
+    if x is None:
+        return Shared(None, 1, 1, 0, 0, 0)
+    x = x.expand(grid.shape)
+    if grid.ndim == 3:
+        x = x[:, None]
+    assert x.stride(-1) == 1 or not x.numel()
+    return Shared(x.data_ptr(), *x.shape[1:3], *x.stride()[:3])
+
+
+def lines_of(
+    like: Tensor, embed_dim: int, geometry: tuple[int, int, bool], lengths: Tensor | None, noise: Tensor | None
+) -> Lines:
+    num_heads, axis, causal = geometry
+    s, t = (1, like.shape[1]) if like.ndim == 3 else like.shape[1:3]
+    along_target = like.ndim == 3 or axis == 2
+    lines, length, between, step = (s, t, t, 1) if along_target else (t, s, 1, t)
+    strides = [0, 0, 0]
+    if noise is not None:
+        kept = (lines,) if like.ndim == 4 else ()
+        noise = noise.expand(like.shape[0], *kept, num_heads, length, length)
+        strides = [noise.stride(0), noise.stride(1) if kept else 0, noise.stride(-3)]
+    return Lines(
+        like.shape[0], lines, length, s * t, between, step, num_heads, embed_dim // num_heads,
+        None if lengths is None else lengths.data_ptr(), causal, None if noise is None else noise.data_ptr(), *strides,
+    )  # fmt: skip
+
+
+def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
+    """Queries, keys and values of the first cell, and the distances from a cell's queries and keys to the next's."""
+    query, key_value = parts[0], parts[-1]
+    size = query.element_size()
+    keys = key_value.data_ptr() + (embed_dim * size if len(parts) == 1 else 0)
+    pointers = (query.data_ptr(), keys, keys + embed_dim * size)
+    return *map(ctypes.c_void_p, pointers), query.shape[-1], key_value.shape[-1]
+
+
+def gated_mixture(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]) -> GatedMixture:
+    first, second = (shared(part, hidden) for part in (*parts, None)[:2])
+    return GatedMixture(hidden.data_ptr(), bias.data_ptr(), first, second, len(bias), fusion)

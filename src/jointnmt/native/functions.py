@@ -1,0 +1,229 @@
+"""The kernels as autograd functions, with their backward passes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from jointnmt.native.calls import call, floats, gated_mixture, lines_of, roles_of, rows_of, shared
+
+BLOCK_ROWS = 2048
+"""Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
+
+
+class AttentionFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        bias: Tensor | None,
+        num_heads: int,
+        axis: int,
+        lengths: Tensor | None,
+        causal: bool,
+        noise: Tensor | None,
+        *projected: Tensor,
+    ) -> Tensor:
+        projected = tuple(part.contiguous() for part in projected)
+        lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
+        if noise is not None:  # queries and keys lie as the kernels read them
+            length = projected[0].shape[axis]
+            noise = noise.float().expand(*noise.shape[:-2], length, length).contiguous()
+        ctx.save_for_backward(bias, lengths, noise, *projected)
+        ctx.geometry = num_heads, axis, causal
+        like = projected[0]
+        embed_dim = sum(part.shape[-1] for part in projected) // 3
+        result = like.new_empty(*like.shape[:-1], embed_dim)
+        lines = lines_of(like, embed_dim, ctx.geometry, lengths, noise)
+        call("attention_forward", result, ctypes.byref(lines), *roles_of(projected, embed_dim), bias, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        bias, lengths, noise, *projected = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        embed_dim = gradient.shape[-1]
+        lines = lines_of(projected[0], embed_dim, ctx.geometry, lengths, noise)
+        results = [torch.empty_like(part) for part in projected]
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        query, key, value, _, _ = roles_of(results, embed_dim)
+        roles = roles_of(projected, embed_dim)
+        call("attention_backward", gradient, ctypes.byref(lines), *roles, bias, gradient, query, key, value, d_bias)
+        return d_bias, None, None, None, None, None, *results
+
+
+class ResidualNormFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        update: Tensor | None,
+        update_bias: Tensor | None,
+        noise: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        x = x.contiguous()
+        update = None if update is None else update.contiguous()
+        total = x if update is None else torch.empty_like(x)
+        normed = None if weight is None else torch.empty_like(x)
+        statistics = None if weight is None else floats(rows_of(x)[0], 2)
+        factors = shared(noise, x)
+        call(
+            "residual_norm_forward", x, *rows_of(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
+            total, normed, statistics,
+        )  # fmt: skip
+        ctx.save_for_backward(total, statistics, noise, weight)
+        ctx.has_update, ctx.has_update_bias = update is not None, update_bias is not None
+        return None if update is None else total, normed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_total: Tensor | None, d_normed: Tensor | None) -> tuple[Tensor | None, ...]:
+        total, statistics, noise, weight = ctx.saved_tensors
+        d_total = None if d_total is None else d_total.contiguous()
+        d_normed = None if d_normed is None else d_normed.contiguous()
+        d_x = torch.empty_like(total)
+        d_update = torch.empty_like(total) if ctx.has_update else None
+        gradients = floats(3, total.shape[-1])
+        factors = shared(noise, total)
+        call(
+            "residual_norm_backward", total, *rows_of(total), total, statistics, ctypes.byref(factors), weight, d_total,
+            d_normed, d_x, d_update, gradients,
+        )  # fmt: skip
+        of_norm = (None, None) if weight is None else gradients[:2].unbind()
+        return d_x, d_update, gradients[2] if ctx.has_update_bias else None, None, *of_norm
+
+
+class ProjectionFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        own_weight = weight.to(x.dtype)
+        ctx.save_for_backward(x, own_weight)
+        ctx.weight_type = weight.dtype
+        return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        rows = gradient.flatten(0, -2)
+        d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
+        return torch.mm(rows, weight).view(x.shape), d_weight
+
+
+class FeedForwardFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, output_weight: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        ctx.weight_type = hidden_weight.dtype
+        hidden_weight, output_weight = hidden_weight.to(x.dtype), output_weight.to(x.dtype)
+        hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
+        grid = hidden.view(*x.shape[:-1], hidden.shape[-1])
+        factors = shared(noise, grid)
+        call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
+        ctx.save_for_backward(x, hidden, hidden_weight, output_weight, noise)
+        return torch.mm(hidden, output_weight.t()).view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, hidden, hidden_weight, output_weight, noise = ctx.saved_tensors
+        rows, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
+        d_output_weight = _weight_gradient(gradient, hidden, ctx.weight_type)
+        d_hidden = torch.mm(gradient, output_weight)
+        d_bias = floats(d_hidden.shape[-1])
+        factors = shared(noise, d_hidden.view(*x.shape[:-1], d_hidden.shape[-1]))
+        call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
+        d_hidden_weight = _weight_gradient(d_hidden, rows, ctx.weight_type)
+        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
+    """`gradient^T x`, over blocks of rows: the library's product over many rows does not keep them in the cache."""
+    if len(x) <= 2 * BLOCK_ROWS:
+        return torch.mm(gradient.t(), x).to(kind)
+    total = floats(gradient.shape[1], x.shape[1])
+    for rows, of_x in zip(gradient.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
+        total += torch.mm(rows.t(), of_x)
+    return total.to(kind)
+
+
+class ReductionFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
+        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
+        ctx.save_for_backward(x, scores, lengths)
+        result = x.new_empty(x.shape[0], *x.shape[2:])
+        call("reduction_forward", x, *x.shape, lengths, x, scores, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, scores, lengths = ctx.saved_tensors
+        d_x, d_scores = torch.empty_like(x), torch.empty_like(scores)
+        call("reduction_backward", x, *x.shape, lengths, x, scores, gradient.contiguous(), d_x, d_scores)
+        return d_x, d_scores, None
+
+
+class CrossEntropyFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, gold: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        logits, gold = logits.contiguous(), gold.contiguous()
+        statistics = floats(len(gold), 3)
+        call("cross_entropy_forward", logits, *logits.shape, logits, gold, statistics)
+        ctx.save_for_backward(logits, gold, weights, statistics)
+        ctx.smoothing = smoothing
+        _, nll, even = statistics.unbind(1)
+        ctx.mark_non_differentiable(nll)
+        return (1 - smoothing) * nll.dot(weights) + smoothing * even.dot(weights), nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        """softmax(logits) minus the smoothed target, times the weight of the row."""
+        logits, gold, weights, statistics = ctx.saved_tensors
+        result = torch.empty_like(logits)
+        call(
+            "cross_entropy_backward", logits, *logits.shape, logits, gold, statistics, weights * gradient,
+            ctypes.c_double(ctx.smoothing), result,
+        )  # fmt: skip
+        return result, None, None, None
+
+
+class MixtureFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, bias: Tensor, fusion: bool, wants_gates: bool, *parts: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        hidden, parts = hidden.contiguous(), tuple(part.contiguous() for part in parts)
+        ctx.save_for_backward(hidden, bias, *parts)
+        ctx.fusion = fusion
+        mixed = hidden.new_empty(*hidden.shape[:-1], len(bias))
+        gates = torch.empty_like(mixed) if wants_gates else None
+        mixture = gated_mixture(hidden, bias, fusion, parts)
+        call("mixture_forward", hidden, rows_of(hidden)[0], ctypes.byref(mixture), mixed, gates)
+        if gates is not None:
+            ctx.mark_non_differentiable(gates)
+        return mixed, gates
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        hidden, bias, *parts = ctx.saved_tensors
+        d_hidden, d_bias = torch.empty_like(hidden), torch.zeros_like(bias)
+        d_parts = [floats(*part.shape) for part in parts]
+        first, second = (shared(part, hidden) for part in (*d_parts, None)[:2])
+        mixture = gated_mixture(hidden, bias, ctx.fusion, parts)
+        call(
+            "mixture_backward", hidden, len(hidden), ctypes.byref(mixture), gradient.contiguous(), d_hidden,
+            ctypes.byref(first), ctypes.byref(second), d_bias,
+        )  # fmt: skip
+        return d_hidden, d_bias, None, None, *(part.to(hidden.dtype) for part in d_parts)
