@@ -89,9 +89,21 @@ def test_updates_use_their_budget_and_mix_short_and_long() -> None:
 
 def test_little_is_padding() -> None:
     lengths = corpus(100_000)
-    for max_tokens, most in [(1000, 0.035), (4096, 0.08)]:
+    for max_tokens, most in [(1000, 0.02), (4096, 0.035)]:
         config = BatchConfig(max_tokens=max_tokens, update_tokens=4096)
         assert padded_share(plan_epoch(*lengths, config, seed=1, epoch=0), *lengths) < most
+
+
+def test_dearer_batches_are_fewer_with_more_padding() -> None:
+    lengths = corpus(20_000)
+    plans = [
+        plan_epoch(*lengths, BatchConfig(max_tokens=1000, overhead_cells=overhead), seed=1, epoch=0)
+        for overhead in (0, 500, 10**6)
+    ]
+    counts = [sum(map(len, plan)) for plan in plans]
+    padded = [padded_share(plan, *lengths) for plan in plans]
+    assert padded[0] == 0 < padded[1] < 0.7 * padded[2]
+    assert counts[0] > counts[1] > counts[2] and counts[1] < 1.25 * counts[2]
 
 
 def test_little_of_a_real_corpus_is_padding(corpora: Path) -> None:

@@ -33,6 +33,9 @@ class BatchConfig(Config):
     update_tokens: int = Field(
         4096, ge=1, description="most true target tokens of an update; no batch holds more, padding included"
     )
+    overhead_cells: int = Field(
+        500, ge=0, description="what a batch costs beside its cells, as cells: more means fewer batches, more padding"
+    )
 
 
 def plan_epoch(
@@ -45,10 +48,10 @@ def plan_epoch(
 ) -> list[Update]:
     """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
 
-    Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches; the batches of a pool are
-    shuffled and dealt to updates, of which each takes the next ones for as long as `update_tokens` is not exceeded. A
-    pure function of its arguments: no matter how many processes there are. The plan takes 4 bytes a pair and about
-    100 a batch, and is made at some 5 million pairs a second.
+    Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and of little padding (see
+    `BatchConfig.overhead_cells`); the batches of a pool are shuffled and dealt to updates, of which each takes the next
+    ones for as long as `update_tokens` is not exceeded. A pure function of its arguments: no matter how many processes
+    there are. The plan takes 4 bytes a pair and about 100 a batch, and is made at some 2 million pairs a second.
 
     Args:
         source_lengths: tokens of each pair's source, end mark counted.
@@ -133,19 +136,25 @@ def _by_length(source: Lengths, target: Lengths) -> npt.NDArray[np.intp]:
 
 
 def _cut(source: Lengths, target: Lengths, config: BatchConfig) -> list[int]:
-    """Where new batches begin in sorted pairs, each batch taking as many as the limits allow."""
+    """Where new batches begin in sorted pairs.
+
+    Each batch takes as many of the next pairs as make a true cell cheapest, of what the limits allow: its cost is its
+    padded cells and the overhead of a batch.
+    """
     bounds: list[int] = []
     begin = 0
     while True:
         most = config.max_tokens // int(max(source[begin], target[begin]))
-        widest_source = np.maximum.accumulate(source[begin : begin + most], dtype=np.int64)
-        widest_target = np.maximum.accumulate(target[begin : begin + most], dtype=np.int64)
-        counts = np.arange(1, len(widest_source) + 1)
+        sources, targets = (side[begin : begin + most].astype(np.int64) for side in (source, target))
+        widest_source, widest_target = np.maximum.accumulate(sources), np.maximum.accumulate(targets)
+        counts = np.arange(1, len(sources) + 1)
+        cells = widest_source * widest_target * counts
         fits = np.maximum(widest_source, widest_target) * counts <= config.max_tokens
         fits &= widest_target * counts <= config.update_tokens
         if config.max_cells is not None:
-            fits &= widest_source * widest_target * counts <= config.max_cells
-        begin += int(fits.argmin()) if not fits.all() else len(fits)
+            fits &= cells <= config.max_cells
+        price = np.where(fits, (cells + config.overhead_cells) / np.cumsum(sources * targets), np.inf)
+        begin += len(price) - int(price[::-1].argmin())  # of equal ones the largest
         if begin >= len(source):
             return bounds
         bounds.append(begin)

@@ -14,6 +14,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 FIRST_WINDOW = 16
+OVERHEAD_CELLS = 10_000
+"""Of a batch, as `BatchConfig` has it: more than in training, because each step of a search costs something by itself."""
 
 
 def windows(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
@@ -38,7 +40,7 @@ def plan_batches(
     source, target = np.asarray(source_lengths), np.asarray(target_lengths)
     tokens = max(max_tokens, int(max(source.max(), target.max())))
     cells = max(max_cells, int((source * target).max()))
-    config = BatchConfig(max_tokens=tokens, max_cells=cells, update_tokens=tokens)
+    config = BatchConfig(max_tokens=tokens, max_cells=cells, update_tokens=tokens, overhead_cells=OVERHEAD_CELLS)
     updates = plan_epoch(source, target, config, seed=0, epoch=0)
     return sorted((batch.tolist() for update in updates for batch in update), key=min)
 
