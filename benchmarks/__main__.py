@@ -1,10 +1,11 @@
 """Measure training, decoding, latency and growth of every family, side by side in one run.
 
-    python -m benchmarks [BENCHMARK ...] [--quick] [--out FOLDER]
+    python -m benchmarks [BENCHMARK ...] [--device cuda] [--quick] [--out FOLDER]
 
 `training` is forward, backward and update on batches of real sentence lengths; `decoding` beam search of 16 sentences
 at once, `latency` of one sentence of 20 words; `growth` training and decoding against length and number of sentences.
 docs/performance.md says what is counted. Each subject runs in a process of its own, and subjects take turns.
+On a GPU (`--device cuda`) other defaults hold: large batches, bfloat16, the IWSLT size; no growth.
 """
 
 from __future__ import annotations
@@ -40,6 +41,16 @@ IMPLEMENTATIONS: dict[str, Sequence[Implementation]] = {
     "latency": ("product",),
     "growth": ("product", "plain"),
 }
+ON_GPU = {
+    "benchmarks": ["training", "decoding", "latency"],
+    "sizes": ["IWSLT"],
+    "precisions": ["bfloat16"],
+    "rounds": 3,
+    "max_tokens": 4096,
+    "max_cells": None,
+    "batch_size": 128,
+}
+"""Defaults of `--device cuda`: what fills a large card, in less than ten minutes."""
 LATENCY_TOKENS = 21
 """20 words and the end mark."""
 QUICK = {
@@ -58,6 +69,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     add = parser.add_argument
     add("benchmarks", nargs="*", metavar="BENCHMARK", help=f"default: {' '.join(BENCHMARKS)}")
+    add("--device", choices=["cpu", "cuda"], default="cpu")
     add("--out", type=Path, metavar="FOLDER", help="write JSON and figures there")
     add("--quick", action="store_true", help="small batches, one round: to see that everything runs")
     add("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
@@ -71,7 +83,14 @@ def options() -> argparse.Namespace:
     add("--batches", type=int, default=4, help="decoded in a round, at even distances of the sorted corpus")
     add("--threads", type=int, default=torch.get_num_threads())
     parser.set_defaults(points=[list(growing.LENGTHS), list(growing.SENTENCES)])
+    on_gpu = parser.parse_known_args()[0].device == "cuda"
+    if on_gpu:
+        parser.set_defaults(**ON_GPU)
     asked = parser.parse_args()
+    if on_gpu and not torch.cuda.is_available():
+        parser.error("there is no GPU here that torch can use")
+    if on_gpu and "growth" in asked.benchmarks:
+        parser.error("growth is measured on the CPU only")
     if unknown := set(asked.benchmarks) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
     if asked.quick:
@@ -85,7 +104,7 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     for name in asked.benchmarks or BENCHMARKS:
         settings = {key: str(value) if key == "out" else value for key, value in vars(asked).items()}
-        measure(name, asked, Report(name, asked.out, settings))
+        measure(name, asked, Report(name, asked.out, settings, asked.device))
 
 
 def measure(name: str, asked: argparse.Namespace, report: Report) -> None:
@@ -109,14 +128,14 @@ def case(name: str, names: tuple[str, str, str], implementation: Implementation,
     """A subject of training, decoding or latency."""
     if name == "latency":
         one = (np.array([LATENCY_TOKENS]),)
-        return DecodingCase(*names, implementation, one, one)
+        return DecodingCase(*names, implementation, one, one, device=asked.device)
     lengths = sentence_lengths(names[1])
     if name == "decoding":
         batches = list(evenly_spread(lengths, asked.batches, asked.batch_size))
         source, target = zip(*batches, strict=True)
-        return DecodingCase(*names, implementation, source, target)
+        return DecodingCase(*names, implementation, source, target, device=asked.device)
     limits = asked.max_tokens, asked.max_cells
-    return TrainingCase(*names, implementation, lengths.source, lengths.target, *limits, updates=1)
+    return TrainingCase(*names, implementation, lengths.source, lengths.target, *limits, updates=1, device=asked.device)
 
 
 def evenly_spread(lengths: SentenceLengths, batches: int, size: int) -> Iterator[tuple[Any, Any]]:

@@ -64,9 +64,10 @@ def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = T
         turns = [Turns(case, stack, threads) for case in cases]
         for _ in range(rounds):
             live = [turn for turn in turns if not turn.skipped]
-            rates = {precision: product_rate(precision) for precision in {turn.case.precision for turn in live}}
+            kinds = {(turn.case.precision, turn.case.device) for turn in live}
+            rates = {kind: product_rate(*kind) for kind in kinds}
             for turn in live:
-                turn.take(rates[turn.case.precision])
+                turn.take(rates[turn.case.precision, turn.case.device])
         for turn in turns:
             if profiled and not turn.skipped:
                 turn.profile()
@@ -78,8 +79,8 @@ def _refusal(case: Case) -> str | None:
     """Why a case cannot be measured."""
     if isinstance(case, DecodingCase) and case.precision not in get_args(Precision):
         return f"the translator does not know {case.precision}, only {', '.join(get_args(Precision))}"
-    if case.precision == "int8" and case.implementation == "plain":
-        return "the plain implementation has no int8"
+    if case.precision == "int8" and (case.implementation == "plain" or case.device != "cpu"):
+        return "int8 is for the product on a CPU"
     return None
 
 

@@ -44,6 +44,8 @@ class DecodingCase:
     target: tuple[Lengths, ...] = field(repr=False)
     """Of each batch, tokens of each translation."""
     beam_size: int = 5
+    device: str = "cpu"
+    """Or cuda."""
 
     def __call__(self) -> Decoding:
         """Build the subject."""
@@ -56,12 +58,12 @@ class Decoding:
     late_bytes = 0
 
     def __init__(self, case: DecodingCase) -> None:
-        self.case = case
+        self.case, self.device = case, case.device
         self.vocabulary = SIZES[case.size].vocabulary
         self.config = model_config(case.family, case.size)
         segmentation = word_segmentation(self.vocabulary)
         torch.manual_seed(SEED)
-        model = build_model(self.config, self.vocabulary, self.vocabulary)
+        model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)
         precision: Any = case.precision
         translator = Translator(
             PlainModel(model) if case.implementation == "plain" else model,
@@ -143,7 +145,7 @@ class LengthsGiven(TranslationModel):
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> StateWithLengths:
         lengths = [self.lengths[tuple(filter(lambda each: each != pad_id, ids))] for ids in source.tolist()]
-        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths))
+        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths, device=source.device))
 
     def step(
         self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None

@@ -18,8 +18,8 @@ from torch import Tensor
 
 import jointnmt
 
-SQUARE = 2048
-"""Rows and columns of the matrices whose product is the machine's rate."""
+SQUARE = {"cpu": 2048, "cuda": 8192}
+"""Rows and columns of the matrices whose product is the device's rate."""
 
 
 class Rate(NamedTuple):
@@ -29,33 +29,43 @@ class Rate(NamedTuple):
     process: float
 
 
-def product_rate(precision: str, square: int = SQUARE, repeats: int = 3) -> Rate:
-    """How fast large square matrices are multiplied with the threads that torch has now: the median of `repeats`.
+def product_rate(precision: str, device: str = "cpu", square: int | None = None, repeats: int = 3) -> Rate:
+    """How fast large square matrices are multiplied, on a CPU with the threads that torch has now: the median.
 
     int8 is the library's product of two int8 matrices into int32.
     """
+    square = square or SQUARE[device]
     if precision == "int8":
-        left, right = (torch.randint(-128, 127, (square, square), dtype=torch.int8) for _ in range(2))
+        left, right = (torch.randint(-128, 127, (square, square), dtype=torch.int8, device=device) for _ in range(2))
     else:
-        left, right = (torch.randn(square, square, dtype=getattr(torch, precision)) for _ in range(2))
+        left, right = (torch.randn(square, square, dtype=getattr(torch, precision), device=device) for _ in range(2))
     _multiply(left, right)
     took = [_multiply(left, right) for _ in range(repeats)]
     return Rate(*(2 * square**3 / median(clock) for clock in zip(*took, strict=True)))
 
 
 def _multiply(left: Tensor, right: Tensor) -> tuple[float, float]:
+    finish(left.device.type)
     wall, process = time.perf_counter(), time.process_time()
     if left.dtype == torch.int8:
         torch._int_mm(left, right)
     else:
         left @ right
+    finish(left.device.type)
     return time.perf_counter() - wall, time.process_time() - process
 
 
-def description() -> dict[str, Any]:
+def finish(device: str) -> None:
+    """Wait for what a device has been told to do."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def description(device: str = "cpu") -> dict[str, Any]:
     """What figures depend on: hardware, threads, versions, date, command line."""
+    card = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if device == "cuda" else ""
     return {
-        "hardware": f"{_processor()}, {os.cpu_count()} cores, {_memory_bytes() / 2**30:.0f} GiB",
+        "hardware": f"{card}{_processor()}, {os.cpu_count()} cores, {_memory_bytes() / 2**30:.0f} GiB",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "jointnmt": jointnmt.__version__,
@@ -75,17 +85,17 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def resident_bytes() -> int:
-    """What this process has in memory now."""
-    return _status("VmRSS")
+def resident_bytes(device: str = "cpu") -> int:
+    """What this process has in the device's memory now."""
+    return torch.cuda.memory_allocated() if device == "cuda" else _status("VmRSS")
 
 
-def peak_bytes() -> int:
-    """The most that this process has had in memory.
+def peak_bytes(device: str = "cpu") -> int:
+    """The most that this process has had in the device's memory.
 
-    From /proc where it is, for what getrusage tells begins with the peak of the process that started this one.
+    Of a CPU from /proc where it is, for what getrusage tells begins with the peak of the process that started this one.
     """
-    return _status("VmHWM")
+    return torch.cuda.max_memory_allocated() if device == "cuda" else _status("VmHWM")
 
 
 def _status(name: str) -> int:

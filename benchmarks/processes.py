@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from benchmarks.machine import peak_bytes, resident_bytes
+from benchmarks.machine import finish, peak_bytes, resident_bytes
 from benchmarks.profiling import shares_of_time
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 
@@ -37,6 +37,8 @@ class Work:
 class Subject(Protocol):
     """What is measured, in its own process."""
 
+    device: str
+    """Where it runs: cpu or cuda."""
     late_bytes: int
     """What the first run adds to memory for good."""
 
@@ -130,17 +132,26 @@ def _serve(connection: Connection, build: Callable[[], Subject], threads: int) -
     bound_kernel_cache()
     try:
         subject = build()
-        base = resident_bytes() + subject.late_bytes
+        base = resident_bytes(subject.device) + subject.late_bytes
         subject.run()
         connection.send(base)
         while (command := connection.recv()) != "stop":
-            connection.send(shares_of_time(subject.run) if command == "profile" else _timed(subject))
+            connection.send(_profiled(subject) if command == "profile" else _timed(subject))
     except Exception as error:
         connection.send(SubjectLostError(f"{type(error).__name__}: {error}"))
 
 
 def _timed(subject: Subject) -> Round:
     wall, process = time.perf_counter(), time.process_time()
-    subject.run()
+    _finish_run(subject)
     wall, process = time.perf_counter() - wall, time.process_time() - process
-    return Round(wall, process, subject.work(), peak_bytes())
+    return Round(wall, process, subject.work(), peak_bytes(subject.device))
+
+
+def _profiled(subject: Subject) -> dict[str, float]:
+    return shares_of_time(lambda: _finish_run(subject), subject.device)
+
+
+def _finish_run(subject: Subject) -> None:
+    subject.run()
+    finish(subject.device)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 GROUPS = (
@@ -28,19 +29,23 @@ an autograd function of attention belongs to attention."""
 REST = "rest"
 
 
-def shares_of_time(run: Callable[[], None]) -> dict[str, float]:
+def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, float]:
     """Each group's share of the time of a run; `rest` is other operations, and Python.
 
-    An operation's time is its own, without that of the operations it calls. Profiling itself costs time, which falls to
-    `rest` for the most part.
+    An operation's time is its own, without that of the operations it calls; on a GPU it is that of its kernels, so that
+    `rest` is also what the card has idled. Profiling itself costs time, which falls to `rest` for the most part.
     """
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    on_card = device == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_card else [])]
+    with profile(activities=activities) as profiler:
         began = time.perf_counter()
         run()
         took = time.perf_counter() - began
     seconds: Counter[str] = Counter()
     for event in profiler.events() or ():
-        seconds[_group(event)] += event.self_cpu_time_total / 1e6
+        if event.device_type == DeviceType.CPU:  # a GPU's own events are told of by the operations that caused them
+            microseconds = event.self_device_time_total if on_card else event.self_cpu_time_total
+            seconds[_group(event)] += microseconds / 1e6
     shares = {name: seconds[name] / took for name, _ in GROUPS}
     return {**shares, REST: 1 - sum(shares.values())}
 

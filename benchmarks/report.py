@@ -44,12 +44,13 @@ class Report:
         name: of the benchmark, and of its file.
         folder: of the file; None: only print.
         settings: what the figures depend on besides the machine.
+        device: where they are measured: cpu or cuda.
     """
 
-    def __init__(self, name: str, folder: Path | None, settings: dict[str, Any]) -> None:
+    def __init__(self, name: str, folder: Path | None, settings: dict[str, Any], device: str = "cpu") -> None:
         self.name, self.rows = name, list[Row]()
         self.path = None if folder is None else folder / f"{name}.json"
-        self.head = {**description(), "settings": settings}
+        self.head = {**description(device), "settings": settings}
         self._console = Console(highlight=False, width=120)
         versions = f"torch {self.head['torch']}, jointnmt {self.head['jointnmt']}, {self.head['date']}"
         self._console.print(f"{name}: {self.head['hardware']}, {self.head['threads']} threads, {versions}")

@@ -23,6 +23,8 @@ from jointnmt.training.trainer import Trainer
 Implementation = Literal["product", "checkpointed", "plain"]
 """The package's model, the same with activation checkpointing, or the yardstick."""
 SEED = 1
+OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}
+"""Of a batch: on a GPU, batches are as full as they get."""
 
 
 class RandomStore:
@@ -61,9 +63,11 @@ class TrainingCase:
     target: Lengths = field(repr=False)
     max_tokens: int
     """Of a batch, which is an update, on either side."""
-    max_cells: int
+    max_cells: int | None
     updates: int
     """Of a run."""
+    device: str = "cpu"
+    """Or cuda."""
 
     def __call__(self) -> Training:
         """Build the subject."""
@@ -74,15 +78,17 @@ class Training:
     """Updates of one model, one after the other through the corpus: forward, backward, clipping, Adam."""
 
     def __init__(self, case: TrainingCase) -> None:
-        self.case = case
+        self.case, self.device = case, case.device
         vocabulary = SIZES[case.size].vocabulary
         checkpointed = case.implementation == "checkpointed"
         self.config = model_config(case.family, case.size, activation_checkpointing=checkpointed)
         torch.manual_seed(SEED)
         model = build_model(self.config, vocabulary, vocabulary)
-        settings: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "precision": case.precision}
+        settings: dict[str, Any] = {"devices": 1, "precision": case.precision}
+        settings["accelerator"] = "gpu" if case.device == "cuda" else "cpu"
         config = TrainingConfig.model_validate({**settings, "loss_mean": "tokens"})
-        self.batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
+        limits = {"max_tokens": case.max_tokens, "max_cells": case.max_cells, "update_tokens": case.max_tokens}
+        self.batches = BatchConfig(**limits, overhead_cells=OVERHEAD_CELLS[case.device])
         store: Any = RandomStore(case.source, case.target, vocabulary)
         plain = PlainModel(model) if case.implementation == "plain" else model
         self.trainer = Trainer(launch_fabric(config), plain, store, config, self.batches, SEED)

@@ -239,7 +239,7 @@ def test_the_machine_is_measured_and_described() -> None:
 class Hungry:
     """A subject that takes memory, or fails."""
 
-    late_bytes = 0
+    device, late_bytes = "cpu", 0
 
     def __init__(self, fails: bool = False) -> None:
         self.runs, self.fails = 0, fails
@@ -269,6 +269,26 @@ def test_a_subject_has_memory_of_its_own_and_tells_its_errors() -> None:
         assert done.process_seconds > 0
     with Worker(Failing, 1) as worker, pytest.raises(SubjectLostError, match="RuntimeError: no more"):
         worker.run()
+
+
+def test_a_gpu_has_defaults_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*arguments: str) -> Any:
+        monkeypatch.setattr("sys.argv", ["benchmarks", *arguments])
+        return command.options()
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert asked().max_tokens == 1024
+    with pytest.raises(SystemExit):
+        asked("--device", "cuda")
+    assert "no GPU" in capsys.readouterr().err
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    on_gpu = asked("--device", "cuda", "--rounds", "7")
+    assert (on_gpu.max_tokens, on_gpu.max_cells, on_gpu.rounds) == (4096, None, 7)
+    assert on_gpu.benchmarks == ["training", "decoding", "latency"]
+    case = command.case("training", ("reformer-base", "IWSLT", "bfloat16"), "product", on_gpu)
+    assert case.device == "cuda"
+    with pytest.raises(SystemExit):
+        asked("growth", "--device", "cuda")
 
 
 def test_what_cannot_be_measured_is_told_and_the_rest_goes_on() -> None:

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from jointnmt import native
 from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
-from jointnmt.models.layers.attention import attend
+from jointnmt.models.layers.attention import Sight, attend
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.shortcut import _Mixture
@@ -110,7 +110,7 @@ def test_attention(shape: tuple[int, ...], axis: int, causal: bool, noisy: bool)
             part.unflatten(-1, (heads, size)).movedim(axis, -2) for part in (projected + bias).chunk(3, dim=-1)
         )
         if noise is None:
-            result = attend(query, key, value, mask)
+            result = attend(query, key, value, Sight(mask))
         else:
             weights = (query @ key.transpose(-2, -1) / size**0.5 + mask).softmax(-1) * noise
             result = weights @ value

@@ -48,10 +48,11 @@ def plan_epoch(
 ) -> list[Update]:
     """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
 
-    Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and of little padding (see
-    `BatchConfig.overhead_cells`); the batches of a pool are shuffled and dealt to updates, of which each takes the next
-    ones for as long as `update_tokens` is not exceeded. A pure function of its arguments: no matter how many processes
-    there are. The plan takes 4 bytes a pair and about 100 a batch, and is made at some 2 million pairs a second.
+    Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding
+    (`BatchConfig.overhead_cells`). The batches of a pool are shuffled and dealt to updates, of which each takes the
+    next ones for as long as `update_tokens` is not exceeded. A pure function of its arguments: no matter how many
+    processes there are. The plan takes 4 bytes a pair and about 100 a batch, and is made at some 2 million pairs a
+    second.
 
     Args:
         source_lengths: tokens of each pair's source, end mark counted.

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 FIRST_WINDOW = 16
 OVERHEAD_CELLS = 10_000
-"""Of a batch, as `BatchConfig` has it: more than in training, because each step of a search costs something by itself."""
+"""Of a batch, as `BatchConfig` has it: more than in training, for each step of a search costs something by itself."""
 
 
 def windows(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:

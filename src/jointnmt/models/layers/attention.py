@@ -19,50 +19,6 @@ from jointnmt.models.layers.shortcut import Lexical, Shortcut
 from jointnmt.native import operations as native
 
 
-def attend(
-    query: Float[Tensor, "*batch Q D"],
-    key: Float[Tensor, "*batch L D"],
-    value: Float[Tensor, "*batch L D"],
-    bias: Float[Tensor, ...] | None = None,
-    dropout: SharedDropout | None = None,
-    maps: list[Tensor] | None = None,
-) -> Float[Tensor, "*batch Q D"]:
-    """Scaled dot-product attention, `softmax(query key^T / sqrt(D) + bias) value`.
-
-    The scale is that of one head, 1/sqrt(D), as in the authors' code; Li et al. 2020, Eq. 2 prints the model's size.
-    On a GPU the library's fused kernels do it, unless weights are asked for or dropped. On a CPU, batched products
-    and a softmax are faster at sentence lengths.
-
-    Args:
-        bias: 0 where attention is allowed, minus infinity elsewhere; broadcast to `[*batch, Q, L]`.
-        dropout: applied to the weights.
-        maps: if given, the weights `[*batch, Q, L]` are appended, as they are before dropout.
-    """
-    drops_weights = dropout is not None and dropout.training and dropout.rate > 0
-    if query.is_cuda and maps is None and not drops_weights:
-        return _fused(query, key, value, bias)
-    scores = torch.matmul(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1))
-    if bias is not None:
-        scores = scores + bias
-    weights = torch.softmax(scores, dim=-1)
-    if maps is not None:
-        maps.append(weights.detach())
-    if dropout is not None:
-        weights = dropout(weights)
-    return torch.matmul(weights, value)
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-    """The library's fused kernels, which take four axes: leading ones are merged, as a view where strides allow it."""
-    leading = query.shape[:-3]
-    if bias is not None:
-        bias = bias.expand(*query.shape[:-1], key.shape[-2]).reshape(
-            -1, query.shape[-3], query.shape[-2], key.shape[-2]
-        )
-    query, key, value = (tensor.reshape(-1, *tensor.shape[-3:]) for tensor in (query, key, value))
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, leading)
-
-
 @dataclass(frozen=True)
 class Sight:
     """Which keys each query of an attention may look at."""
@@ -86,6 +42,51 @@ class Sight:
         """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S."""
         bias = torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
         return cls(bias.view(len(mask), *[1] * axes, -1), lengths=mask.sum(dim=1))
+
+
+def attend(
+    query: Float[Tensor, "*batch Q D"],
+    key: Float[Tensor, "*batch L D"],
+    value: Float[Tensor, "*batch L D"],
+    sight: Sight,
+    dropout: SharedDropout | None = None,
+    maps: list[Tensor] | None = None,
+) -> Float[Tensor, "*batch Q D"]:
+    """Scaled dot-product attention, `softmax(query key^T / sqrt(D) + bias) value`, with the bias of `sight`.
+
+    The scale is that of one head, 1/sqrt(D), as in the authors' code; Li et al. 2020, Eq. 2 prints the model's size.
+    On a GPU the library's fused kernels do it, unless weights are asked for or dropped. On a CPU, batched products
+    and a softmax are faster at sentence lengths.
+
+    Args:
+        dropout: applied to the weights.
+        maps: if given, the weights `[*batch, Q, L]` are appended, as they are before dropout.
+    """
+    drops_weights = dropout is not None and dropout.training and dropout.rate > 0
+    if _has_fused_kernels(query.device) and maps is None and not drops_weights:
+        return _fused(query, key, value, sight)
+    scores = torch.matmul(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1)) + sight.bias
+    weights = torch.softmax(scores, dim=-1)
+    if maps is not None:
+        maps.append(weights.detach())
+    if dropout is not None:
+        weights = dropout(weights)
+    return torch.matmul(weights, value)
+
+
+def _has_fused_kernels(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> Tensor:
+    """The library's fused kernels, which take four axes: leading ones are merged, as a view where strides allow it."""
+    leading = query.shape[:-3]
+    bias = None if sight.causal else sight.bias
+    if bias is not None and bias.ndim > 3:  # of each place its own, but shared by heads and queries where it is
+        bias = bias.expand(*leading, *bias.shape[-3:]).flatten(0, -4)
+    query, key, value = (tensor.reshape(-1, *tensor.shape[-3:]) for tensor in (query, key, value))
+    attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=sight.causal)
+    return attended.unflatten(0, leading)
 
 
 def _prefers_batched_products(projected: Tensor, dropout: SharedDropout, maps: list[Tensor] | None) -> bool:
@@ -198,7 +199,7 @@ class SelfAttention(nn.Module):
         query, key, value = (
             heads.movedim(self.axis, -2) for part in projected for heads in _by_role(part, embed_dim, self.num_heads)
         )
-        attended = attend(query, key, value, sight.bias, self.dropout, maps)  # [B, kept axes, H, L, D]
+        attended = attend(query, key, value, sight, self.dropout, maps)  # [B, kept axes, H, L, D]
         return attended.movedim(-2, self.axis).flatten(-2)
 
     def _project(
@@ -236,7 +237,7 @@ def _attend_to_kept(
         return native.attend_to_slots(query, whole, num_heads, sight.slots, sight.lengths)
     heads = [*_by_role(query, query.shape[-1], num_heads), *_by_role(key_value, query.shape[-1], num_heads)]
     queries, keys, values = (part.movedim(-2, -3) for part in heads)  # each -> [G, *lines, H, R or L, D]
-    return attend(queries, keys, values, sight.bias, dropout, maps).movedim(-3, -2).flatten(-2)
+    return attend(queries, keys, values, sight, dropout, maps).movedim(-3, -2).flatten(-2)
 
 
 class CrossAttention(nn.Module):
