@@ -134,6 +134,18 @@ def test_options_reach_the_metrics(invoke: Invoke, texts: Path) -> None:
     assert "tok:zh" in blind["bleu"]["signature"]
 
 
+def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "lower", segmentation={"kind": "word", "joint": False, "lowercase": True})
+    files = ["--hypothesis", "good", "--reference", "capitals", "--json"]
+    (texts / "capitals").write_text("".join(f"{line.title()}\n" for line in REFERENCES))
+    result = invoke("evaluate", run, *files, "--source", "source", "--device", "cpu")
+    assert all("case:lc" in system["bleu"]["signature"] for system in json.loads(result.stdout)["systems"])
+    assert f"case is ignored: {run} writes lower case only" in " ".join(result.stderr.split())
+    result = invoke("evaluate", *files)
+    assert "case:mixed" in json.loads(result.stdout)["systems"][0]["bleu"]["signature"], "nothing is known of a file"
+    assert "good is in lower case, capitals is not" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
+from jointnmt.comparison.analyses import analyses
 from jointnmt.comparison.curves import read_learning
 from jointnmt.comparison.measuring import Measured, Texts, measure
 from jointnmt.comparison.samples import GAP, attention_lines, different_lines, sample, spread_lines
@@ -230,8 +232,8 @@ def test_learning_is_read_off_the_log(folder: Path) -> None:
     assert learning.hours == pytest.approx(0.1)
 
 
-def measured(name: str, *translations: str, language: str = "en") -> Measured:
-    return Measured(name, ("de", language), translations, 0, (), (), ())
+def measured(name: str, *translations: str, language: str = "en", lowercase: bool = False) -> Measured:
+    return Measured(name, ("de", language), lowercase, translations, 0, (), (), ())
 
 
 def marked(text: str, reference: str, first: str, language: str = "en") -> str:
@@ -263,6 +265,17 @@ def test_differences_are_marked(text: str, reference: str, first: str, expected:
 
 def test_differences_are_of_letters_where_there_are_no_spaces() -> None:
     assert marked("我很好", "我不好", "我很好", language="zh-CN") == "我{很}好"
+
+
+def test_case_makes_no_difference_where_a_run_has_lower_case_only() -> None:
+    texts = Texts(["x"], ["A Dog sees ."], "source", "reference")
+    runs = [measured("first", "a dog sees .", lowercase=True), measured("second", "A Dog hears .")]
+    first, second = sample(runs, texts, 0).renderings
+    assert first.chrf == pytest.approx(100)
+    assert [(span.text.strip(), span.different) for span in second.spans if span.missing] == [("hears", True)]
+    predicted = replace(runs[0], log_probabilities=[0.0], hits=[[True]], target_ids=[[3]])
+    (scores,) = (each for each in analyses([predicted], texts, {}, ["bleu"]) if each.name == "bleu-by-length")
+    assert [value.value for value in scores.systems["first"] if value.size] == [pytest.approx(100)]
 
 
 def test_samples_are_spread_and_those_that_differ() -> None:

@@ -30,9 +30,9 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment.parse({**values, **changes}, origin="test")
 
 
-def word_segmentation() -> Segmentation:
+def word_segmentation(lowercase: bool = False) -> Segmentation:
     """Every word of the two lists is a piece."""
-    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1)
+    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1, lowercase=lowercase)
     return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], "de", "en")
 
 
@@ -49,7 +49,7 @@ def write_run(run: Path, **changes: Any) -> Path:
 def write_run_of(run: Path, configuration: Experiment) -> Path:
     """Write a RUN directory with a random model of this configuration."""
     torch.manual_seed(0)
-    segmentation = word_segmentation()
+    segmentation = word_segmentation(configuration.segmentation.lowercase)
     model = build_model(configuration.model, *sizes(segmentation))
     run.mkdir(exist_ok=True)
     (run / "experiment.yaml").write_text(configuration.to_yaml())

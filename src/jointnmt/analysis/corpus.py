@@ -76,12 +76,13 @@ def scores_by_length(
     language: str,
     metric: str,
     buckets: Buckets = LENGTHS,
+    lowercase: bool = False,
 ) -> Analysis:
     """BLEU, say, of the sentences in each bucket of source lengths (Figure 3, right), as a corpus of their own.
 
-    `metric` is a key of `METRICS`. Intervals are sacrebleu's, by bootstrap.
+    `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals are sacrebleu's, by bootstrap.
     """
-    measure = measures(language, [metric])[metric]
+    measure = measures(language, [metric], lowercase=lowercase)[metric]
     places = [buckets.find(length) for length in source_lengths]
     prepared = measure.prepare(references)
 

@@ -54,7 +54,8 @@ def analyse(
     Each run translates the source, and predicts the reference token by token. Length ratio, BLEU and chrF are given by
     length of the source in words; accuracy of the next token, teacher-forced, by its position, and by how often it
     stands in the run's own training text. Every bucket has its size and a 95% interval by bootstrap. The figures are
-    those of Li et al. 2020, Figures 3 and 4. Interrupted, the same command goes on where it stopped.
+    those of Li et al. 2020, Figures 3 and 4. If a run writes lower case only, scores
+    ignore case. Interrupted, the same command goes on where it stopped.
     """
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):

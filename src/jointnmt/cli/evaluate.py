@@ -45,7 +45,9 @@ def evaluate(
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="The texts are tokenised already: multi_bleu takes them as they are.")
     ] = False,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF too.")] = False,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF too; as if a run writes lower case only.")
+    ] = False,
     samples: Annotated[int, typer.Option(min=100, help="Resampled test sets, to compare systems on.")] = 1000,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences beside source and reference.")] = 0,
     device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
@@ -65,6 +67,7 @@ def evaluate(
     systems = [*_systems_of_files(hypothesis or [], run or [], texts, device)]
     systems += [_system_of_run(path, texts, device) for path in runs or []]
     language = language or next((system.language for system in systems if system.language), "en")
+    lowercase = lowercase or _ignores_case(systems, texts)
     scores = [
         corpus_scores(system.translations, texts.references, language, metrics, tokenized, lowercase)
         for system in systems
@@ -122,14 +125,38 @@ def _systems_of_files(paths: Sequence[Path], made_by: Sequence[Path], texts: Tex
             yield System(str(path), translations)
             continue
         translator = _load(run, device)
-        yield System(str(path), translations, translator.segmentation.target.language, _perplexity(translator, texts))
+        yield _system(str(path), translations, translator, texts)
 
 
 def _system_of_run(run: Path, texts: Texts, device: str) -> System:
     translator = _load(run, device)
     logger.info("%s: translating %d sentences", run, len(texts.sources))
     translations = [found.text for found in translator.translate_stream(texts.sources, origin=texts.source_name)]
-    return System(str(run), translations, translator.segmentation.target.language, _perplexity(translator, texts))
+    return _system(str(run), translations, translator, texts)
+
+
+def _system(name: str, translations: Sequence[str], translator: Translator, texts: Texts) -> System:
+    segmentation = translator.segmentation
+    perplexity = _perplexity(translator, texts)
+    return System(name, translations, segmentation.target.language, perplexity, segmentation.config.lowercase)
+
+
+def _ignores_case(systems: Sequence[System], texts: Texts) -> bool:
+    """Whether scores have to ignore case to be fair, because a run writes lower case only."""
+    if lowercasing := [system.name for system in systems if system.lowercase]:
+        logger.info("case is ignored: %s writes lower case only", " and ".join(lowercasing))
+        return True
+    if any(map(_has_capitals, texts.references)):
+        for system in systems:
+            if not any(map(_has_capitals, system.translations)):
+                logger.warning(
+                    "%s is in lower case, %s is not: --lowercase ignores case", system.name, texts.reference_name
+                )
+    return False
+
+
+def _has_capitals(text: str) -> bool:
+    return text != text.lower()
 
 
 def _load(run: Path, device: str) -> Translator:

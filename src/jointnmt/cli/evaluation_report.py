@@ -35,6 +35,8 @@ class System:
     """Target language, if the system is a run's."""
     perplexity: float | None = None
     """Of the references, if the system is a run's."""
+    lowercase: bool = False
+    """Whether it is known to write lower case only."""
 
 
 @dataclass(frozen=True)

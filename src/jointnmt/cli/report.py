@@ -11,7 +11,7 @@ import typer
 from jointnmt.cli.lines import text_lines
 from jointnmt.cli.progress import Reports
 from jointnmt.comparison.analyses import analyses
-from jointnmt.comparison.measuring import Texts, check_runs, common_languages, translator_languages
+from jointnmt.comparison.measuring import Texts, check_runs, common_languages, ignores_case, translator_languages
 from jointnmt.comparison.page import Report, render
 from jointnmt.comparison.samples import attention_lines, different_lines, sample, spread_lines
 from jointnmt.comparison.systems import System, read_system
@@ -35,6 +35,7 @@ def report(
     The page is a single file that loads nothing: pictures, styles and numbers are all in it. Each run translates the
     source, and predicts the reference token by token. Translations and predictions are kept in the cache: interrupted,
     the same command goes on where it stopped. Differences from the first run are tested by paired bootstrap resampling.
+    If a run writes lower case only, scores and marks ignore case.
     """
     check_runs(runs)
     texts = Texts(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
@@ -53,12 +54,13 @@ def _report(systems: list[System], texts: Texts) -> Report:
     measured = [system.measured for system in systems]
     language = measured[0].languages[1]
     logger.info("scoring %d systems by %s", len(systems), ", ".join(METRICS))
-    scores = [corpus_scores(each.translations, texts.references, language) for each in measured]
+    lowercase = ignores_case(measured)
+    scores = [corpus_scores(each.translations, texts.references, language, lowercase=lowercase) for each in measured]
     comparisons = []
     if len(systems) > 1:
         logger.info("comparing %d systems on resampled test sets", len(systems))
         outputs = {each.name: each.translations for each in measured}
-        comparisons = paired_bootstrap(outputs, texts.references, measures(language))
+        comparisons = paired_bootstrap(outputs, texts.references, measures(language, lowercase=lowercase))
     counts = {system.name: system.counts for system in systems if system.counts is not None}
     spread = spread_lines(len(texts.sources))
     different = [line for line in different_lines(measured, texts, len(spread) * 2) if line not in spread]

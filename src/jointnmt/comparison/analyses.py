@@ -17,7 +17,7 @@ from jointnmt.analysis.corpus import (
     length_ratios,
     scores_by_length,
 )
-from jointnmt.comparison.measuring import Measured, Texts, common_languages
+from jointnmt.comparison.measuring import Measured, Texts, common_languages, ignores_case
 from jointnmt.evaluation.scores import measures
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 
@@ -55,7 +55,8 @@ def analyses(
     found = [length_ratios(translations, texts.references, words, _tokens(language), bucketing.lengths)]
     for metric in metrics:
         logger.info("%s by length of the source, with intervals", metric)
-        found.append(scores_by_length(translations, texts.references, words, language, metric, bucketing.lengths))
+        settings = language, metric, bucketing.lengths, ignores_case(runs)
+        found.append(scores_by_length(translations, texts.references, words, *settings))
     found.append(accuracies_by_position(predictions, bucketing.positions))
     counted = {name: each for name, each in predictions.items() if name in counts}
     return [*found, accuracies_by_frequency(counted, bucketing.frequencies)] if counted else found

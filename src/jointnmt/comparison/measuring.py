@@ -56,6 +56,8 @@ class Measured:
     name: str
     languages: tuple[str, str]
     """Of source and target."""
+    lowercase: bool
+    """Whether it writes lower case only."""
     translations: Sequence[str]
     cut: int
     """How many translations reached the greatest length allowed."""
@@ -76,6 +78,11 @@ class Measured:
         """Hits with the training frequencies of their tokens; with no `counts`, all frequencies are 0."""
         frequencies = [[0 if counts is None else counts[i] for i in row] for row in self.target_ids]
         return Predictions(self.hits, frequencies)
+
+
+def ignores_case(runs: Sequence[Measured]) -> bool:
+    """Whether the runs are to be compared without regard to case: one of them writes lower case only."""
+    return any(run.lowercase for run in runs)
 
 
 def run_name(run: Path) -> str:
@@ -148,6 +155,7 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
     return Measured(
         name=name,
         languages=translator_languages(translator),
+        lowercase=translator.segmentation.config.lowercase,
         translations=[each["text"] for each in translated],
         cut=sum(not each["complete"] for each in translated),
         log_probabilities=[each["log_probability"] for each in predicted],

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from sacrebleu.metrics.chrf import CHRF
 
-from jointnmt.comparison.measuring import Measured, Texts
+from jointnmt.comparison.measuring import Measured, Texts, ignores_case
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 
 EACH = 6
@@ -67,7 +67,7 @@ def attention_lines(texts: Texts, wanted: int = 2, most_words: int = 12) -> list
 
 def different_lines(runs: Sequence[Measured], texts: Texts, wanted: int = EACH) -> list[int]:
     """Numbers of lines, from 0, on which the systems' chrF differs most; none of one system, or of equal ones."""
-    metric = CHRF()
+    metric = CHRF(lowercase=ignores_case(runs))
     ranges = []
     for number, reference in enumerate(texts.references):
         scores = {metric.sentence_score(text, [reference]).score for text in {run.translations[number] for run in runs}}
@@ -78,12 +78,13 @@ def different_lines(runs: Sequence[Measured], texts: Texts, wanted: int = EACH) 
 
 def sample(runs: Sequence[Measured], texts: Texts, number: int) -> Sample:
     """The sentence in a line, counted from 0, as every system translates it."""
-    metric, language = CHRF(), runs[0].languages[1]
+    ignored = ignores_case(runs)
+    metric, language = CHRF(lowercase=ignored), runs[0].languages[1]
     reference, first = texts.references[number], runs[0].translations[number]
     renderings = [
         Rendering(
             run.name,
-            [*_spans(run.translations[number], reference, first, language)],
+            [*_spans(run.translations[number], (reference, first), language, ignored)],
             metric.sentence_score(run.translations[number], [reference]).score,
         )
         for run in runs
@@ -91,10 +92,12 @@ def sample(runs: Sequence[Measured], texts: Texts, number: int) -> Sample:
     return Sample(number + 1, texts.sources[number], reference, renderings)
 
 
-def _spans(text: str, reference: str, first: str, language: str) -> Iterator[Span]:
+def _spans(text: str, others: tuple[str, str], language: str, ignores_case: bool) -> Iterator[Span]:
+    """The text in stretches, marked by what differs from the `others`: the reference, and the first translation."""
     tokens = _tokens(text, language)
     words = [place for place, token in enumerate(tokens) if not token.isspace()]
-    compared = [_compare([tokens[i] for i in words], other, language) for other in (reference, first)]
+    alike = str.lower if ignores_case else str
+    compared = [_compare([alike(tokens[i]) for i in words], alike(other), language) for other in others]
     marks = {place: tuple(number in unmatched for unmatched, _ in compared) for number, place in enumerate(words)}
     gaps = {place: tuple(number in left_out for _, left_out in compared) for number, place in enumerate(words)}
     pieces = []
