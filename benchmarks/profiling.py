@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 GROUPS = (
@@ -43,7 +42,7 @@ def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, fl
         took = time.perf_counter() - began
     seconds: Counter[str] = Counter()
     for event in profiler.events() or ():
-        if event.device_type == DeviceType.CPU:  # a GPU's own events are told of by the operations that caused them
+        if event.device_type.name == "CPU":  # a GPU's own events are told of by the operations that caused them
             microseconds = event.self_device_time_total if on_card else event.self_cpu_time_total
             seconds[_group(event)] += microseconds / 1e6
     shares = {name: seconds[name] / took for name, _ in GROUPS}
