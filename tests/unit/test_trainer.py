@@ -228,7 +228,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_batch_named() -> None:
 
 
 def test_a_large_batch_is_named_by_its_first_sentences() -> None:
-    trainer = tiny_trainer(model=Exploding(), batches={"max_tokens": 1000, "update_tokens": 1000})
+    trainer = tiny_trainer(
+        model=Exploding(), batches={"max_tokens": 1000, "update_tokens": 1000, "overhead_cells": 10**6}
+    )
     with pytest.raises(ModelError, match=r"the batch of (train\.de:\d+, ){5}and 35 more"):
         reports(trainer, 1)
 

@@ -73,7 +73,7 @@ def plan_epoch(
         source, target = source_lengths[pool], target_lengths[pool]
         by_length = _by_length(source, target)
         pool[:] = pool[by_length]
-        bounds = _cut(source[by_length], target[by_length], config)
+        bounds = _cut(source[by_length], target[by_length], config, generator)
         cut = np.split(pool, bounds)
         batches += [cut[number] for number in generator.permutation(len(cut))]
     return _deal(batches, target_lengths, config.update_tokens)
@@ -136,11 +136,12 @@ def _by_length(source: Lengths, target: Lengths) -> npt.NDArray[np.intp]:
     return np.lexsort((np.where(longer % 2, -difference, difference), longer))
 
 
-def _cut(source: Lengths, target: Lengths, config: BatchConfig) -> list[int]:
+def _cut(source: Lengths, target: Lengths, config: BatchConfig, generator: np.random.Generator) -> list[int]:
     """Where new batches begin in sorted pairs.
 
     Each batch takes as many of the next pairs as make a true cell cheapest, of what the limits allow: its cost is its
-    padded cells and the overhead of a batch.
+    padded cells and the overhead of a batch. That is drawn anew for each batch, around its mean, so that batches do not
+    end at the same lengths in every epoch, with the same sentences between.
     """
     bounds: list[int] = []
     begin = 0
@@ -154,7 +155,8 @@ def _cut(source: Lengths, target: Lengths, config: BatchConfig) -> list[int]:
         fits &= widest_target * counts <= config.update_tokens
         if config.max_cells is not None:
             fits &= cells <= config.max_cells
-        price = np.where(fits, (cells + config.overhead_cells) / np.cumsum(sources * targets), np.inf)
+        overhead = config.overhead_cells * generator.uniform(0, 2)
+        price = np.where(fits, (cells + overhead) / np.cumsum(sources * targets), np.inf)
         begin += len(price) - int(price[::-1].argmin())  # of equal ones the largest
         if begin >= len(source):
             return bounds
