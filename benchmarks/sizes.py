@@ -1,4 +1,4 @@
-"""The models that are measured: each family at the sizes of the recipes."""
+"""The models that are measured: each family at the sizes of recipes, vocabularies apart."""
 
 from __future__ import annotations
 
