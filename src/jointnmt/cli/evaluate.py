@@ -46,7 +46,10 @@ def evaluate(
         bool, typer.Option("--tokenized", help="The texts are tokenised already: multi_bleu takes them as they are.")
     ] = False,
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF too; as if a run writes lower case only.")
+        bool,
+        typer.Option(
+            "--lowercase", help="Ignore case in BLEU and chrF too. Done anyway if a run writes lower case only."
+        ),
     ] = False,
     samples: Annotated[int, typer.Option(min=100, help="Resampled test sets, to compare systems on.")] = 1000,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences beside source and reference.")] = 0,
