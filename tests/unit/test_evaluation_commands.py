@@ -224,6 +224,19 @@ def test_info_of_a_wrong_recipe_is_2(invoke: Invoke, recipe: Path, arguments: li
     assert arguments[-1].partition("=")[0].removeprefix("model.") in result.stderr
 
 
+def test_info_of_a_run_that_is_not_whole_is_4(invoke: Invoke, tmp_path: Path) -> None:
+    missing = invoke("info", tmp_path)
+    assert (missing.exit_code, "experiment.yaml is missing" in missing.stderr) == (4, True)
+    run = write_run(tmp_path / "run")
+    assert invoke("info", run, "--set", "model.layers=3").exit_code == 2
+    (run / "segmentation" / "source.json").unlink()
+    torn = invoke("info", run)
+    assert (torn.exit_code, "segmentation is missing or damaged" in torn.stderr, torn.stdout) == (4, True, "")
+    (run / "experiment.yaml").write_text("model: [")
+    damaged = invoke("info", run)
+    assert (damaged.exit_code, "not valid YAML" in damaged.stderr) == (4, True)
+
+
 def write_run_of(family: str, run: Path) -> Path:
     """A RUN directory with a random model of the family."""
     model = {"family": family, "embed_dim": 8, "num_heads": 2, "ffn_dim": 8}
