@@ -226,6 +226,7 @@ def test_info_of_a_wrong_recipe_is_2(invoke: Invoke, recipe: Path, arguments: li
     result = invoke("info", *arguments)
     assert result.exit_code == 2
     assert arguments[-1].partition("=")[0].removeprefix("model.") in result.stderr
+    assert ("Check the path." in result.stderr) == (arguments == ["nowhere.yaml"])
 
 
 def test_info_of_a_run_that_is_not_whole_is_4(invoke: Invoke, tmp_path: Path) -> None:
