@@ -66,8 +66,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _OneOfEachKey)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read as a configuration: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}. Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: is no configuration: it is not UTF-8 text. Name a YAML file.") from error
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):

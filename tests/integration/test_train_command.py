@@ -87,6 +87,13 @@ def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> 
     assert call("average", run, "--last", 99, "--out", tmp_path / "x").exit_code == 4
 
 
+def test_average_of_nothing_or_into_a_directory_is_refused(tmp_path: Path) -> None:
+    nowhere = call("average", tmp_path / "nowhere", "--best", 2, "--out", tmp_path / "x")
+    assert (nowhere.exit_code, "there is no run here" in " ".join(nowhere.stderr.split())) == (4, True)
+    directory = call("average", tmp_path, "--best", 2, "--out", tmp_path)
+    assert (directory.exit_code, "is a directory" in " ".join(directory.stderr.split())) == (2, True)
+
+
 def test_validation_measures_what_scoring_and_translating_give(run: Path) -> None:
     """Perplexity from log-probabilities, BLEU from sentences translated one by one, both by the best weights."""
     experiment = Experiment.load(run / "experiment.yaml")

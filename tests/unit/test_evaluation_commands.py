@@ -141,6 +141,10 @@ def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: 
     result = invoke("evaluate", run, *files, "--source", "source", "--device", "cpu")
     assert all("case:lc" in system["bleu"]["signature"] for system in json.loads(result.stdout)["systems"])
     assert f"case is ignored: {run} writes lower case only" in " ".join(result.stderr.split())
+    assert "different pieces" not in result.stderr
+    other = write_run(tmp_path / "cased")
+    two = invoke("evaluate", run, other, *files, "--source", "source", "--device", "cpu", "--metric", "bleu")
+    assert "systems with different pieces cannot be compared" in " ".join(two.stderr.split())
     result = invoke("evaluate", *files)
     assert "case:mixed" in json.loads(result.stdout)["systems"][0]["bleu"]["signature"], "nothing is known of a file"
     assert "good is in lower case, capitals is not" in " ".join(result.stderr.split())
@@ -222,6 +226,20 @@ def test_info_of_a_wrong_recipe_is_2(invoke: Invoke, recipe: Path, arguments: li
     result = invoke("info", *arguments)
     assert result.exit_code == 2
     assert arguments[-1].partition("=")[0].removeprefix("model.") in result.stderr
+    assert ("Check the path." in result.stderr) == (arguments == ["nowhere.yaml"])
+
+
+def test_info_of_a_run_that_is_not_whole_is_4(invoke: Invoke, tmp_path: Path) -> None:
+    missing = invoke("info", tmp_path)
+    assert (missing.exit_code, "experiment.yaml is missing" in missing.stderr) == (4, True)
+    run = write_run(tmp_path / "run")
+    assert invoke("info", run, "--set", "model.layers=3").exit_code == 2
+    (run / "segmentation" / "source.json").unlink()
+    torn = invoke("info", run)
+    assert (torn.exit_code, "segmentation is missing or damaged" in torn.stderr, torn.stdout) == (4, True, "")
+    (run / "experiment.yaml").write_text("model: [")
+    damaged = invoke("info", run)
+    assert (damaged.exit_code, "not valid YAML" in damaged.stderr) == (4, True)
 
 
 def write_run_of(family: str, run: Path) -> Path:

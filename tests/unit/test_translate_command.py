@@ -147,6 +147,19 @@ def test_long_lines_are_split_when_asked(invoke: Invoke) -> None:
     assert invoke("translate", "--split-long", text=text).stdout.strip() == " ".join([single] * 6)
 
 
+def test_a_closed_standard_output_matters_only_where_it_is_written_to(
+    run: Path, expected: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "de").write_text(TEXT)
+    command = [sys.executable, "-m", "jointnmt", "translate", str(run), "-i", str(tmp_path / "de"), "--device", "cpu"]
+    shell = ["sh", "-c", '"$@" >&-', "sh", *command]
+    refused = subprocess.run(shell, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert (refused.returncode, "Standard output is closed" in refused.stderr) == (2, True), refused.stderr
+    written = subprocess.run([*shell, "-o", str(tmp_path / "en")], capture_output=True, text=True)
+    assert written.returncode == 0, written.stderr
+    assert (tmp_path / "en").read_text().splitlines() == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "code", "message"),
     [

@@ -238,6 +238,17 @@ def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
         translator.score(["die Katze"], "the cat")
 
 
+def test_a_split_that_cannot_happen_is_reported(segmentation: Segmentation, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        make(segmentation).translate(["die Katze"], options(long="split", search=SearchConfig(max_length_offset=50)))
+    assert "Long lines are not split: this model takes any length" in caplog.text
+    caplog.clear()
+    limited = make(segmentation, model={"max_length": 9})
+    with caplog.at_level(logging.WARNING):
+        limited.translate(["die Katze"], options(long="split", search=SearchConfig(max_length_offset=50)))
+    assert not caplog.text
+
+
 def test_translations_ended_by_the_limit_are_reported(translator: Translator, caplog: pytest.LogCaptureFixture) -> None:
     short = SearchConfig(beam_size=1, max_length_factor=0, max_length_offset=1)
     with caplog.at_level(logging.WARNING):

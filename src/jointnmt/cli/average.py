@@ -25,6 +25,10 @@ def average(
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
         raise ConfigurationError("Give one of --best, --last and --checkpoints.")
+    if out.is_dir():
+        raise ConfigurationError(
+            f"--out {out}: is a directory. Name the file to write, such as {out}/model.safetensors."
+        )
     paths = checkpoints or choose_checkpoints(run, best=best, last=last)
     average_into(out, paths)
     logger.info("%s: the average of %s", out, ", ".join(str(path) for path in paths))

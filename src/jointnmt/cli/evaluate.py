@@ -71,6 +71,8 @@ def evaluate(
     systems += [_system_of_run(path, texts, device) for path in runs or []]
     language = language or next((system.language for system in systems if system.language), "en")
     lowercase = lowercase or _ignores_case(systems, texts)
+    if len({system.pieces for system in systems if system.pieces}) > 1:
+        logger.warning("perplexity is that of a piece: systems with different pieces cannot be compared by it")
     scores = [
         corpus_scores(system.translations, texts.references, language, metrics, tokenized, lowercase)
         for system in systems
@@ -141,7 +143,8 @@ def _system_of_run(run: Path, texts: Texts, device: str) -> System:
 def _system(name: str, translations: Sequence[str], translator: Translator, texts: Texts) -> System:
     segmentation = translator.segmentation
     perplexity = _perplexity(translator, texts)
-    return System(name, translations, segmentation.target.language, perplexity, segmentation.config.lowercase)
+    pieces = segmentation.fingerprint()
+    return System(name, translations, segmentation.target.language, perplexity, segmentation.config.lowercase, pieces)
 
 
 def _ignores_case(systems: Sequence[System], texts: Texts) -> bool:

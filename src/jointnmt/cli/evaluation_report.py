@@ -37,6 +37,8 @@ class System:
     """Of the references, if the system is a run's."""
     lowercase: bool = False
     """Whether it is known to write lower case only."""
+    pieces: str | None = None
+    """What the perplexity's pieces are, if the system is a run's: the fingerprint of its segmentation."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
-from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.translator.loading import read_experiment
 
 
 def info(
@@ -32,10 +32,8 @@ def info(
 
     They are split into embeddings (of source and target, and the projection to the vocabulary) and the rest.
     """
-    if recipe.is_dir() and not (recipe / "experiment.yaml").exists():
-        raise ModelError(
-            f"{recipe}: there is no run here (experiment.yaml is missing). Name a recipe or a RUN directory."
-        )
+    if recipe.is_dir():
+        read_experiment(recipe)  # a damaged run is no wrong setting
     experiment = Experiment.load(recipe / "experiment.yaml" if recipe.is_dir() else recipe, settings or ())
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
     parameters = count_parameters(experiment.model, *sizes)
@@ -56,7 +54,7 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
         source = target
     if source is not None and target is not None:
         return source, target
-    if (recipe / "segmentation").is_dir():
+    if recipe.is_dir():
         segmentation = Segmentation.load(recipe / "segmentation")
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     else:

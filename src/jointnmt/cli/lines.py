@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from jointnmt.data.corpus import read_lines
-from jointnmt.errors import DataError
+from jointnmt.errors import ConfigurationError, DataError
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +41,13 @@ def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     """A function that writes a line to a file, or to standard output, at once.
 
     A file gets its name when it is finished: until then, or after an error, its lines are in `NAME.part`.
+
+    Raises:
+        ConfigurationError: if standard output is closed.
     """
     if path is None:
+        if sys.stdout is None:
+            raise ConfigurationError("Standard output is closed: nowhere to write to. Name a file by --output.")
         yield _writer(sys.stdout.buffer)
         return
     if path.exists() and not path.is_file():  # a pipe or a device is there to be written to, not to be replaced

@@ -93,7 +93,8 @@ class Commands(TyperGroup):
         """Run a command; what it raises becomes one paragraph on standard error and an exit code."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here, not at the interpreter's end, where a broken pipe cannot be handled
+            if sys.stdout:  # None if standard output is closed
+                sys.stdout.flush()  # here, not at the interpreter's end, where a broken pipe cannot be handled
             return result
         except (typer.Exit, typer.Abort, UsageError):
             raise

@@ -64,9 +64,14 @@ def choose_checkpoints(run: Path, best: int | None = None, last: int | None = No
     """The `best` checkpoints of a run, best first, or the `last` ones, oldest first, of those that are kept.
 
     Raises:
-        ModelError: if the run keeps fewer.
+        ModelError: if there is no run, or it keeps fewer.
     """
     directory = RunDirectory(run)
+    if not directory.experiment.is_file():
+        raise ModelError(
+            f"{run}: there is no run here ({directory.experiment.name} is missing). Check the path: it should be the "
+            "directory that training wrote, jointnmt train RECIPE --out RUN."
+        )
     if best is not None:
         saved = directory.read_last()
         steps = Selection.from_plain(saved[1]["run"]["selection"]).steps[:best] if saved else ()

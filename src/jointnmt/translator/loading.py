@@ -22,27 +22,36 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
         ModelError: if a part of RUN is missing, damaged, or does not go with the others.
     """
     place = choose_device(device)
-    configuration, weights = run / "experiment.yaml", run / "model.safetensors"
-    if not configuration.is_file():
-        raise ModelError(
-            f"{run}: there is no trained model here ({configuration.name} is missing). Check the path: it should be "
-            "the directory that training wrote, jointnmt train RECIPE --out RUN."
-        )
+    experiment, weights = read_experiment(run), run / "model.safetensors"
     if not weights.is_file():
         raise ModelError(
             f"{weights}: is missing: no validation of this training has chosen weights yet. Let the training go on, "
             "or make the file out of its checkpoints by jointnmt average."
         )
-    try:
-        experiment = Experiment.load(configuration)
-    except ConfigurationError as error:
-        raise ModelError(f"{error} Take the file from a backup, or train anew.") from error
     segmentation = Segmentation.load(run / "segmentation")
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     with torch.random.fork_rng(devices=[]):  # the fresh weights are drawn at random, only to be overwritten
         model = build_model(experiment.model, *sizes)
     fill(model, read_weights(weights), weights)
     return model.to(place).eval(), segmentation, experiment
+
+
+def read_experiment(run: Path) -> Experiment:
+    """The configuration of a RUN directory.
+
+    Raises:
+        ModelError: if it is missing or damaged.
+    """
+    configuration = run / "experiment.yaml"
+    if not configuration.is_file():
+        raise ModelError(
+            f"{run}: there is no trained model here ({configuration.name} is missing). Check the path: it should be "
+            "the directory that training wrote, jointnmt train RECIPE --out RUN."
+        )
+    try:
+        return Experiment.load(configuration)
+    except ConfigurationError as error:
+        raise ModelError(f"{error} Take the file from a backup, or train anew.") from error
 
 
 def fill(model: TranslationModel, weights: dict[str, Tensor], path: Path) -> None:

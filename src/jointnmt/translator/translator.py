@@ -64,7 +64,8 @@ class TranslationOptions:
     gates: bool = False
     """Whether to tell the mean gates of lexical shortcuts, which takes a further pass over each translation."""
     long: Literal["error", "split"] = "error"
-    """A line beyond the model's `max_length`: an error, or split at the ends of its sentences."""
+    """A line beyond the model's `max_length`: an error, or split at the ends of its sentences. A model without such a
+    limit takes any line as it is."""
     seed: int = 0
     """Of the random numbers of sampling."""
     window: int = 1024
@@ -161,6 +162,10 @@ class Translator(PretrainedMixin):
             raise ConfigurationError(
                 "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or do "
                 "without them."
+            )
+        if options.long == "split" and self.experiment.model.max_length is None:
+            logger.warning(
+                "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
             )
         lines = _several(lines)
         paired = (
