@@ -31,7 +31,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise ConfigurationError(_describe(error, origin)) from error
+            raise ConfigurationError(_describe(error, origin, values)) from error
 
     def plain(self) -> dict[str, Any]:
         """The configuration as JSON-compatible values, defaults included."""
@@ -113,7 +113,7 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
         path, equals, text = setting.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise ConfigurationError(f"--set {setting}: expected key.path=value, such as training.dropout=0.1.")
+            raise ConfigurationError(f"--set {setting}: expected key.path=value, such as model.dropout=0.1.")
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -170,11 +170,31 @@ def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flatten(child, f"{prefix}.{key}" if prefix else str(key))
 
 
-def _describe(error: ValidationError, origin: str) -> str:
-    lines = []
+def _describe(error: ValidationError, origin: str, values: Mapping[str, Any]) -> str:
+    lines: list[str] = []
     for item in error.errors(include_url=False):
-        where = ".".join(str(part) for part in item["loc"]) or "(whole)"
-        given = "" if item["type"] in ("missing", "extra_forbidden") else f" (given: {item['input']!r})"
-        what = "is not a known key" if item["type"] == "extra_forbidden" else item["msg"]
-        lines.append(f"{where}: {what}{given}")
+        place, given = item["loc"], item["input"]
+        if item["type"] == "too_short" and given:  # of the items, those that are wrong are not counted
+            continue
+        what = "is not a known key" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
+        if item["type"] != "extra_forbidden" and not isinstance(given, Mapping):
+            what += f" (given: {given!r})"
+        if item["type"] == "string_type" and isinstance(given, bool):
+            what += ", as YAML reads no, yes, off and on: put it into quotes"
+        path = ".".join(_keys(place, values))
+        lines.append(f"{path}: {what}" if path else what)
     return f"{origin}: the configuration is not valid. " + "; ".join(lines)
+
+
+def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:
+    """The keys of an error's place, without the names that pydantic gives to the branches of a union."""
+    for part in place:
+        if isinstance(values, Mapping):
+            if part not in values and part in values.values():  # model.family, say, which chooses the branch
+                continue
+            values = values.get(part)
+        elif isinstance(values, list | tuple) and isinstance(part, int) and part < len(values):
+            values = values[part]
+        else:
+            continue
+        yield str(part)

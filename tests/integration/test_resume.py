@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -25,6 +26,7 @@ from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.report import StepReport
 from jointnmt.training.run import train
+from jointnmt.training.validation import Validation
 from tiny import tiny_recipe, write_corpus
 
 TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
@@ -227,6 +229,64 @@ def test_only_damaged_checkpoints_are_an_error(corpus: Path, tmp_path: Path) -> 
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ModelError, match="train anew"):
         train(experiment(corpus), tmp_path / "run", NoDisplay())
+
+
+def test_a_model_without_checkpoints_is_not_trained_over(whole: Path, corpus: Path, tmp_path: Path) -> None:
+    """As where checkpoints were deleted to save room, or after `save_pretrained`."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(ModelError, match="holds a model, but no checkpoint"):
+        train(experiment(corpus, training__max_updates=13), run, NoDisplay())
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_damaged_versions_are_written_anew(
+    whole: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "versions.json").write_text("{")
+    train(experiment(corpus), tmp_path / "run", NoDisplay())
+    assert "versions.json: is damaged" in caplog.text
+    assert json.loads((tmp_path / "run" / "versions.json").read_text())["packages"]
+
+
+def test_what_is_dropped_is_reported_of_reading_and_of_storing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_corpus(tmp_path)
+    with (tmp_path / "train.de").open("ab") as source, (tmp_path / "train.en").open("ab") as target:
+        source.write(b"\xff\n")
+        target.write(b"word1\n")
+    settings = {"data__filters": {"invalid": "drop"}, "data__validation": [], "training__max_updates": 1}
+    with caplog.at_level(logging.INFO):
+        train(experiment(tmp_path, **settings), tmp_path / "run", NoDisplay())
+    assert caplog.text.count("invalid UTF-8: 1 (first: ") == 2
+
+
+@pytest.mark.parametrize("when", ["the last update's validation", "the average's"])
+def test_an_interruption_after_the_last_update_loses_nothing(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    settings = {"training__checkpoint_every": 1000, "training__max_updates": 7}
+    train(experiment(corpus, **settings), tmp_path / "whole", NoDisplay())
+    run, measure, measured = tmp_path / "run", Validation.measure, 0
+
+    def measure_until(self: Validation, model: Any, translate: bool) -> Any:
+        nonlocal measured
+        measured += 1
+        if measured == (3 if when.startswith("the last") else 4):
+            raise KeyboardInterrupt
+        return measure(self, model, translate)
+
+    monkeypatch.setattr(Validation, "measure", measure_until)
+    with pytest.raises(TrainingInterruptedError, match="after update 7, saved"):
+        train(experiment(corpus, **settings), run, NoDisplay())
+    state = RunDirectory(run).read_last()
+    assert state is not None
+    assert state[1]["trainer"]["position"]["step"] == 7
+    train(experiment(corpus, **settings), run, NoDisplay())
+    assert_same_runs(tmp_path / "whole", run)
 
 
 def test_another_configuration_is_refused_with_the_difference(whole: Path, corpus: Path) -> None:

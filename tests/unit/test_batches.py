@@ -1,5 +1,6 @@
 """Batches: complete, within their limits, in an order that seed and epoch decide, shared out evenly."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,17 @@ def test_large_corpora_are_planned_in_pools(monkeypatch: Any) -> None:
     lengths = corpus(1000)
     updates = plan_epoch(*lengths, BatchConfig(max_tokens=200, update_tokens=400), seed=1, epoch=0)
     assert sorted(i for update in plain(updates) for batch in update for i in batch) == list(range(1000))
+
+
+def test_planning_takes_a_few_bytes_a_pair(monkeypatch: Any) -> None:
+    monkeypatch.setattr(batches, "POOL_PAIRS", 2**12)
+    source, target = corpus(200_000)
+    config = BatchConfig(max_tokens=20_000, max_cells=2_000_000, update_tokens=20_000, overhead_cells=10**6)
+    tracemalloc.start()
+    plan_epoch(source, target, config, seed=1, epoch=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * len(source)  # bytes
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jointnmt.config import read_yaml
+from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from tiny import tiny_recipe
 
 
 def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
@@ -17,3 +20,34 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
         read_yaml(recipe)
     recipe.write_text("seed: 1\nmodel: {a: 1}\ndata: {a: 1}\n")
     assert read_yaml(recipe) == {"seed": 1, "model": {"a": 1}, "data": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__famly": 1}, "model.famly: is not a known key"),
+        ({"model__family": "rnn"}, "model: Input tag 'rnn' found using 'family' does not match any of the expected"),
+        ({"model__dropout": 2}, "model.dropout: Input should be less than 1 (given: 2)"),
+        ({"model__embed_dim": 15}, "model: embed_dim 15 is not a multiple of num_heads 2"),
+        ({"model__embeddings": "all", "segmentation__joint": False}, "model.embeddings 'all' needs segmentation.joint"),
+        ({"training__devices": "many"}, "training.devices: Input should be 'auto' (given: 'many')"),
+        ({"data__source_language": False}, "data.source_language: Input should be a valid string (given: False), as"),
+        ({"data__train": [{"source": "a", "target": "b", "x": 1}]}, "data.train.0.x: is not a known key"),
+        ({"data__train": []}, "data.train: Tuple should have at least 1 item after validation, not 0 (given: [])"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_key_and_nothing_else_is(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Experiment.parse(tiny_recipe(Path("corpus"), **changes), origin="recipe.yaml")
+    text = str(caught.value)
+    assert text.startswith("recipe.yaml: the configuration is not valid. ")
+    assert message in text
+    assert "transformer." not in text and "{" not in text
+    assert ("at least" in text) == ("at least" in message)
+
+
+def test_what_a_wrong_setting_is_told_to_be_is_a_setting() -> None:
+    with pytest.raises(ConfigurationError, match=r"such as (\S+=\S+)\.$") as caught:
+        override({}, ["model"])
+    example = str(caught.value).rpartition(" ")[2].removesuffix(".")
+    Experiment.parse(override(tiny_recipe(Path("corpus")), [example]), origin="test")

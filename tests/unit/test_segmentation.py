@@ -298,7 +298,7 @@ def test_a_vocabulary_too_small_for_the_letters_is_refused(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lines", [[], ["", "  "]], ids=["no lines", "empty lines"])
 def test_no_text_is_refused(kind: str, lines: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match="empty"):
+    with pytest.raises(DataError, match="empty"):
         train(kind, source=lines, target=[])
 
 

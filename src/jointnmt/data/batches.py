@@ -108,16 +108,18 @@ def load(store: TokenStore, indices: Sequence[int] | Indices) -> Batch:
 
 
 def _require_fit(source: Lengths, target: Lengths, config: BatchConfig, origin: Callable[[int], str]) -> None:
-    limits = [
-        ("max_tokens", config.max_tokens, np.maximum(source, target)),
-        ("update_tokens", config.update_tokens, target),
-    ]
-    if config.max_cells is not None:
-        limits.append(("max_cells", config.max_cells, source.astype(np.int64) * target))
-    for name, limit, sizes in limits:
-        beyond = np.flatnonzero(sizes > limit)
-        if len(beyond):
-            first, most = int(beyond[0]), int(sizes.max())
+    pools = [slice(begin, begin + POOL_PAIRS) for begin in range(0, len(source), POOL_PAIRS)]
+    sizes_of: dict[str, Callable[[slice], Lengths]] = {
+        "max_tokens": lambda pool: np.maximum(source[pool], target[pool]),
+        "update_tokens": lambda pool: target[pool],
+        "max_cells": lambda pool: source[pool].astype(np.int64) * target[pool],
+    }
+    for name, sizes in sizes_of.items():
+        limit = getattr(config, name)
+        if limit is not None and any((sizes(pool) > limit).any() for pool in pools):
+            every = sizes(slice(None))
+            beyond = np.flatnonzero(every > limit)
+            first, most = int(beyond[0]), int(every.max())
             raise ConfigurationError(
                 f"batches.{name}={limit} is too small for {len(beyond)} of {len(source)} sentence pairs all by "
                 f"themselves, the first being {origin(first)} ({source[first]} source and {target[first]} target "

@@ -138,7 +138,8 @@ class Segmentation:
         """Learn the pieces from text, read once as a stream: memory grows with its different words alone.
 
         Raises:
-            ConfigurationError: if the vocabulary is too small for the text's characters, or there is no text.
+            ConfigurationError: if the vocabulary is too small for the text's characters.
+            DataError: if there is no text.
             JointNMTError: whatever reading the texts raises.
         """
         source_lines = _prepared(source_texts, Moses(source_language) if config.moses else None)
@@ -220,7 +221,7 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
         ) from error
     learnt = tokenizer.get_vocab_size() - len(_MARKS)
     if learnt <= 0:
-        raise ConfigurationError(
+        raise DataError(
             "segmentation: there is nothing to learn it from: the training text is empty, or, for words, has none that "
             f"occurs segmentation.min_frequency={config.min_frequency} times."
         )

@@ -76,9 +76,15 @@ class RunDirectory:
 
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
+            ModelError: if it holds a model, but no checkpoint to go on from: the model would be lost.
         """
         if self.experiment.exists():
             self._check(experiment)
+            if self.model.exists() and not any(self.checkpoints.glob("*.safetensors")):
+                raise ModelError(
+                    f"{self.path}: holds a model, but no checkpoint of its training to go on from, and beginning anew "
+                    "would replace the model. Choose another directory for --out, or delete this one."
+                )
             if not self._is_trained() and self.segmentation.exists():
                 shutil.rmtree(self.segmentation)
         elif self.path.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
@@ -137,8 +143,12 @@ class RunDirectory:
         packages = {package: version(package) for package in PACKAGES}
         packages["python"] = platform.python_version()
         if self.versions.exists():
-            old = json.loads(self.versions.read_text(encoding="utf-8"))["packages"]
-            if changed := differences(old, packages):
+            try:
+                old = dict(json.loads(self.versions.read_text(encoding="utf-8"))["packages"])
+            except (ValueError, TypeError, KeyError):
+                old = {}
+                logger.warning("%s: is damaged, and is written anew", self.versions)
+            if changed := differences(old or packages, packages):
                 logger.warning("%s: goes on with other versions, results may differ: %s", self.path, "; ".join(changed))
         record = {"packages": packages, "platform": platform.platform(), **facts}
         checkpoint.write_text(self.versions, json.dumps(record, indent=2) + "\n")

@@ -138,7 +138,7 @@ class Run:
             self.logs.close()
 
     def loop(self) -> None:
-        """Train until there is a reason to stop, validating and saving on the way.
+        """Train until there is a reason to stop, validating and saving on the way and at the end.
 
         Raises:
             TrainingInterruptedError: after SIGINT or SIGTERM.
@@ -153,15 +153,18 @@ class Run:
                 self._record(report)
                 if report.sums.interrupted:
                     self._save()
-                    raise self._interruption()
+                    raise self.interruption()
                 if self._validation_is_due():
                     self._validate(self._translation_is_due())
                     self._save()
                 elif self.step % self.config.checkpoint_every == 0:
                     self._save()
+            if self.saved_step != self.step:
+                self._save()  # what comes now may take long, and be interrupted
         logger.info("training ends after update %d: %s", self.step, reason)
 
-    def _interruption(self) -> BaseException:
+    def interruption(self) -> BaseException:
+        """What to raise when training was asked to stop, and has saved its state."""
         if not is_first():
             return SystemExit(TrainingInterruptedError.exit_code)  # one message is enough
         return TrainingInterruptedError(f"stopped after update {self.step}, saved. The same command goes on from here.")
@@ -268,8 +271,6 @@ class Run:
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
             self._save()
-        elif self.saved_step != self.step:
-            self._save()
         self.trainer.fabric.barrier()
         steps = list(self.state.selection.steps[: self.config.average_best]) or [self.step]
         if gather(self.directory.holds_weights_of(steps))[0]:  # the first process decides: it may be writing already
@@ -277,11 +278,13 @@ class Run:
         if self.state.selection.best:
             self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
             synchronise(self.trainer.model)
-        if self.logs is not None:
-            self.directory.write_weights(self.directory.model, self.trainer.model.state_dict(), steps)
-        self.trainer.fabric.barrier()
+        result = None
         if self.validation is not None and len(steps) > 1:
             result = self.validation.measure(self.trainer.model, self.rules.bleu_every > 0)
+        if self.logs is not None:  # last: with these weights the training is done, and would not be measured again
+            self.directory.write_weights(self.directory.model, self.trainer.model.state_dict(), steps)
+        self.trainer.fabric.barrier()
+        if result is not None:
             self._report(result, "average", steps=steps)
 
 

@@ -10,6 +10,7 @@ import torch
 from lightning_fabric import Fabric
 
 from jointnmt.data.corpus import read_pairs
+from jointnmt.data.filters import FilterReport
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
@@ -51,7 +52,10 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         first_process_first(lambda: _open(experiment, directory, held))
         run = held.enter_context(closing(_prepare(experiment, fabric, directory, display)))
         run.loop()
-        run.finish()
+        try:
+            run.finish()
+        except KeyboardInterrupt:
+            raise run.interruption() from None
         logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
 
 
@@ -108,7 +112,7 @@ def _segment(experiment: Experiment, directory: RunDirectory) -> None:
     segmentation = Segmentation.train(
         experiment.segmentation,
         (pair.source for pair in read_pairs(data.train, data)),
-        (pair.target for pair in read_pairs(data.train, data)),
+        (pair.target for pair in read_pairs(data.train, data, FilterReport())),  # reported once is enough
         data.source_language,
         data.target_language,
     )
