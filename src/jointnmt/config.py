@@ -7,8 +7,9 @@ puts them together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -31,7 +32,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise ConfigurationError(_describe(error, origin, values)) from error
+            raise ConfigurationError(_describe(error, cls, values, origin)) from error
 
     def plain(self) -> dict[str, Any]:
         """The configuration as JSON-compatible values, defaults included."""
@@ -170,19 +171,20 @@ def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flatten(child, f"{prefix}.{key}" if prefix else str(key))
 
 
-def _describe(error: ValidationError, origin: str, values: Mapping[str, Any]) -> str:
+def _describe(error: ValidationError, config: type[Config], values: Mapping[str, Any], origin: str) -> str:
     lines: list[str] = []
     for item in error.errors(include_url=False):
-        place, given = item["loc"], item["input"]
+        path, given = [*_keys(item["loc"], values)], item["input"]
         if item["type"] == "too_short" and given:  # of the items, those that are wrong are not counted
             continue
-        what = "is not a known key" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
-        if item["type"] != "extra_forbidden" and not isinstance(given, Mapping):
-            what += f" (given: {given!r})"
+        if item["type"] == "extra_forbidden":
+            what = f"is not a known key{_suggestion(config, item['loc'])}"
+        else:  # a part of the configuration is not shown again: the message names the keys in it
+            what = item["msg"].removeprefix("Value error, ")
+            what += "" if isinstance(given, Mapping) else f" (given: {given!r})"
         if item["type"] == "string_type" and isinstance(given, bool):
             what += ", as YAML reads no, yes, off and on: put it into quotes"
-        path = ".".join(_keys(place, values))
-        lines.append(f"{path}: {what}" if path else what)
+        lines.append(f"{'.'.join(path)}: {what}" if path else what)
     return f"{origin}: the configuration is not valid. " + "; ".join(lines)
 
 
@@ -198,3 +200,21 @@ def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:
         else:
             continue
         yield str(part)
+
+
+def _suggestion(config: type[Config], place: Sequence[int | str]) -> str:
+    """The key that may have been meant by the last one of a place, if there is one."""
+    parts = {config}
+    for step in place[:-1]:
+        within = [part.model_fields[step].annotation for part in parts if step in part.model_fields]
+        chosen = {part for part in parts if any(step in get_args(f.annotation) for f in part.model_fields.values())}
+        parts = {part for annotation in within for part in _parts(annotation)} or chosen or parts
+    near = get_close_matches(str(place[-1]), sorted({name for part in parts for name in part.model_fields}), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _parts(annotation: Any) -> Iterator[type[Config]]:
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _parts(argument)

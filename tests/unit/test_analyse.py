@@ -141,6 +141,18 @@ def test_the_command_writes_figures_and_numbers(runs: list[Path], tmp_path: Path
     assert sum(sizes) == 2 + 3 + 4 + 5 + 6 + 7 + 8 + 7
 
 
+def test_a_run_without_its_training_text_is_left_out_of_accuracy_by_frequency(runs: list[Path], tmp_path: Path) -> None:
+    recipe = runs[1] / "experiment.yaml"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("source: de", "source: gone"), encoding="utf-8")
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["analyse", *map(str, runs), *texts, "--json"])
+    assert result.exit_code == 0, result.output
+    found = {each["name"]: [*each["systems"]] for each in json.loads(result.stdout)}
+    assert found.pop("accuracy-by-frequency") == ["first"]
+    assert set(map(tuple, found.values())) == {("first", "second")}
+    assert "second: is left out of accuracy by frequency" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [

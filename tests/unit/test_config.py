@@ -25,7 +25,12 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model__famly": 1}, "model.famly: is not a known key"),
+        ({"model__famly": 1}, "model.famly: is not a known key (did you mean family?)"),
+        ({"model__encoder_layer": 1}, "model.encoder_layer: is not a known key (did you mean encoder_layers?)"),
+        ({"model__num_layers": 1}, "model.num_layers: is not a known key (did you mean encoder_layers?)"),  # Reformers'
+        ({"training__schedule": {"warmup": 1}}, "schedule.warmup: is not a known key (did you mean warmup_steps?)"),
+        ({"model__shortcuts": {"kin": 1}}, "model.shortcuts.kin: is not a known key (did you mean kind?)"),
+        ({"data__train": [{"sorce": "a", "target": "b"}]}, "train.0.sorce: is not a known key (did you mean source?)"),
         ({"model__family": "rnn"}, "model: Input tag 'rnn' found using 'family' does not match any of the expected"),
         ({"model__dropout": 2}, "model.dropout: Input should be less than 1 (given: 2)"),
         ({"model__embed_dim": 15}, "model: embed_dim 15 is not a multiple of num_heads 2"),
@@ -43,7 +48,8 @@ def test_a_wrong_value_is_named_by_its_key_and_nothing_else_is(changes: dict[str
     assert text.startswith("recipe.yaml: the configuration is not valid. ")
     assert message in text
     assert "transformer." not in text and "{" not in text
-    assert ("at least" in text) == ("at least" in message)
+    for hint in ("at least", "did you mean"):
+        assert (hint in text) == (hint in message)
 
 
 def test_what_a_wrong_setting_is_told_to_be_is_a_setting() -> None:

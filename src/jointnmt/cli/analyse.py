@@ -75,15 +75,16 @@ def analyse(
 
 
 def _measure(runs: Sequence[Path], texts: Texts, device: str) -> tuple[list[Measured], dict[str, list[int]]]:
-    measured, languages, counts = [], [], {}
+    measured, languages = [], []
+    counts: dict[str, list[int]] = {}
     with Reports() as reports:
         for run in runs:
             translator = Translator.load(run, device)
             languages.append(translator_languages(translator))
             common_languages(languages)  # before the work, not after it
-            counts[run_name(run)] = training_counts(
-                translator
-            )  # first: where there is no training text, it shows at once
+            found = training_counts(translator, run)  # first: where there is no training text, it shows at once
+            if found is not None:
+                counts[run_name(run)] = found
             measured.append(measure(translator, run, texts, reports.tell))
     return measured, counts
 

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from jointnmt.analysis.corpus import Predictions
 from jointnmt.data.store import build_store, cache_folder
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.scores import check_parallel
 from jointnmt.text.special import eos_id
 from jointnmt.translator import TranslationOptions, Translator
@@ -164,13 +164,18 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
     )
 
 
-def training_counts(translator: Translator) -> list[int]:
+def training_counts(translator: Translator, run: Path) -> list[int] | None:
     """How often each target piece stands in the run's training text; the end mark, once a sentence.
 
-    Raises:
-        ConfigurationError, DataError: if the training text is not where the run's configuration says.
+    None, and a warning, if the training text is not where the run's configuration says.
     """
-    store = build_store(translator.experiment.data, translator.segmentation, "train")
+    try:
+        store = build_store(translator.experiment.data, translator.segmentation, "train")
+    except (ConfigurationError, DataError) as error:
+        logger.warning(
+            "%s: is left out of accuracy by frequency, for want of its training text: %s", run_name(run), error
+        )
+        return None
     counts = np.zeros(translator.segmentation.target.vocabulary_size, dtype=np.int64)
     for start in range(0, len(store), 10_000):
         pairs = store.pairs(range(start, min(start + 10_000, len(store))))

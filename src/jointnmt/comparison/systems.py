@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,9 @@ from pathlib import Path
 from jointnmt.analysis.attention import Panel, View, attention_panels
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.comparison.curves import Learning, read_learning
-from jointnmt.comparison.measuring import Measured, Progress, Texts, measure, run_name, training_counts
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.comparison.measuring import Measured, Progress, Texts, measure, training_counts
 from jointnmt.experiment import Experiment
 from jointnmt.translator import Translator, attend
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,21 +49,11 @@ def read_system(
         parameters=count_parameters(translator.experiment.model, *sizes),
         learning=read_learning(run, measured.name),
         measured=measured,
-        counts=_counts(translator, run),
+        counts=training_counts(translator, run),
         attention={
             line: _panels(translator, texts.sources[line], measured.translations[line]) for line in attention_lines
         },
     )
-
-
-def _counts(translator: Translator, run: Path) -> list[int] | None:
-    try:
-        return training_counts(translator)
-    except (ConfigurationError, DataError) as error:
-        logger.warning(
-            "%s: is left out of accuracy by frequency, for want of its training text: %s", run_name(run), error
-        )
-        return None
 
 
 def _panels(translator: Translator, source: str, translation: str) -> list[Panel]:
