@@ -67,9 +67,9 @@ def choose_checkpoints(run: Path, best: int | None = None, last: int | None = No
         ModelError: if there is no run, or it keeps fewer.
     """
     directory = RunDirectory(run)
-    if not directory.experiment.is_file():
+    if not directory.checkpoints.is_dir():
         raise ModelError(
-            f"{run}: there is no run here ({directory.experiment.name} is missing). Check the path: it should be the "
+            f"{run}: there is no run here ({directory.checkpoints.name} is missing). Check the path: it should be the "
             "directory that training wrote, jointnmt train RECIPE --out RUN."
         )
     if best is not None:
