@@ -64,33 +64,13 @@ inline void product(Left a, const float* b, long ldb, float* c, long ldc, long r
     }
 }
 
-// Lanes of a and b: where bit WIDTH of a lane's number is set in a, and where it is not in b, they change places.
-template <int WIDTH, size_t... LANE>
-inline void exchange_lanes(Vector& a, Vector& b, std::index_sequence<LANE...>) {
-    const Vector x = a, y = b;
-#ifdef __clang__  // which has no __builtin_shuffle, as GCC before 12 has no __builtin_shufflevector
-    a = __builtin_shufflevector(x, y, (LANE & WIDTH ? LANES + LANE - WIDTH : LANE)...);
-    b = __builtin_shufflevector(x, y, (LANE & WIDTH ? LANES + LANE : LANE + WIDTH)...);
-#else
-    a = __builtin_shuffle(x, y, Ints{(int)(LANE & WIDTH ? LANES + LANE - WIDTH : LANE)...});
-    b = __builtin_shuffle(x, y, Ints{(int)(LANE & WIDTH ? LANES + LANE : LANE + WIDTH)...});
-#endif
-}
-
-// 16 rows of 16 become 16 columns, in place: four rounds of exchanging halves, quarters, pairs and neighbours.
-template <int WIDTH>
-inline void exchange(Vector* rows) {
-    for (int i = 0; i < LANES; ++i)
-        if (!(i & WIDTH)) exchange_lanes<WIDTH>(rows[i], rows[i + WIDTH], std::make_index_sequence<LANES>());
-}
-
 // to[d, i] = from[i, d]; columns from `length` to `padded` become zero.
 inline void transpose(const float* from, long length, long size, long padded, float* to) {
     for (long i = 0; i < padded; i += LANES)
         for (long d = 0; d < size; d += LANES) {
             Vector rows[LANES];
             for (long r = 0; r < LANES; ++r) rows[r] = i + r < length ? load(from + (i + r) * size + d) : Vector{};
-            exchange<8>(rows), exchange<4>(rows), exchange<2>(rows), exchange<1>(rows);
+            transpose(rows);
             for (long r = 0; r < LANES; ++r) store(to + (d + r) * padded + i, rows[r]);
         }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 from torch import Tensor
 
 from jointnmt.native import library
+from jointnmt.native.memory import pool
 
+LANES = 16
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -22,6 +25,11 @@ def exact(vector: Tensor | None) -> Tensor | None:
 def floats(*shape: int) -> Tensor:
     """Zeros that a kernel adds up or overwrites; whatever PyTorch's default type and device are."""
     return torch.zeros(shape, dtype=torch.float32, device="cpu")
+
+
+def empty(like: Tensor, *shape: int) -> Tensor:
+    """What a kernel writes to, in the type of `like`."""
+    return pool.empty(shape, like.dtype)
 
 
 class Lines(ctypes.Structure):
@@ -75,6 +83,16 @@ def call(name: str, like: Tensor, *arguments: Any) -> None:
     assert kernels is not None
     plain = (_plain(argument) for argument in arguments)
     getattr(kernels, f"{name}_{TYPES[like.dtype]}")(*plain, torch.get_num_threads())
+
+
+def has_products(x: Tensor, *features: int) -> bool:
+    """Whether there are matrix products of our own for rows like those of `x`, and for these numbers of features."""
+    return x.dtype == torch.bfloat16 and not any(size % LANES for size in features) and _compiled_products()
+
+
+@functools.cache
+def _compiled_products() -> bool:
+    return hasattr(library(), "linear_forward_bfloat16")
 
 
 def _plain(argument: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from jointnmt.native.calls import call, floats, gated_mixture, lines_of, roles_of, rows_of, shared
+from jointnmt.native.calls import call, empty, floats, gated_mixture, has_products, lines_of, roles_of, rows_of, shared
 
 BLOCK_ROWS = 2048
 """Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
@@ -36,7 +36,7 @@ class AttentionFunction(torch.autograd.Function):
         ctx.geometry = num_heads, axis, causal
         like = projected[0]
         embed_dim = sum(part.shape[-1] for part in projected) // 3
-        result = like.new_empty(*like.shape[:-1], embed_dim)
+        result = empty(like, *like.shape[:-1], embed_dim)
         lines = lines_of(like, embed_dim, ctx.geometry, lengths, noise)
         call("attention_forward", result, ctypes.byref(lines), *roles_of(projected, embed_dim), bias, result)
         return result
@@ -48,7 +48,7 @@ class AttentionFunction(torch.autograd.Function):
         gradient = gradient.contiguous()
         embed_dim = gradient.shape[-1]
         lines = lines_of(projected[0], embed_dim, ctx.geometry, lengths, noise)
-        results = [torch.empty_like(part) for part in projected]
+        results = [empty(part, *part.shape) for part in projected]
         d_bias = None if bias is None else torch.zeros_like(bias)
         query, key, value, _, _ = roles_of(results, embed_dim)
         roles = roles_of(projected, embed_dim)
@@ -70,8 +70,8 @@ class ResidualNormFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         x = x.contiguous()
         update = None if update is None else update.contiguous()
-        total = x if update is None else torch.empty_like(x)
-        normed = None if weight is None else torch.empty_like(x)
+        total = x if update is None else empty(x, *x.shape)
+        normed = None if weight is None else empty(x, *x.shape)
         statistics = None if weight is None else floats(rows_of(x)[0], 2)
         factors = shared(noise, x)
         call(
@@ -88,8 +88,8 @@ class ResidualNormFunction(torch.autograd.Function):
         total, statistics, noise, weight = ctx.saved_tensors
         d_total = None if d_total is None else d_total.contiguous()
         d_normed = None if d_normed is None else d_normed.contiguous()
-        d_x = torch.empty_like(total)
-        d_update = torch.empty_like(total) if ctx.has_update else None
+        d_x = empty(total, *total.shape)
+        d_update = empty(total, *total.shape) if ctx.has_update else None
         gradients = floats(3, total.shape[-1])
         factors = shared(noise, total)
         call(
@@ -103,18 +103,27 @@ class ResidualNormFunction(torch.autograd.Function):
 class ProjectionFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        own_weight = weight.to(x.dtype)
+        own_weight = weight.to(x.dtype).contiguous()
+        x = x.contiguous()
         ctx.save_for_backward(x, own_weight)
         ctx.weight_type = weight.dtype
-        return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
+        if not has_products(x, *own_weight.shape):
+            return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
+        result = empty(x, *x.shape[:-1], len(weight))
+        call("linear_forward", x, *rows_of(x), len(weight), x, own_weight, result)
+        return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2)
-        d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
-        return torch.mm(rows, weight).view(x.shape), d_weight
+        if not has_products(x, *weight.shape):
+            rows = gradient.flatten(0, -2)
+            d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
+            return torch.mm(rows, weight).view(x.shape), d_weight
+        d_x, d_weight = empty(x, *x.shape), floats(*weight.shape)
+        call("linear_backward", x, *rows_of(x), len(weight), x, weight, gradient.contiguous(), d_x, d_weight)
+        return d_x, d_weight.to(ctx.weight_type)
 
 
 class FeedForwardFunction(torch.autograd.Function):
@@ -123,26 +132,43 @@ class FeedForwardFunction(torch.autograd.Function):
         ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, output_weight: Tensor, noise: Tensor | None
     ) -> Tensor:
         ctx.weight_type = hidden_weight.dtype
-        hidden_weight, output_weight = hidden_weight.to(x.dtype), output_weight.to(x.dtype)
-        hidden = torch.mm(x.flatten(0, -2), hidden_weight.t())
-        grid = hidden.view(*x.shape[:-1], hidden.shape[-1])
-        factors = shared(noise, grid)
-        call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
-        ctx.save_for_backward(x, hidden, hidden_weight, output_weight, noise)
-        return torch.mm(hidden, output_weight.t()).view(x.shape)
+        weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
+        x = x.contiguous()
+        if has_products(x, *hidden_weight.shape):
+            hidden, result = empty(x, *x.shape[:-1], len(hidden_weight)), empty(x, *x.shape)
+            factors = shared(noise, hidden)
+            call(
+                "feed_forward_forward", x, *rows_of(x), len(hidden_weight), x, weights[0], hidden_bias,
+                ctypes.byref(factors), weights[1], hidden, result,
+            )  # fmt: skip
+        else:
+            hidden = torch.mm(x.flatten(0, -2), weights[0].t()).view(*x.shape[:-1], len(hidden_weight))
+            factors = shared(noise, hidden)
+            call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
+            result = torch.mm(hidden.flatten(0, -2), weights[1].t()).view(x.shape)
+        ctx.save_for_backward(x, hidden, *weights, noise)
+        return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, hidden, hidden_weight, output_weight, noise = ctx.saved_tensors
-        rows, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
-        d_output_weight = _weight_gradient(gradient, hidden, ctx.weight_type)
+        gradient = gradient.contiguous()
+        d_bias = floats(hidden.shape[-1])
+        factors = shared(noise, hidden)
+        if has_products(x, *hidden_weight.shape):
+            d_x, d_first, d_second = empty(x, *x.shape), floats(*hidden_weight.shape), floats(*output_weight.shape)
+            call(
+                "feed_forward_backward", x, *rows_of(x), hidden.shape[-1], x, hidden, hidden_weight,
+                ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
+            )  # fmt: skip
+            return d_x, d_first.to(ctx.weight_type), d_bias, d_second.to(ctx.weight_type), None
+        rows, of_hidden, gradient = x.flatten(0, -2), hidden.flatten(0, -2), gradient.flatten(0, -2)
+        d_second = _weight_gradient(gradient, of_hidden, ctx.weight_type)
         d_hidden = torch.mm(gradient, output_weight)
-        d_bias = floats(d_hidden.shape[-1])
-        factors = shared(noise, d_hidden.view(*x.shape[:-1], d_hidden.shape[-1]))
         call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
-        d_hidden_weight = _weight_gradient(d_hidden, rows, ctx.weight_type)
-        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_hidden_weight, d_bias, d_output_weight, None
+        d_first = _weight_gradient(d_hidden, rows, ctx.weight_type)
+        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_first, d_bias, d_second, None
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
@@ -160,7 +186,7 @@ class ReductionFunction(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
         x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
         ctx.save_for_backward(x, scores, lengths)
-        result = x.new_empty(x.shape[0], *x.shape[2:])
+        result = empty(x, x.shape[0], *x.shape[2:])
         call("reduction_forward", x, *x.shape, lengths, x, scores, result)
         return result
 
@@ -168,7 +194,7 @@ class ReductionFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scores, lengths = ctx.saved_tensors
-        d_x, d_scores = torch.empty_like(x), torch.empty_like(scores)
+        d_x, d_scores = empty(x, *x.shape), empty(scores, *scores.shape)
         call("reduction_backward", x, *x.shape, lengths, x, scores, gradient.contiguous(), d_x, d_scores)
         return d_x, d_scores, None
 
@@ -190,7 +216,7 @@ class CrossEntropyFunction(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         """softmax(logits) minus the smoothed target, times the weight of the row."""
         logits, gold, weights, statistics = ctx.saved_tensors
-        result = torch.empty_like(logits)
+        result = empty(logits, *logits.shape)
         call(
             "cross_entropy_backward", logits, *logits.shape, logits, gold, statistics, weights * gradient,
             ctypes.c_double(ctx.smoothing), result,
@@ -206,8 +232,8 @@ class MixtureFunction(torch.autograd.Function):
         hidden, parts = hidden.contiguous(), tuple(part.contiguous() for part in parts)
         ctx.save_for_backward(hidden, bias, *parts)
         ctx.fusion = fusion
-        mixed = hidden.new_empty(*hidden.shape[:-1], len(bias))
-        gates = torch.empty_like(mixed) if wants_gates else None
+        mixed = empty(hidden, *hidden.shape[:-1], len(bias))
+        gates = empty(mixed, *mixed.shape) if wants_gates else None
         mixture = gated_mixture(hidden, bias, fusion, parts)
         call("mixture_forward", hidden, rows_of(hidden)[0], ctypes.byref(mixture), mixed, gates)
         if gates is not None:
@@ -218,7 +244,7 @@ class MixtureFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         hidden, bias, *parts = ctx.saved_tensors
-        d_hidden, d_bias = torch.empty_like(hidden), torch.zeros_like(bias)
+        d_hidden, d_bias = empty(hidden, *hidden.shape), torch.zeros_like(bias)
         d_parts = [floats(*part.shape) for part in parts]
         first, second = (shared(part, hidden) for part in (*d_parts, None)[:2])
         mixture = gated_mixture(hidden, bias, ctx.fusion, parts)

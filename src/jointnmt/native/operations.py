@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jointnmt.native import library
-from jointnmt.native.calls import TYPES, Steps, call, exact, floats, rows_of, shared
+from jointnmt.native.calls import LANES, TYPES, Steps, call, exact, floats, rows_of, shared
 from jointnmt.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
@@ -26,8 +26,6 @@ from jointnmt.native.functions import (
     ReductionFunction,
     ResidualNormFunction,
 )
-
-LANES = 16
 
 
 def usable(x: Tensor, *features: int) -> bool:

@@ -130,6 +130,28 @@ inline Vector exponential(Vector x) {
     return p * (Vector)power;
 }
 
+// Lanes of a and b: where bit WIDTH of a lane's number is set in a, and where it is not in b, they change places.
+template <int WIDTH, size_t... LANE>
+inline void exchange_lanes(Vector& a, Vector& b, std::index_sequence<LANE...>) {
+    const Vector x = a, y = b;
+#ifdef __clang__  // which has no __builtin_shuffle, as GCC before 12 has no __builtin_shufflevector
+    a = __builtin_shufflevector(x, y, (LANE & WIDTH ? LANES + LANE - WIDTH : LANE)...);
+    b = __builtin_shufflevector(x, y, (LANE & WIDTH ? LANES + LANE : LANE + WIDTH)...);
+#else
+    a = __builtin_shuffle(x, y, Ints{(int)(LANE & WIDTH ? LANES + LANE - WIDTH : LANE)...});
+    b = __builtin_shuffle(x, y, Ints{(int)(LANE & WIDTH ? LANES + LANE : LANE + WIDTH)...});
+#endif
+}
+
+template <int WIDTH>
+inline void exchange(Vector* rows) {
+    for (int i = 0; i < LANES; ++i)
+        if (!(i & WIDTH)) exchange_lanes<WIDTH>(rows[i], rows[i + WIDTH], std::make_index_sequence<LANES>());
+}
+
+// 16 rows of 16 become 16 columns, in place: four rounds of exchanging halves, quarters, pairs and neighbours.
+inline void transpose(Vector* rows) { exchange<8>(rows), exchange<4>(rows), exchange<2>(rows), exchange<1>(rows); }
+
 // The first address in `held` at which a vector may lie whole in one line of the cache.
 inline float* aligned(std::vector<float>& held) { return (float*)(((uintptr_t)held.data() + 63) & ~(uintptr_t)63); }
 

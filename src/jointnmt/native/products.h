@@ -1,0 +1,249 @@
+// Matrix products of bfloat16 rows by weights, forwards and backwards, block of rows by block: a block stays in the
+// cache from one product to the next, and what is done to a result is done before it leaves the registers.
+
+#pragma once
+
+#include "layers.h"
+
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)  // with AMX, the library's products are the faster ones
+#define HAS_PRODUCTS 1
+
+namespace {
+
+constexpr long TILE = 6;            // rows of a tile, which has 4 vectors of columns: 24 sums in registers
+constexpr long PANEL = 4 * LANES;   // columns whose weights lie together
+constexpr long BLOCK = 16 * TILE;   // rows of a block
+constexpr long LONG_BLOCK = 42 * TILE;  // of one that sums over its rows: the sums are read and written once for each
+
+struct Matrix {
+    const BFloat16* data;
+    long row, column;  // distances
+};
+
+inline long whole_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
+
+// Two rows of 16 columns as one of pairs.
+inline void interleave(const BFloat16* first, const BFloat16* second, BFloat16* out) {
+    const Words high = second ? (Words)load(second) : Words{}, both = high | (Words)load(first) >> 16;
+    std::memcpy(out, &both, sizeof both);
+}
+
+// At most 16 pairs of rows of 16 columns whose rows are neighbours, as in weights read transposed.
+inline void turn(const BFloat16* from, long column, long pairs, BFloat16* out) {
+    Vector words[LANES] = {};
+    for (long c = 0; c < LANES; ++c) std::memcpy(&words[c], from + c * column, 4 * pairs);
+    transpose(words);
+    for (long pair = 0; pair < pairs; ++pair) std::memcpy(out + pair * 2 * PANEL, &words[pair], sizeof words[pair]);
+}
+
+// [panels][rows / 2][PANEL][2]: as tiles read what they sum over rows; zeros where the matrix ends. Its rows or its
+// columns lie together; if its rows do, their number is even.
+inline void pack(const Matrix m, long rows, long columns, BFloat16* out) {
+    const long pairs = (rows + 1) / 2;
+    for (long c = 0; c < columns; c += LANES) {
+        const BFloat16* from = m.data + c * m.column;
+        BFloat16* to = out + c / PANEL * pairs * 2 * PANEL + c % PANEL * 2;
+        if (m.column == 1)
+            for (long r = 0; r < rows; r += 2)
+                interleave(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, to + r * PANEL);
+        else
+            for (long r = 0; r < rows; r += 2 * LANES)
+                turn(from + r, m.column, std::min(LANES, (rows - r) / 2), to + r * PANEL);
+    }
+}
+
+inline std::vector<BFloat16> packed(const Matrix m, long rows, long columns) {
+    std::vector<BFloat16> out((rows + 1) / 2 * 2 * whole_panels(columns));
+    pack(m, rows, columns, out.data());
+    return out;
+}
+
+// out [M, V vectors] = (ADDS: +=) products of M rows of x by the V first vectors of columns of a panel. Rows of x begin
+// at a distance of `row`, and the next two of what is summed over lie at a distance of `pair`. Not inlined, lest what
+// surrounds it take the registers.
+template <long M, long V, bool ADDS, class T>
+__attribute__((noinline)) void multiply(const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs, T* out,
+                                        long stride) {
+    Vector sums[M][V] = {};
+    for (long p = 0; p < pairs; ++p) {
+        __m512bh right[V];
+        for (long v = 0; v < V; ++v) right[v] = (__m512bh)_mm512_loadu_si512(panel + p * 2 * PANEL + v * 2 * LANES);
+        for (long m = 0; m < M; ++m) {
+            int32_t two;
+            std::memcpy(&two, x + m * row + p * pair, sizeof two);
+            const __m512bh left = (__m512bh)_mm512_set1_epi32(two);
+            for (long v = 0; v < V; ++v) sums[m][v] = (Vector)_mm512_dpbf16_ps((__m512)sums[m][v], left, right[v]);
+        }
+    }
+    for (long m = 0; m < M; ++m)
+        for (long v = 0; v < V; ++v) {
+            T* to = out + m * stride + v * LANES;
+            store(to, ADDS ? sums[m][v] + load(to) : sums[m][v]);
+        }
+}
+
+template <long M, bool ADDS, class T>
+inline void multiply(long vectors, const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs, T* out,
+                     long stride) {
+    switch (vectors) {
+        case 1: return multiply<M, 1, ADDS>(x, row, pair, panel, pairs, out, stride);
+        case 2: return multiply<M, 2, ADDS>(x, row, pair, panel, pairs, out, stride);
+        case 3: return multiply<M, 3, ADDS>(x, row, pair, panel, pairs, out, stride);
+        default: return multiply<M, 4, ADDS>(x, row, pair, panel, pairs, out, stride);
+    }
+}
+
+// At most TILE rows.
+template <class T>
+inline void rows_of_tile(long rows, long vectors, long inputs, const BFloat16* x, const BFloat16* panel, T* out,
+                         long stride) {
+    if (rows == TILE) return multiply<TILE, false>(vectors, x, inputs, 2, panel, inputs / 2, out, stride);
+    for (long m = 0; m < rows; ++m)
+        multiply<1, false>(vectors, x + m * inputs, inputs, 2, panel, inputs / 2, out + m * stride, stride);
+}
+
+// out = x [rows, inputs] times a packed matrix [inputs, features].
+inline void product(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weights, BFloat16* out) {
+    for (long f = 0; f < features; f += PANEL, weights += inputs * PANEL)
+        for (long r = 0; r < rows; r += TILE)
+            rows_of_tile(std::min(TILE, rows - r), std::min(features - f, PANEL) / LANES, inputs, x + r * inputs, weights,
+                         out + r * features + f, features);
+}
+
+// The same, which calls done(row, column, vector).
+template <class Done>
+inline void product_with(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weights, Done done) {
+    alignas(64) float sums[TILE * PANEL];
+    for (long f = 0; f < features; f += PANEL, weights += inputs * PANEL) {
+        const long vectors = std::min(features - f, PANEL) / LANES;
+        for (long r = 0; r < rows; r += TILE) {
+            const long count = std::min(TILE, rows - r);
+            rows_of_tile(count, vectors, inputs, x + r * inputs, weights, sums, PANEL);
+            for (long m = 0; m < count; ++m)
+                for (long v = 0; v < vectors; ++v) done(r + m, f + v * LANES, load(sums + m * PANEL + v * LANES));
+        }
+    }
+}
+
+// totals [rows, columns] += left^T right, both packed, summed over `count` rows of both.
+inline void add_products(long count, long rows, long columns, const BFloat16* left, const BFloat16* right, float* totals) {
+    constexpr long M = 4;
+    const long pairs = (count + 1) / 2;
+    for (long c = 0; c < columns; c += PANEL, right += pairs * 2 * PANEL)
+        for (long r = 0; r < rows; r += M)
+            multiply<M, true>(std::min(columns - c, PANEL) / LANES, left + r / PANEL * pairs * 2 * PANEL + r % PANEL * 2, 2,
+                              2 * PANEL, right, pairs, totals + r * columns + c, columns);
+}
+
+// Sums of each thread, those of the first in `out`.
+class Totals {
+  public:
+    Totals(float* out, long size, int threads) : out(out), size(size), held(size * (threads - 1)) {}
+
+    float* of(int thread) { return thread ? held.data() + (thread - 1) * size : out; }
+
+    void settle() const {
+        for (size_t i = 0; i < held.size(); ++i) out[i % size] += held[i];
+    }
+
+  private:
+    float* out;
+    long size;
+    std::vector<float> held;
+};
+
+template <class Body>
+inline void in_blocks(long begin, long end, long block, Body body) {
+    for (long r = begin; r < end; r += block) body(r, std::min(block, end - r));
+}
+
+// out = x W^T; W is [features, inputs].
+inline void linear_forward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
+                           BFloat16* out, int threads) {
+    const auto weights = packed({weight, 1, inputs}, inputs, features);
+    share(rows, threads, [=, &weights](int, long begin, long end) {
+        in_blocks(begin, end, BLOCK, [=, &weights](long r, long count) {
+            product(count, inputs, features, x + r * inputs, weights.data(), out + r * features);
+        });
+    });
+}
+
+// d_x = d_out W, d_weight += d_out^T x.
+inline void linear_backward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
+                            const BFloat16* d_out, BFloat16* d_x, float* d_weight, int threads) {
+    const auto weights = packed({weight, inputs, 1}, features, inputs);
+    Totals totals(d_weight, features * inputs, threads);
+    share(rows, threads, [=, &weights, &totals](int thread, long begin, long end) {
+        std::vector<BFloat16> left(LONG_BLOCK * whole_panels(features)), right(LONG_BLOCK * whole_panels(inputs));
+        in_blocks(begin, end, LONG_BLOCK, [=, &weights, &totals, &left, &right](long r, long count) {
+            product(count, features, inputs, d_out + r * features, weights.data(), d_x + r * inputs);
+            pack({d_out + r * features, features, 1}, count, features, left.data());
+            pack({x + r * inputs, inputs, 1}, count, inputs, right.data());
+            add_products(count, features, inputs, left.data(), right.data(), totals.of(thread));
+        });
+    });
+    totals.settle();
+}
+
+// Where each row of a block has its factors of dropout.
+inline const BFloat16* const* factors_of(const Shared<BFloat16>& noise, long r, long count, std::vector<const BFloat16*>& held) {
+    if (!noise.data) return nullptr;
+    for (long i = 0; i < count; ++i) held[i] = noise.row(r + i);
+    return held.data();
+}
+
+// hidden = noise * max(0, x W1^T + bias), out = hidden W2^T; W1 is [ffn, embed], W2 [embed, ffn].
+inline void feed_forward_forward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
+                                 const float* bias, const Shared<BFloat16> noise, const BFloat16* weight2,
+                                 BFloat16* hidden, BFloat16* out, int threads) {
+    const auto first = packed({weight1, 1, embed}, embed, ffn), second = packed({weight2, 1, ffn}, ffn, embed);
+    share(rows, threads, [=, &first, &second](int, long begin, long end) {
+        std::vector<const BFloat16*> held(BLOCK);
+        in_blocks(begin, end, BLOCK, [=, &first, &second, &held](long r, long count) {
+            const BFloat16* const* factors = factors_of(noise, r, count, held);
+            BFloat16* own = hidden + r * ffn;
+            product_with(count, embed, ffn, x + r * embed, first.data(), [=](long row, long f, Vector value) {
+                value = larger(Vector{}, value + load(bias + f));
+                store(own + row * ffn + f, factors ? value * load(factors[row] + f) : value);
+            });
+            product(count, ffn, embed, own, second.data(), out + r * embed);
+        });
+    });
+}
+
+inline void feed_forward_backward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* hidden,
+                                  const BFloat16* weight1, const Shared<BFloat16> noise, const BFloat16* weight2,
+                                  const BFloat16* d_out, BFloat16* d_x, float* d_weight1, float* d_bias,
+                                  float* d_weight2, int threads) {
+    const auto first = packed({weight1, embed, 1}, ffn, embed), second = packed({weight2, ffn, 1}, embed, ffn);
+    Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads), biases(d_bias, ffn, threads);
+    share(rows, threads, [=, &first, &second, &totals1, &totals2, &biases](int thread, long begin, long end) {
+        std::vector<const BFloat16*> held(LONG_BLOCK);
+        std::vector<BFloat16> gradient(LONG_BLOCK * ffn);
+        std::vector<BFloat16> wide(LONG_BLOCK * whole_panels(ffn)), narrow(LONG_BLOCK * whole_panels(embed));
+        in_blocks(begin, end, LONG_BLOCK, [=, &first, &second, &totals1, &totals2, &biases, &held, &gradient, &wide, &narrow](long r, long count) {
+            const BFloat16* const* factors = factors_of(noise, r, count, held);
+            const BFloat16 *own = hidden + r * ffn, *d_own_out = d_out + r * embed;
+            BFloat16* d_hidden = gradient.data();
+            float* to_bias = biases.of(thread);
+            product_with(count, embed, ffn, d_own_out, second.data(), [=](long row, long f, Vector d) {
+                d = load(own + row * ffn + f) > Vector{} ? d : Vector{};
+                if (factors) d *= load(factors[row] + f);
+                store(d_hidden + row * ffn + f, d);
+                store(to_bias + f, load(to_bias + f) + d);
+            });
+            product(count, ffn, embed, d_hidden, first.data(), d_x + r * embed);
+            pack({d_own_out, embed, 1}, count, embed, narrow.data());
+            pack({own, ffn, 1}, count, ffn, wide.data());
+            add_products(count, embed, ffn, narrow.data(), wide.data(), totals2.of(thread));
+            pack({x + r * embed, embed, 1}, count, embed, narrow.data());
+            pack({d_hidden, ffn, 1}, count, ffn, wide.data());
+            add_products(count, ffn, embed, wide.data(), narrow.data(), totals1.of(thread));
+        });
+    });
+    totals1.settle(), totals2.settle(), biases.settle();
+}
+
+}  // namespace
+
+#endif
