@@ -110,15 +110,21 @@ def residual_norm(
     return x if update is None else total, normed
 
 
+def multiply(x: Float[Tensor, "*places E"], weight: Float[Tensor, "F E"]) -> Float[Tensor, "*places F"]:
+    """`x weight^T`, in the type of x."""
+    result: Tensor
+    if torch.is_grad_enabled():
+        result = ProjectionFunction.apply(x, weight)
+    else:  # mixed precision keeps weights that it has converted, but not for a function's own
+        result = functional.linear(x, weight)
+    return result
+
+
 def project(x: Float[Tensor, "*places E"], linear: torch.nn.Module) -> Float[Tensor, "*places F"]:
     """What a linear layer (a `torch.nn.Linear` or an `Int8Linear`) makes of x without its bias, in the type of x."""
-    result: Tensor
-    if not isinstance(linear, torch.nn.Linear):
-        result = linear.multiply(x, None)  # type: ignore[operator]
-    elif torch.is_grad_enabled():
-        result = ProjectionFunction.apply(x, linear.weight)
-    else:  # mixed precision keeps weights that it has converted, but not for a function's own
-        result = functional.linear(x, linear.weight)
+    if isinstance(linear, torch.nn.Linear):
+        return multiply(x, linear.weight)
+    result: Tensor = linear.multiply(x, None)  # type: ignore[operator]
     return result
 
 

@@ -44,7 +44,7 @@ class Reduction(nn.Module):
             reduced = x.masked_fill(padding, -torch.inf).amax(dim=1)
             weights = (x == reduced[:, None]) & ~padding if wants_alignment else None
         elif self.kind == "attention" and not wants_alignment and native.usable(x, x.shape[-1]):
-            reduced, weights = native.reduction(x, self.scores(x), source_mask.sum(dim=1)), None
+            reduced, weights = native.reduction(x, native.project(x, self.scores), source_mask.sum(dim=1)), None
         else:
             scores = self.scores(x) if self.kind == "attention" else torch.zeros_like(x)
             weights = scores.masked_fill(padding, -torch.inf).softmax(dim=1)
