@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
@@ -29,6 +31,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight", weight)
         self.register_buffer("scales", scales)
         self.bias = linear.bias
+        self._packed: operations.PackedInt8 | None = None
 
     def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
         return self.multiply(x, self.bias)
@@ -36,18 +39,38 @@ class Int8Linear(nn.Module):
     @torch.no_grad()
     def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus `bias`."""
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
-        rows = x.flatten(0, -2)
-        result = x.new_empty(len(rows), self.out_features)
-        if operations.usable(x, self.in_features, self.out_features):
-            integers, scales = operations.quantise_rows(rows)
-            operations.dequantise(torch._int_mm(integers, self.weight.t()), scales, self.scales, bias, result)
-        else:
-            integers, scales = _quantised(rows.float())
-            exact = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
-            result.copy_(exact if bias is None else exact + bias)
-        return result.view(*x.shape[:-1], self.out_features)
+        x = _compute_type(x)
+        if operations.usable(x, self.in_features, self.out_features) and operations.has_int8_products():
+            return operations.int8_linear(x, self.packed(), bias)
+        integers, scales = _quantised(x.flatten(0, -2).float())
+        result = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
+        if bias is not None:
+            result += bias
+        return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
+
+    @torch.no_grad()
+    def feed_forward(self, x: Float[Tensor, "*places E"], output: Int8Linear) -> Float[Tensor, "*places E"]:
+        """`max(0, x W1 + b1) W2`, where `output` has W2; hidden states stay in float until they are rounded."""
+        x = _compute_type(x)
+        sizes = self.in_features, self.out_features, output.out_features
+        if operations.usable(x, *sizes) and operations.has_int8_products():
+            return operations.int8_feed_forward(x, self.packed(), self.bias, output.packed())
+        return output.multiply(self(x).relu(), None)
+
+    def packed(self) -> operations.PackedInt8:
+        """The weights as the kernels read them."""
+        if self._packed is None:
+            self._packed = operations.pack_int8(self.weight, self.scales)
+        return self._packed
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        self._packed = None
+        return super()._apply(fn, recurse)
+
+
+def _compute_type(x: Tensor) -> Tensor:
+    """In the type of mixed precision, if that is on."""
+    return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
 
 def _quantised(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:

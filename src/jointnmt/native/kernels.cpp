@@ -29,14 +29,6 @@
                                            int threads) {                                                              \
         attend_to_slots(*g, q, qs, kept, out, threads);                                                                \
     }                                                                                                                  \
-    extern "C" void quantise_rows_##NAME(long rows, long width, const TYPE* x, int8_t* out, float* scales,             \
-                                         int threads) {                                                                \
-        quantise_rows(rows, width, x, out, scales, threads);                                                           \
-    }                                                                                                                  \
-    extern "C" void dequantise_##NAME(long rows, long width, const int32_t* sums, const float* row_scales,             \
-                                      const float* column_scales, const float* bias, TYPE* out, int threads) {         \
-        dequantise(rows, width, sums, row_scales, column_scales, bias, out, threads);                                  \
-    }                                                                                                                  \
     extern "C" void residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub, \
                                                  const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \
                                                  TYPE* normed, float* statistics, int threads) {                       \
@@ -111,4 +103,22 @@ extern "C" void feed_forward_backward_bfloat16(long rows, long embed, long ffn, 
     feed_forward_backward(rows, embed, ffn, x, hidden, weight1, *noise, weight2, d_out, d_x, d_weight1, d_bias, d_weight2,
                           threads);
 }
+#endif
+
+#ifdef HAS_INT8_PRODUCTS
+extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* offsets) {
+    pack_int8(features, inputs, weight, packed, offsets);
+}
+
+#define EXPORT_INT8(TYPE, NAME)                                                                                        \
+    extern "C" void linear_int8_##NAME(long rows, const TYPE* x, const Int8Weights* w, TYPE* out, int threads) {       \
+        linear_int8(rows, x, *w, out, threads);                                                                        \
+    }                                                                                                                  \
+    extern "C" void feed_forward_int8_##NAME(long rows, const TYPE* x, const Int8Weights* first,                       \
+                                             const Int8Weights* second, TYPE* out, int threads) {                      \
+        feed_forward_int8(rows, x, *first, *second, out, threads);                                                     \
+    }
+
+EXPORT_INT8(float, float32)
+EXPORT_INT8(BFloat16, bfloat16)
 #endif

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Int8, Int32
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jointnmt.native import library
-from jointnmt.native.calls import LANES, TYPES, Steps, call, exact, floats, rows_of, shared
+from jointnmt.native.calls import LANES, TYPES, Int8Weights, Steps, call, exact, floats, rows_of, shared
 from jointnmt.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
@@ -130,11 +131,13 @@ def project(x: Float[Tensor, "*places E"], linear: torch.nn.Module) -> Float[Ten
 
 def feed_forward(
     x: Float[Tensor, "B *places E"],
-    hidden: torch.nn.Linear,
-    output: torch.nn.Linear,
+    hidden: torch.nn.Module,
+    output: torch.nn.Module,
     noise: Float[Tensor, ...] | None,
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
+    if not isinstance(hidden, torch.nn.Linear):
+        return hidden.feed_forward(x, output)
     bias = exact(hidden.bias)
     if not torch.is_grad_enabled():
         activation = project(x, hidden).contiguous()
@@ -179,24 +182,57 @@ def mixture(
     return mixed, gates
 
 
-def quantise_rows(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:
-    """Each row as integers from -127 to 127, and what one of them is worth; without gradient."""
-    x = x.contiguous()
-    integers, scales = torch.empty_like(x, dtype=torch.int8), floats(len(x))
-    call("quantise_rows", x, *rows_of(x), x, integers, scales)
-    return integers, scales
+def has_int8_products() -> bool:
+    """Whether there are kernels for products of 8-bit integers on this machine."""
+    return hasattr(library(), "pack_weights_int8")
 
 
-def dequantise(
-    sums: Int32[Tensor, "N F"],
-    row_scales: Float[Tensor, " N"],
-    column_scales: Float[Tensor, " F"],
-    bias: Float[Tensor, " F"] | None,
-    out: Float[Tensor, "N F"],
-) -> None:
-    """Write `sums * row scale * column scale + bias` to `out`."""
-    vectors = exact(column_scales), exact(bias)
-    call("dequantise", out, *rows_of(out), sums, row_scales, *vectors, out)
+class PackedInt8(NamedTuple):
+    """Weights `[F, E]` of 8-bit integers as the kernels read them."""
+
+    weight: Int8[Tensor, " _"]
+    offsets: Int32[Tensor, " F"]
+    scales: Float[Tensor, " F"]
+    inputs: int
+
+    def with_bias(self, bias: Tensor | None) -> Int8Weights:
+        """For a call; `bias` is `exact` and has to outlive it."""
+        vectors = (None if each is None else each.data_ptr() for each in (self.offsets, self.scales, bias))
+        return Int8Weights(self.weight.data_ptr(), *vectors, self.inputs, len(self.scales))
+
+
+def pack_int8(weight: Int8[Tensor, "F E"], scales: Float[Tensor, " F"]) -> PackedInt8:
+    """Weights as the kernels read them, with what one of each row is worth."""
+    kernels = library()
+    assert kernels is not None
+    features, inputs = weight.shape
+    packed = torch.zeros(-(-features // 64) * 64, inputs, dtype=torch.int8)
+    offsets = torch.empty(features, dtype=torch.int32)
+    pointers = (ctypes.c_void_p(each.data_ptr()) for each in (weight.contiguous(), packed, offsets))
+    kernels.pack_weights_int8(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
+    scales = scales.float().contiguous()
+    return PackedInt8(packed.flatten(), offsets, scales, inputs)
+
+
+def int8_linear(
+    x: Float[Tensor, "*places E"], packed: PackedInt8, bias: Float[Tensor, " F"] | None
+) -> Float[Tensor, "*places F"]:
+    """The product of x, rounded to 8-bit integers row by row, with the weights, plus `bias`; without gradient."""
+    x, bias = x.contiguous(), exact(bias)
+    result = x.new_empty(*x.shape[:-1], len(packed.scales))
+    call("linear_int8", x, rows_of(x)[0], x, ctypes.byref(packed.with_bias(bias)), result)
+    return result
+
+
+def int8_feed_forward(
+    x: Float[Tensor, "*places E"], hidden: PackedInt8, bias: Float[Tensor, " F"], output: PackedInt8
+) -> Float[Tensor, "*places E"]:
+    """`max(0, x W1 + b1) W2`, without the bias of `output` and without gradient."""
+    x, bias = x.contiguous(), exact(bias)
+    result = x.new_empty(*x.shape[:-1], len(output.scales))
+    weights = hidden.with_bias(bias), output.with_bias(None)
+    call("feed_forward_int8", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
+    return result
 
 
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
