@@ -15,6 +15,12 @@ struct Steps {
     const int32_t* lengths;       // of each sentence
 };
 
+// Bring `count` numbers near.
+template <class T>
+inline void ask_for(const T* p, long count) {
+    for (long i = 0; i < count; i += 64 / (long)sizeof(T)) __builtin_prefetch(p + i, 0, 2);
+}
+
 // q, out: [G, lines, rows, H * D]; kept: [G, lines, capacity, 2 * H * D], keys and values of each slot.
 template <class T>
 void attend_to_slots(const Steps& g, const T* q, long q_stride, const T* kept, T* out, int threads) {
@@ -30,6 +36,8 @@ void attend_to_slots(const Steps& g, const T* q, long q_stride, const T* kept, T
                 const int64_t* slots = g.slots ? g.slots + (sentence * g.rows + r) * g.seen : nullptr;
                 const long seen = slots ? g.seen : g.lengths[sentence];
                 const T* row = q + (line * g.rows + r) * q_stride;
+                if (line + 1 < end && (line + 1) % g.lines)  // the next line's, which has the same slots
+                    for (long j = 0; j < seen; ++j) ask_for(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);
                 for (long e = 0; e < width; e += LANES) store(query + e, load(row + e) * scale);
                 for (long h = 0; h < g.heads; ++h) {
                     const T* keys = own + h * g.size;

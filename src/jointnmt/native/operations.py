@@ -27,6 +27,7 @@ from jointnmt.native.functions import (
     ReductionFunction,
     ResidualNormFunction,
 )
+from jointnmt.native.memory import pool
 
 
 def usable(x: Tensor, *features: int) -> bool:
@@ -44,6 +45,11 @@ def usable(x: Tensor, *features: int) -> bool:
         and not any(size % LANES for size in features)
         and library() is not None
     )
+
+
+def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """A tensor of this shape in the type of `like`, beside it; on the CPU in memory that is lent again when freed."""
+    return pool.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
 
 def attention(
@@ -88,7 +94,7 @@ def attend_to_slots(
     assert flat.stride(-1) == 1 and kept.is_contiguous() and kept.dtype == query.dtype
     slots = None if slots is None else slots.long().contiguous()
     lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
-    result = query.new_empty(query.shape)
+    result = empty(query.shape, query)
     steps = Steps(
         sentences, math.prod(lines), rows, num_heads, embed_dim // num_heads, kept.shape[-2],
         None if slots is None else slots.data_ptr(), 0 if slots is None else slots.shape[1],
@@ -219,7 +225,7 @@ def int8_linear(
 ) -> Float[Tensor, "*places F"]:
     """The product of x, rounded to 8-bit integers row by row, with the weights, plus `bias`; without gradient."""
     x, bias = x.contiguous(), exact(bias)
-    result = x.new_empty(*x.shape[:-1], len(packed.scales))
+    result = empty((*x.shape[:-1], len(packed.scales)), x)
     call("linear_int8", x, rows_of(x)[0], x, ctypes.byref(packed.with_bias(bias)), result)
     return result
 
@@ -229,7 +235,7 @@ def int8_feed_forward(
 ) -> Float[Tensor, "*places E"]:
     """`max(0, x W1 + b1) W2`, without the bias of `output` and without gradient."""
     x, bias = x.contiguous(), exact(bias)
-    result = x.new_empty(*x.shape[:-1], len(output.scales))
+    result = empty((*x.shape[:-1], len(output.scales)), x)
     weights = hidden.with_bias(bias), output.with_bias(None)
     call("feed_forward_int8", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
     return result

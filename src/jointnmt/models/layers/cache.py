@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jointnmt.native import operations as native
+
 
 @dataclass(frozen=True)
 class Move:
@@ -83,7 +85,7 @@ class KeyValueCache:
             self.stored = move.apply(self.stored, used=self._used)
 
     def _grow(self, like: Tensor, end: int) -> None:
-        grown = like.new_empty((*like.shape[:-2], max(16, 2 * end), like.shape[-1]))
+        grown = native.empty((*like.shape[:-2], max(16, 2 * end), like.shape[-1]), like)
         if self._used:
             grown[..., : self._used, :] = self.kept
         self.stored = grown
