@@ -198,20 +198,22 @@ def test_products_of_a_projection(sizes: tuple[int, int], rows: int, threads: in
     """What is in bfloat16 is the exact result rounded; the gradient of the weights is a sum in float32."""
     torch.manual_seed(14)
     (x64, x), (weight64, weight) = exact_and_rounded(rows, sizes[0]), exact_and_rounded(sizes[1], sizes[0])
+    bias64, bias = exact_and_rounded(sizes[1])
     gradient = torch.randn(rows, sizes[1]).bfloat16()
-    expected = x64 @ weight64.t()
-    expected_gradients = torch.autograd.grad(expected, (x64, weight64), gradient.double())
+    expected = x64 @ weight64.t() + bias64
+    expected_gradients = torch.autograd.grad(expected, (x64, weight64, bias64), gradient.double())
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        own_weight = weight.detach().float().requires_grad_()
-        own = functions.ProjectionFunction.apply(x, own_weight)
-        own_gradients = torch.autograd.grad(own, (x, own_weight), gradient)
+        parameters = x, *(parameter.detach().float().requires_grad_() for parameter in (weight, bias))
+        own = functions.ProjectionFunction.apply(*parameters)
+        own_gradients = torch.autograd.grad(own, parameters, gradient)
     finally:
         torch.set_num_threads(before)
     assert_close(own.double(), expected, rtol=2**-8, atol=1e-4)
     assert_close(own_gradients[0].double(), expected_gradients[0], rtol=2**-8, atol=1e-4)
-    assert_close(own_gradients[1].double(), expected_gradients[1], rtol=1e-5, atol=1e-4)
+    for own_gradient, expected_gradient in zip(own_gradients[1:], expected_gradients[1:], strict=True):
+        assert_close(own_gradient.double(), expected_gradient, rtol=1e-5, atol=1e-4)
 
 
 @needs_products
@@ -242,6 +244,20 @@ def test_products_of_a_feed_forward_block(
         torch.set_num_threads(before)
     for value, exact in zip((own, *own_gradients), (expected, *expected_gradients), strict=True):
         assert (value - exact).norm() < 0.01 * exact.norm()  # hidden states and their gradients are rounded on the way
+
+
+@needs_products
+@pytest.mark.parametrize("sizes", PRODUCT_SIZES)
+def test_products_without_gradient_are_the_same(sizes: tuple[int, int]) -> None:
+    torch.manual_seed(16)
+    hidden, output = torch.nn.Linear(*sizes), torch.nn.Linear(*reversed(sizes))
+    x = torch.randn(2, 5, 51, sizes[0]).bfloat16()
+    assert x[..., 0].numel() >= operations.MANY_ROWS
+    expected = operations.project(x, hidden, hidden.bias), operations.feed_forward(x, hidden, output, None)
+    with torch.no_grad():
+        own = operations.project(x, hidden, hidden.bias), operations.feed_forward(x, hidden, output, None)
+    for with_gradient, without in zip(expected, own, strict=True):
+        assert torch.equal(with_gradient, without)
 
 
 @needs_kernels
@@ -521,6 +537,35 @@ def test_int8_layers_are_linear_layers_but_for_rounding(
     assert (result - expected).norm() < 0.015 * expected.norm()
     without_bias = operations.project(x.to(kind), layer)
     assert_close((without_bias + linear.bias).float(), result.float(), rtol=1e-2, atol=2e-2)
+
+
+@needs_kernels
+@pytest.mark.skipif(not operations.has_int8_products(), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 5, 6, 97])
+@pytest.mark.parametrize("sizes", PRODUCT_SIZES)
+def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threads: int) -> None:
+    """As the same integers in float64: rows and weights that are integers already, the largest of them 127."""
+    torch.manual_seed(17)
+    layers = torch.nn.Linear(*sizes), torch.nn.Linear(*reversed(sizes))
+    for layer in layers:
+        torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, 0] = 127
+        torch.nn.init.normal_(layer.bias)
+    x = torch.randint(-127, 128, (rows, sizes[0])).float()
+    x[:, 1] = -127
+    expected = x.double() @ layers[0].weight.double().t() + layers[0].bias.double()
+    hidden = expected.relu()
+    scales = hidden.amax(dim=1, keepdim=True).clamp(min=1) / 127
+    expected_block = (hidden / scales).round() * scales @ layers[1].weight.double().t()
+    first, second = map(Int8Linear, layers)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        own, own_block = first(x), operations.feed_forward(x, first, second, None)
+    finally:
+        torch.set_num_threads(before)
+    assert_close(own.double(), expected, rtol=1e-5, atol=1e-2)
+    assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
 
 
 @pytest.mark.parametrize("name", MODELS)

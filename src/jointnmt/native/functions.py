@@ -102,28 +102,30 @@ class ResidualNormFunction(torch.autograd.Function):
 
 class ProjectionFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         own_weight = weight.to(x.dtype).contiguous()
         x = x.contiguous()
         ctx.save_for_backward(x, own_weight)
-        ctx.weight_type = weight.dtype
-        if not has_products(x, *own_weight.shape):
-            return torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
-        result = empty(x, *x.shape[:-1], len(weight))
-        call("linear_forward", x, *rows_of(x), len(weight), x, own_weight, result)
-        return result
+        ctx.weight_type, ctx.has_bias = weight.dtype, bias is not None
+        if has_products(x, *own_weight.shape):
+            result = empty(x, *x.shape[:-1], len(weight))
+            call("linear_forward", x, *rows_of(x), len(weight), x, own_weight, bias, result)
+            return result
+        result = torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
+        return result if bias is None else result.add_(bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        rows = gradient.flatten(0, -2)
+        d_bias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
         if not has_products(x, *weight.shape):
-            rows = gradient.flatten(0, -2)
             d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
-            return torch.mm(rows, weight).view(x.shape), d_weight
+            return torch.mm(rows, weight).view(x.shape), d_weight, d_bias
         d_x, d_weight = empty(x, *x.shape), floats(*weight.shape)
-        call("linear_backward", x, *rows_of(x), len(weight), x, weight, gradient.contiguous(), d_x, d_weight)
-        return d_x, d_weight.to(ctx.weight_type)
+        call("linear_backward", x, *rows_of(x), len(weight), x, weight, rows.contiguous(), d_x, d_weight)
+        return d_x, d_weight.to(ctx.weight_type), d_bias
 
 
 class FeedForwardFunction(torch.autograd.Function):

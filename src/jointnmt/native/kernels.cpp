@@ -84,8 +84,8 @@ EXPORT(BFloat16, bfloat16)
 
 #ifdef HAS_PRODUCTS
 extern "C" void linear_forward_bfloat16(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
-                                        BFloat16* out, int threads) {
-    linear_forward(rows, inputs, features, x, weight, out, threads);
+                                        const float* bias, BFloat16* out, int threads) {
+    linear_forward(rows, inputs, features, x, weight, bias, out, threads);
 }
 extern "C" void linear_backward_bfloat16(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
                                          const BFloat16* d_out, BFloat16* d_x, float* d_weight, int threads) {

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jointnmt.native import library
-from jointnmt.native.calls import LANES, TYPES, Int8Weights, Steps, call, exact, floats, rows_of, shared
+from jointnmt.native.calls import LANES, TYPES, Int8Weights, Steps, call, exact, has_products, rows_of, shared
 from jointnmt.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
@@ -28,6 +28,9 @@ from jointnmt.native.functions import (
     ResidualNormFunction,
 )
 from jointnmt.native.memory import pool
+
+MANY_ROWS = 256
+"""Of a product without gradient."""
 
 
 def usable(x: Tensor, *features: int) -> bool:
@@ -117,21 +120,34 @@ def residual_norm(
     return x if update is None else total, normed
 
 
-def multiply(x: Float[Tensor, "*places E"], weight: Float[Tensor, "F E"]) -> Float[Tensor, "*places F"]:
-    """`x weight^T`, in the type of x."""
+def multiply(
+    x: Float[Tensor, "*places E"], weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None = None
+) -> Float[Tensor, "*places F"]:
+    """`x weight^T + bias`, in the type of x."""
     result: Tensor
     if torch.is_grad_enabled():
-        result = ProjectionFunction.apply(x, weight)
-    else:  # mixed precision keeps weights that it has converted, but not for a function's own
-        result = functional.linear(x, weight)
+        result = ProjectionFunction.apply(x, weight, exact(bias))
+        return result
+    if not _is_worth_packing(x, weight):  # mixed precision keeps weights that it has converted
+        return functional.linear(x, weight, bias)
+    x, weight, bias = x.contiguous(), weight.to(x.dtype).contiguous(), exact(bias)
+    result = empty((*x.shape[:-1], len(weight)), x)
+    call("linear_forward", x, *rows_of(x), len(weight), x, weight, bias, result)
     return result
 
 
-def project(x: Float[Tensor, "*places E"], linear: torch.nn.Module) -> Float[Tensor, "*places F"]:
-    """What a linear layer (a `torch.nn.Linear` or an `Int8Linear`) makes of x without its bias, in the type of x."""
+def _is_worth_packing(x: Tensor, weight: Tensor) -> bool:
+    """Whether products of our own, which convert and pack their weights anew each time, are the faster ones."""
+    return rows_of(x)[0] >= MANY_ROWS and has_products(x, *weight.shape)
+
+
+def project(
+    x: Float[Tensor, "*places E"], linear: torch.nn.Module, bias: Float[Tensor, " F"] | None = None
+) -> Float[Tensor, "*places F"]:
+    """What the weights of a linear layer (a `torch.nn.Linear` or an `Int8Linear`) make of x, plus this `bias`."""
     if isinstance(linear, torch.nn.Linear):
-        return multiply(x, linear.weight)
-    result: Tensor = linear.multiply(x, None)  # type: ignore[operator]
+        return multiply(x, linear.weight, bias)
+    result: Tensor = linear.multiply(x, bias)  # type: ignore[operator]
     return result
 
 
@@ -142,16 +158,39 @@ def feed_forward(
     noise: Float[Tensor, ...] | None,
 ) -> Float[Tensor, "B *places E"]:
     """`(noise * max(0, x W1 + b1)) W2`, without the bias of `output`."""
-    if not isinstance(hidden, torch.nn.Linear):
-        return hidden.feed_forward(x, output)
+    result: Tensor
+    if not (isinstance(hidden, torch.nn.Linear) and isinstance(output, torch.nn.Linear)):
+        result = hidden.feed_forward(x, output)  # type: ignore[operator]
+        return result
     bias = exact(hidden.bias)
-    if not torch.is_grad_enabled():
-        activation = project(x, hidden).contiguous()
-        factors = shared(noise, activation)
-        call("bias_relu_forward", activation, *rows_of(activation), activation, bias, ctypes.byref(factors))
-        return project(activation, output)
-    result: Tensor = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise)
-    return result
+    if torch.is_grad_enabled():
+        result = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise)
+        return result
+    if noise is None and _is_worth_packing(x, hidden.weight):
+        x, first, second = (
+            x.contiguous(),
+            hidden.weight.to(x.dtype).contiguous(),
+            output.weight.to(x.dtype).contiguous(),
+        )
+        result, factors = empty(x.shape, x), shared(None, x)
+        call(
+            "feed_forward_forward",
+            x,
+            *rows_of(x),
+            len(first),
+            x,
+            first,
+            bias,
+            ctypes.byref(factors),
+            second,
+            None,
+            result,
+        )
+        return result
+    activation = project(x, hidden).contiguous()
+    factors = shared(noise, activation)
+    call("bias_relu_forward", activation, *rows_of(activation), activation, bias, ctypes.byref(factors))
+    return project(activation, output)
 
 
 def reduction(
@@ -234,7 +273,7 @@ def int8_feed_forward(
     x: Float[Tensor, "*places E"], hidden: PackedInt8, bias: Float[Tensor, " F"], output: PackedInt8
 ) -> Float[Tensor, "*places E"]:
     """`max(0, x W1 + b1) W2`, without the bias of `output` and without gradient."""
-    x, bias = x.contiguous(), exact(bias)
+    x, bias = x.contiguous(), bias.float().contiguous()
     result = empty((*x.shape[:-1], len(output.scales)), x)
     weights = hidden.with_bias(bias), output.with_bias(None)
     call("feed_forward_int8", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)

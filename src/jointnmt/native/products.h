@@ -58,13 +58,23 @@ inline std::vector<BFloat16> packed(const Matrix m, long rows, long columns) {
     return out;
 }
 
-// out [M, V vectors] = (ADDS: +=) products of M rows of x by the V first vectors of columns of a panel. Rows of x begin
-// at a distance of `row`, and the next two of what is summed over lie at a distance of `pair`. Not inlined, lest what
+// What sums begin with: rows at a distance of `stride`, or nothing.
+struct Start {
+    const float* data;
+    long stride;
+
+    Start at(long row, long column) const { return {data ? data + row * stride + column : nullptr, stride}; }
+};
+
+// out [M, V vectors] = start + products of M rows of x by the V first vectors of columns of a panel. Rows of x begin at
+// a distance of `row`, and the next two of what is summed over lie at a distance of `pair`. Not inlined, lest what
 // surrounds it take the registers.
-template <long M, long V, bool ADDS, class T>
-__attribute__((noinline)) void multiply(const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs, T* out,
-                                        long stride) {
+template <long M, long V, class T>
+__attribute__((noinline)) void multiply(const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs,
+                                        const Start start, T* out, long stride) {
     Vector sums[M][V] = {};
+    for (long m = 0; start.data && m < M; ++m)
+        for (long v = 0; v < V; ++v) sums[m][v] = load(start.data + m * start.stride + v * LANES);
     for (long p = 0; p < pairs; ++p) {
         __m512bh right[V];
         for (long v = 0; v < V; ++v) right[v] = (__m512bh)_mm512_loadu_si512(panel + p * 2 * PANEL + v * 2 * LANES);
@@ -76,63 +86,67 @@ __attribute__((noinline)) void multiply(const BFloat16* x, long row, long pair, 
         }
     }
     for (long m = 0; m < M; ++m)
-        for (long v = 0; v < V; ++v) {
-            T* to = out + m * stride + v * LANES;
-            store(to, ADDS ? sums[m][v] + load(to) : sums[m][v]);
-        }
+        for (long v = 0; v < V; ++v) store(out + m * stride + v * LANES, sums[m][v]);
 }
 
-template <long M, bool ADDS, class T>
-inline void multiply(long vectors, const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs, T* out,
-                     long stride) {
+template <long M, class T>
+inline void multiply(long vectors, const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs,
+                     const Start start, T* out, long stride) {
     switch (vectors) {
-        case 1: return multiply<M, 1, ADDS>(x, row, pair, panel, pairs, out, stride);
-        case 2: return multiply<M, 2, ADDS>(x, row, pair, panel, pairs, out, stride);
-        case 3: return multiply<M, 3, ADDS>(x, row, pair, panel, pairs, out, stride);
-        default: return multiply<M, 4, ADDS>(x, row, pair, panel, pairs, out, stride);
+        case 1: return multiply<M, 1>(x, row, pair, panel, pairs, start, out, stride);
+        case 2: return multiply<M, 2>(x, row, pair, panel, pairs, start, out, stride);
+        case 3: return multiply<M, 3>(x, row, pair, panel, pairs, start, out, stride);
+        default: return multiply<M, 4>(x, row, pair, panel, pairs, start, out, stride);
     }
 }
 
-// At most TILE rows.
+// A packed matrix [inputs, features], and a bias of the features or null.
+struct Weights {
+    const BFloat16* packed;
+    long inputs, features;
+    const float* bias = nullptr;
+};
+
+// out = rows of x, at most TILE, times the weights of a panel's features.
 template <class T>
-inline void rows_of_tile(long rows, long vectors, long inputs, const BFloat16* x, const BFloat16* panel, T* out,
-                         long stride) {
-    if (rows == TILE) return multiply<TILE, false>(vectors, x, inputs, 2, panel, inputs / 2, out, stride);
+inline void multiply_tile(long rows, const BFloat16* x, const Weights& w, long feature, T* out, long stride) {
+    const long vectors = std::min(w.features - feature, PANEL) / LANES;
+    const BFloat16* panel = w.packed + feature * w.inputs;
+    const Start start = Start{w.bias, 0}.at(0, feature);
+    if (rows == TILE) return multiply<TILE>(vectors, x, w.inputs, 2, panel, w.inputs / 2, start, out, stride);
     for (long m = 0; m < rows; ++m)
-        multiply<1, false>(vectors, x + m * inputs, inputs, 2, panel, inputs / 2, out + m * stride, stride);
+        multiply<1>(vectors, x + m * w.inputs, 0, 2, panel, w.inputs / 2, start, out + m * stride, 0);
 }
 
-// out = x [rows, inputs] times a packed matrix [inputs, features].
-inline void product(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weights, BFloat16* out) {
-    for (long f = 0; f < features; f += PANEL, weights += inputs * PANEL)
+// out = x W + bias.
+inline void product(long rows, const BFloat16* x, const Weights& w, BFloat16* out) {
+    for (long f = 0; f < w.features; f += PANEL)
         for (long r = 0; r < rows; r += TILE)
-            rows_of_tile(std::min(TILE, rows - r), std::min(features - f, PANEL) / LANES, inputs, x + r * inputs, weights,
-                         out + r * features + f, features);
+            multiply_tile(std::min(TILE, rows - r), x + r * w.inputs, w, f, out + r * w.features + f, w.features);
 }
 
-// The same, which calls done(row, column, vector).
+// The same, which calls done(row, feature, vector).
 template <class Done>
-inline void product_with(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weights, Done done) {
+inline void product_with(long rows, const BFloat16* x, const Weights& w, Done done) {
     alignas(64) float sums[TILE * PANEL];
-    for (long f = 0; f < features; f += PANEL, weights += inputs * PANEL) {
-        const long vectors = std::min(features - f, PANEL) / LANES;
+    for (long f = 0; f < w.features; f += PANEL)
         for (long r = 0; r < rows; r += TILE) {
-            const long count = std::min(TILE, rows - r);
-            rows_of_tile(count, vectors, inputs, x + r * inputs, weights, sums, PANEL);
+            const long count = std::min(TILE, rows - r), width = std::min(w.features - f, PANEL);
+            multiply_tile(count, x + r * w.inputs, w, f, sums, PANEL);
             for (long m = 0; m < count; ++m)
-                for (long v = 0; v < vectors; ++v) done(r + m, f + v * LANES, load(sums + m * PANEL + v * LANES));
+                for (long i = 0; i < width; i += LANES) done(r + m, f + i, load(sums + m * PANEL + i));
         }
-    }
 }
 
 // totals [rows, columns] += left^T right, both packed, summed over `count` rows of both.
 inline void add_products(long count, long rows, long columns, const BFloat16* left, const BFloat16* right, float* totals) {
     constexpr long M = 4;
     const long pairs = (count + 1) / 2;
+    const Start start = {totals, columns};
     for (long c = 0; c < columns; c += PANEL, right += pairs * 2 * PANEL)
         for (long r = 0; r < rows; r += M)
-            multiply<M, true>(std::min(columns - c, PANEL) / LANES, left + r / PANEL * pairs * 2 * PANEL + r % PANEL * 2, 2,
-                              2 * PANEL, right, pairs, totals + r * columns + c, columns);
+            multiply<M>(std::min(columns - c, PANEL) / LANES, left + r / PANEL * pairs * 2 * PANEL + r % PANEL * 2, 2,
+                        2 * PANEL, right, pairs, start.at(r, c), totals + r * columns + c, columns);
 }
 
 // Sums of each thread, those of the first in `out`.
@@ -152,62 +166,63 @@ class Totals {
     std::vector<float> held;
 };
 
-template <class Body>
-inline void in_blocks(long begin, long end, long block, Body body) {
-    for (long r = begin; r < end; r += block) body(r, std::min(block, end - r));
-}
-
-// out = x W^T; W is [features, inputs].
+// out = x W^T + bias; W is [features, inputs], bias may be null.
 inline void linear_forward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
-                           BFloat16* out, int threads) {
-    const auto weights = packed({weight, 1, inputs}, inputs, features);
+                           const float* bias, BFloat16* out, int threads) {
+    const auto held = packed({weight, 1, inputs}, inputs, features);
+    const Weights weights = {held.data(), inputs, features, bias};
     share(rows, threads, [=, &weights](int, long begin, long end) {
-        in_blocks(begin, end, BLOCK, [=, &weights](long r, long count) {
-            product(count, inputs, features, x + r * inputs, weights.data(), out + r * features);
-        });
+        for (long r = begin; r < end; r += BLOCK)
+            product(std::min(BLOCK, end - r), x + r * inputs, weights, out + r * features);
     });
 }
 
 // d_x = d_out W, d_weight += d_out^T x.
 inline void linear_backward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
                             const BFloat16* d_out, BFloat16* d_x, float* d_weight, int threads) {
-    const auto weights = packed({weight, inputs, 1}, features, inputs);
+    const auto held = packed({weight, inputs, 1}, features, inputs);
+    const Weights weights = {held.data(), features, inputs};
     Totals totals(d_weight, features * inputs, threads);
     share(rows, threads, [=, &weights, &totals](int thread, long begin, long end) {
         std::vector<BFloat16> left(LONG_BLOCK * whole_panels(features)), right(LONG_BLOCK * whole_panels(inputs));
-        in_blocks(begin, end, LONG_BLOCK, [=, &weights, &totals, &left, &right](long r, long count) {
-            product(count, features, inputs, d_out + r * features, weights.data(), d_x + r * inputs);
+        for (long r = begin; r < end; r += LONG_BLOCK) {
+            const long count = std::min(LONG_BLOCK, end - r);
+            product(count, d_out + r * features, weights, d_x + r * inputs);
             pack({d_out + r * features, features, 1}, count, features, left.data());
             pack({x + r * inputs, inputs, 1}, count, inputs, right.data());
             add_products(count, features, inputs, left.data(), right.data(), totals.of(thread));
-        });
+        }
     });
     totals.settle();
 }
 
-// Where each row of a block has its factors of dropout.
-inline const BFloat16* const* factors_of(const Shared<BFloat16>& noise, long r, long count, std::vector<const BFloat16*>& held) {
+// Where each row of a block has its factors of dropout; null: it has none.
+inline const BFloat16* const* factors_of(const Shared<BFloat16>& noise, long r, long count,
+                                         std::vector<const BFloat16*>& held) {
     if (!noise.data) return nullptr;
     for (long i = 0; i < count; ++i) held[i] = noise.row(r + i);
     return held.data();
 }
 
-// hidden = noise * max(0, x W1^T + bias), out = hidden W2^T; W1 is [ffn, embed], W2 [embed, ffn].
+// hidden = noise * max(0, x W1^T + bias), out = hidden W2^T; W1 is [ffn, embed], W2 [embed, ffn]. `hidden` may be null.
 inline void feed_forward_forward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
                                  const float* bias, const Shared<BFloat16> noise, const BFloat16* weight2,
                                  BFloat16* hidden, BFloat16* out, int threads) {
-    const auto first = packed({weight1, 1, embed}, embed, ffn), second = packed({weight2, 1, ffn}, ffn, embed);
+    const auto held1 = packed({weight1, 1, embed}, embed, ffn), held2 = packed({weight2, 1, ffn}, ffn, embed);
+    const Weights first = {held1.data(), embed, ffn, bias}, second = {held2.data(), ffn, embed};
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         std::vector<const BFloat16*> held(BLOCK);
-        in_blocks(begin, end, BLOCK, [=, &first, &second, &held](long r, long count) {
+        std::vector<BFloat16> passing(hidden ? 0 : BLOCK * ffn);
+        for (long r = begin; r < end; r += BLOCK) {
+            const long count = std::min(BLOCK, end - r);
             const BFloat16* const* factors = factors_of(noise, r, count, held);
-            BFloat16* own = hidden + r * ffn;
-            product_with(count, embed, ffn, x + r * embed, first.data(), [=](long row, long f, Vector value) {
-                value = larger(Vector{}, value + load(bias + f));
+            BFloat16* own = hidden ? hidden + r * ffn : passing.data();
+            product_with(count, x + r * embed, first, [=](long row, long f, Vector value) {
+                value = larger(Vector{}, value);
                 store(own + row * ffn + f, factors ? value * load(factors[row] + f) : value);
             });
-            product(count, ffn, embed, own, second.data(), out + r * embed);
-        });
+            product(count, own, second, out + r * embed);
+        }
     });
 }
 
@@ -215,31 +230,34 @@ inline void feed_forward_backward(long rows, long embed, long ffn, const BFloat1
                                   const BFloat16* weight1, const Shared<BFloat16> noise, const BFloat16* weight2,
                                   const BFloat16* d_out, BFloat16* d_x, float* d_weight1, float* d_bias,
                                   float* d_weight2, int threads) {
-    const auto first = packed({weight1, embed, 1}, ffn, embed), second = packed({weight2, ffn, 1}, embed, ffn);
-    Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads), biases(d_bias, ffn, threads);
+    const auto held1 = packed({weight1, embed, 1}, ffn, embed), held2 = packed({weight2, ffn, 1}, embed, ffn);
+    const Weights first = {held1.data(), ffn, embed}, second = {held2.data(), embed, ffn};
+    Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads);
+    Totals biases(d_bias, ffn, threads);
     share(rows, threads, [=, &first, &second, &totals1, &totals2, &biases](int thread, long begin, long end) {
         std::vector<const BFloat16*> held(LONG_BLOCK);
-        std::vector<BFloat16> gradient(LONG_BLOCK * ffn);
+        std::vector<BFloat16> d_hidden(LONG_BLOCK * ffn);
         std::vector<BFloat16> wide(LONG_BLOCK * whole_panels(ffn)), narrow(LONG_BLOCK * whole_panels(embed));
-        in_blocks(begin, end, LONG_BLOCK, [=, &first, &second, &totals1, &totals2, &biases, &held, &gradient, &wide, &narrow](long r, long count) {
+        float* to_bias = biases.of(thread);
+        for (long r = begin; r < end; r += LONG_BLOCK) {
+            const long count = std::min(LONG_BLOCK, end - r);
             const BFloat16* const* factors = factors_of(noise, r, count, held);
-            const BFloat16 *own = hidden + r * ffn, *d_own_out = d_out + r * embed;
-            BFloat16* d_hidden = gradient.data();
-            float* to_bias = biases.of(thread);
-            product_with(count, embed, ffn, d_own_out, second.data(), [=](long row, long f, Vector d) {
+            const BFloat16 *own = hidden + r * ffn, *own_x = x + r * embed, *own_d = d_out + r * embed;
+            BFloat16* to = d_hidden.data();
+            product_with(count, own_d, second, [=](long row, long f, Vector d) {
                 d = load(own + row * ffn + f) > Vector{} ? d : Vector{};
                 if (factors) d *= load(factors[row] + f);
-                store(d_hidden + row * ffn + f, d);
+                store(to + row * ffn + f, d);
                 store(to_bias + f, load(to_bias + f) + d);
             });
-            product(count, ffn, embed, d_hidden, first.data(), d_x + r * embed);
-            pack({d_own_out, embed, 1}, count, embed, narrow.data());
+            product(count, to, first, d_x + r * embed);
+            pack({own_d, embed, 1}, count, embed, narrow.data());
             pack({own, ffn, 1}, count, ffn, wide.data());
             add_products(count, embed, ffn, narrow.data(), wide.data(), totals2.of(thread));
-            pack({x + r * embed, embed, 1}, count, embed, narrow.data());
-            pack({d_hidden, ffn, 1}, count, ffn, wide.data());
+            pack({own_x, embed, 1}, count, embed, narrow.data());
+            pack({to, ffn, 1}, count, ffn, wide.data());
             add_products(count, ffn, embed, wide.data(), narrow.data(), totals1.of(thread));
-        });
+        }
     });
     totals1.settle(), totals2.settle(), biases.settle();
 }

@@ -207,13 +207,16 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Queries, keys and values in one tensor, or with a shortcut queries in one, keys and values in another."""
         if self.shortcut is None:
-            return (self.qkv(x) if adds_bias else native.project(x, self.qkv),)
+            if native.usable(x, self.qkv.out_features):
+                return (native.project(x, self.qkv, self.qkv.bias if adds_bias else None),)
+            return (self.qkv(x),)
         assert lexical is not None, "a layer with a shortcut needs its lexical input"
         sizes = [x.shape[-1], self.shortcut.hidden_size]
         of_query, of_hidden = self.qkv.weight.split(sizes)
         query_bias, hidden_bias = (None, None) if self.qkv.bias is None else self.qkv.bias.split(sizes)
-        hidden = functional.linear(x if lexical.hidden is None else lexical.hidden, of_hidden, hidden_bias)
-        return functional.linear(x, of_query, query_bias), self.shortcut(hidden, lexical)
+        multiply = native.multiply if native.usable(x, *self.qkv.weight.shape) else functional.linear
+        hidden = multiply(x if lexical.hidden is None else lexical.hidden, of_hidden, hidden_bias)
+        return multiply(x, of_query, query_bias), self.shortcut(hidden, lexical)
 
 
 def _by_role(projected: Tensor, embed_dim: int, num_heads: int) -> tuple[Tensor, ...]:
