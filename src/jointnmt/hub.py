@@ -84,7 +84,8 @@ class PretrainedMixin(
     `licence` and `data_licence` (text), and `repo_id`.
     """
 
-    model: TranslationModel
+    trained: TranslationModel
+    """The model as it was trained."""
     segmentation: Segmentation
     experiment: Experiment
     run: Path | None = None
@@ -143,7 +144,7 @@ class PretrainedMixin(
             template_str=info.model_card_template,
             name=experiment.name,
             family=experiment.model.family,
-            parameters=f"{sum(parameter.numel() for parameter in self.model.parameters()):,}",
+            parameters=f"{sum(parameter.numel() for parameter in self.trained.parameters()):,}",
             version=version("jointnmt"),
             source_language=data.source_language,
             target_language=data.target_language,
@@ -165,7 +166,7 @@ class PretrainedMixin(
         checkpoint.write_text(save_directory / "experiment.yaml", portable(self.experiment).to_yaml())
         shutil.rmtree(save_directory / "segmentation", ignore_errors=True)
         self.segmentation.save(save_directory / "segmentation")
-        checkpoint.write(save_directory / "model.safetensors", self.model.state_dict(), {"steps": steps})
+        checkpoint.write(save_directory / "model.safetensors", self.trained.state_dict(), {"steps": steps})
         about = {"version": version("jointnmt"), "family": self.experiment.model.family, "validation": measured}
         # One key of our own: the mixin would take others for arguments of the class.
         checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -13,15 +14,15 @@ from torch.testing import assert_close
 from jointnmt import native
 from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
+from jointnmt.models.decoding import for_decoding
 from jointnmt.models.layers.attention import Sight, attend
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.shortcut import _Mixture
-from jointnmt.models.quantise import quantised
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import calls, functions, operations
-from jointnmt.native.int8 import Int8Linear
+from jointnmt.native.linear import Int8Linear
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
@@ -568,13 +569,40 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("name", MODELS)
-def test_quantised_models_translate_nearly_alike(name: str) -> None:
+def test_models_for_decoding_translate_nearly_alike(name: str, precision: Literal["bfloat16", "int8"]) -> None:
     torch.manual_seed(12)
-    model = build_model(MODELS[name], VOCABULARY, VOCABULARY).eval()
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    source, target = torch.randint(4, VOCABULARY, (2, 3, 9)).unbind()
+    model = build_model(MODELS[name], VOCABULARY, VOCABULARY - 3).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    source, target = torch.randint(4, VOCABULARY - 3, (2, 3, 7)).unbind()
+    own_model = for_decoding(model, precision)
     with torch.no_grad():
-        expected, own = model(source, target).log_softmax(-1), quantised(model)(source, target).log_softmax(-1)
-    assert 0 < (own - expected).abs().max() < 0.2
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+        expected = model(source, target).log_softmax(-1)
+        with torch.autocast("cpu", torch.bfloat16):
+            own = own_model(source, target).float().log_softmax(-1)
+    assert own.shape == expected.shape
+    assert (own - expected).abs().mean() < 0.03
+    assert not torch.equal(own, expected)
+    tables = (own_model.source_embedding.weight, model.source_embedding.weight)
+    assert tables[0] is tables[1]  # not copied
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@needs_kernels
+@pytest.mark.parametrize("count", [1, 10, 70])
+@pytest.mark.parametrize("width", [70, 96, 1003])
+def test_greatest_values(width: int, count: int) -> None:
+    """Of equal values the first, whatever their number; and nothing that is not a number goes unnoticed."""
+    torch.manual_seed(18)
+    values = torch.randn(7, width).mul(4).round().div(4)
+    values[0], values[1, 5:] = 0, -torch.inf
+    best, places, strange = operations.greatest(values, count)
+    ordered = values.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(best, ordered.values[:, :count]) and torch.equal(places, ordered.indices[:, :count])
+    assert not strange
+    for place in (0, width // 2, width - 1):
+        damaged = values.clone()
+        damaged[4, place] = torch.nan
+        assert operations.greatest(damaged, count)[2]

@@ -64,6 +64,17 @@ class Shared(ctypes.Structure):
     ]
 
 
+class Weights(ctypes.Structure):
+    """The kernels' `Weights`."""
+
+    _fields_ = [
+        ("packed", ctypes.c_void_p),
+        ("inputs", ctypes.c_long),
+        ("features", ctypes.c_long),
+        ("bias", ctypes.c_void_p),
+    ]
+
+
 class Int8Weights(ctypes.Structure):
     """The kernels' `Int8Weights`."""
 
@@ -86,12 +97,13 @@ class GatedMixture(ctypes.Structure):
     ]
 
 
-def call(name: str, like: Tensor, *arguments: Any) -> None:
-    """Call a kernel for the type of `like`, with as many threads as PyTorch uses."""
+def call(name: str, like: Tensor, *arguments: Any) -> int:
+    """Call a kernel for the type of `like`, with as many threads as PyTorch uses; what it returns, if anything."""
     kernels = library()
     assert kernels is not None
     plain = (_plain(argument) for argument in arguments)
-    getattr(kernels, f"{name}_{TYPES[like.dtype]}")(*plain, torch.get_num_threads())
+    result: int = getattr(kernels, f"{name}_{TYPES[like.dtype]}")(*plain, torch.get_num_threads())
+    return result
 
 
 def has_products(x: Tensor, *features: int) -> bool:

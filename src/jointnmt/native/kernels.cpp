@@ -13,6 +13,7 @@
 #include "loss.h"
 #include "products.h"
 #include "reduction.h"
+#include "search.h"
 #include "shortcut.h"
 
 #define EXPORT(TYPE, NAME)                                                                                             \
@@ -82,7 +83,22 @@
 EXPORT(float, float32)
 EXPORT(BFloat16, bfloat16)
 
+extern "C" int greatest_float32(long rows, long width, const float* values, long count, float* best, int64_t* places,
+                                int threads) {
+    return greatest(rows, width, values, count, best, places, threads);
+}
+
 #ifdef HAS_PRODUCTS
+extern "C" void pack_weights_bfloat16(long features, long inputs, const BFloat16* weight, BFloat16* packed) {
+    pack({weight, 1, inputs}, inputs, features, packed);
+}
+extern "C" void linear_bfloat16(long rows, const BFloat16* x, const Weights* w, BFloat16* out, int threads) {
+    linear(rows, x, *w, out, threads);
+}
+extern "C" void feed_forward_bfloat16(long rows, const BFloat16* x, const Weights* first, const Weights* second,
+                                      BFloat16* out, int threads) {
+    feed_forward(rows, x, *first, {}, *second, nullptr, out, threads);
+}
 extern "C" void linear_forward_bfloat16(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
                                         const float* bias, BFloat16* out, int threads) {
     linear_forward(rows, inputs, features, x, weight, bias, out, threads);

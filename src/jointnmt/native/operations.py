@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jointnmt.native import library
-from jointnmt.native.calls import LANES, TYPES, Int8Weights, Steps, call, exact, has_products, rows_of, shared
+from jointnmt.native.calls import LANES, TYPES, Int8Weights, Steps, Weights, call, exact, has_products, rows_of, shared
 from jointnmt.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
@@ -39,13 +39,17 @@ def usable(x: Tensor, *features: int) -> bool:
     Under autocast, `x` must be in its type already, as the results of the matrix products beside it will be. What has
     no memory of its own, as while PyTorch compiles, is left to PyTorch.
     """
+    in_type = not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu")
+    return readable(x) and in_type and not any(size % LANES for size in features)
+
+
+def readable(x: Tensor) -> bool:
+    """Whether there are kernels, and they can read `x`."""
     return (
         x.device.type == "cpu"
         and type(x) in (Tensor, torch.nn.Parameter)
         and not torch.compiler.is_compiling()
         and x.dtype in TYPES
-        and (not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu"))
-        and not any(size % LANES for size in features)
         and library() is not None
     )
 
@@ -144,7 +148,7 @@ def _is_worth_packing(x: Tensor, weight: Tensor) -> bool:
 def project(
     x: Float[Tensor, "*places E"], linear: torch.nn.Module, bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*places F"]:
-    """What the weights of a linear layer (a `torch.nn.Linear` or an `Int8Linear`) make of x, plus this `bias`."""
+    """What the weights of a linear layer (PyTorch's, or one for decoding) make of x, plus this `bias`."""
     if isinstance(linear, torch.nn.Linear):
         return multiply(x, linear.weight, bias)
     result: Tensor = linear.multiply(x, bias)  # type: ignore[operator]
@@ -227,6 +231,51 @@ def mixture(
     return mixed, gates
 
 
+class PackedBFloat16(NamedTuple):
+    """Weights `[F, E]` of bfloat16 as the kernels read them."""
+
+    weight: Float[Tensor, " _"]
+    inputs: int
+    features: int
+
+    def with_bias(self, bias: Tensor | None) -> Weights:
+        """For a call; `bias` is `exact` and has to outlive it."""
+        return Weights(self.weight.data_ptr(), self.inputs, self.features, None if bias is None else bias.data_ptr())
+
+
+def pack_bfloat16(weight: Float[Tensor, "F E"]) -> PackedBFloat16:
+    """Weights as the kernels read them; F and E are multiples of 16."""
+    kernels = library()
+    assert kernels is not None
+    weight = weight.bfloat16().contiguous()
+    features, inputs = weight.shape
+    packed = torch.zeros(-(-features // 64) * 64 * inputs, dtype=torch.bfloat16)
+    pointers = (ctypes.c_void_p(each.data_ptr()) for each in (weight, packed))
+    kernels.pack_weights_bfloat16(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
+    return PackedBFloat16(packed, inputs, features)
+
+
+def bfloat16_linear(
+    x: Float[Tensor, "*places E"], packed: PackedBFloat16, bias: Float[Tensor, " F"] | None
+) -> Float[Tensor, "*places F"]:
+    """The product of x with the weights, plus `bias`; without gradient."""
+    x, bias = x.contiguous(), exact(bias)
+    result = empty((*x.shape[:-1], packed.features), x)
+    call("linear", x, rows_of(x)[0], x, ctypes.byref(packed.with_bias(bias)), result)
+    return result
+
+
+def bfloat16_feed_forward(
+    x: Float[Tensor, "*places E"], hidden: PackedBFloat16, bias: Float[Tensor, " F"] | None, output: PackedBFloat16
+) -> Float[Tensor, "*places E"]:
+    """`max(0, x W1 + b1) W2`, without the bias of `output` and without gradient."""
+    x, bias = x.contiguous(), exact(bias)
+    result = empty((*x.shape[:-1], output.features), x)
+    weights = hidden.with_bias(bias), output.with_bias(None)
+    call("feed_forward", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
+    return result
+
+
 def has_int8_products() -> bool:
     """Whether there are kernels for products of 8-bit integers on this machine."""
     return hasattr(library(), "pack_weights_int8")
@@ -278,6 +327,15 @@ def int8_feed_forward(
     weights = hidden.with_bias(bias), output.with_bias(None)
     call("feed_forward_int8", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
     return result
+
+
+def greatest(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], bool]:
+    """The `count` greatest float32 values of each row and their places, best first, of equal ones the first; and
+    whether one of all values is not a number."""
+    values = values.contiguous()
+    best, places = values.new_empty(len(values), count), values.new_empty(len(values), count, dtype=torch.long)
+    strange = call("greatest", values, *values.shape, values, count, best, places)
+    return best, places, bool(strange)
 
 
 def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:

@@ -89,9 +89,12 @@ __attribute__((noinline)) void multiply(const BFloat16* x, long row, long pair, 
         for (long v = 0; v < V; ++v) store(out + m * stride + v * LANES, sums[m][v]);
 }
 
+// At most M rows.
 template <long M, class T>
-inline void multiply(long vectors, const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs,
+inline void multiply(long rows, long vectors, const BFloat16* x, long row, long pair, const BFloat16* panel, long pairs,
                      const Start start, T* out, long stride) {
+    if constexpr (M > 1)
+        if (rows < M) return multiply<M - 1>(rows, vectors, x, row, pair, panel, pairs, start, out, stride);
     switch (vectors) {
         case 1: return multiply<M, 1>(x, row, pair, panel, pairs, start, out, stride);
         case 2: return multiply<M, 2>(x, row, pair, panel, pairs, start, out, stride);
@@ -113,9 +116,7 @@ inline void multiply_tile(long rows, const BFloat16* x, const Weights& w, long f
     const long vectors = std::min(w.features - feature, PANEL) / LANES;
     const BFloat16* panel = w.packed + feature * w.inputs;
     const Start start = Start{w.bias, 0}.at(0, feature);
-    if (rows == TILE) return multiply<TILE>(vectors, x, w.inputs, 2, panel, w.inputs / 2, start, out, stride);
-    for (long m = 0; m < rows; ++m)
-        multiply<1>(vectors, x + m * w.inputs, 0, 2, panel, w.inputs / 2, start, out + m * stride, 0);
+    multiply<TILE>(rows, vectors, x, w.inputs, 2, panel, w.inputs / 2, start, out, stride);
 }
 
 // out = x W + bias.
@@ -145,7 +146,7 @@ inline void add_products(long count, long rows, long columns, const BFloat16* le
     const Start start = {totals, columns};
     for (long c = 0; c < columns; c += PANEL, right += pairs * 2 * PANEL)
         for (long r = 0; r < rows; r += M)
-            multiply<M>(std::min(columns - c, PANEL) / LANES, left + r / PANEL * pairs * 2 * PANEL + r % PANEL * 2, 2,
+            multiply<M>(M, std::min(columns - c, PANEL) / LANES, left + r / PANEL * pairs * 2 * PANEL + r % PANEL * 2, 2,
                         2 * PANEL, right, pairs, start.at(r, c), totals + r * columns + c, columns);
 }
 
@@ -166,15 +167,19 @@ class Totals {
     std::vector<float> held;
 };
 
+// out = x W + bias.
+inline void linear(long rows, const BFloat16* x, const Weights& w, BFloat16* out, int threads) {
+    share(rows, threads, [=, &w](int, long begin, long end) {
+        for (long r = begin; r < end; r += BLOCK)
+            product(std::min(BLOCK, end - r), x + r * w.inputs, w, out + r * w.features);
+    });
+}
+
 // out = x W^T + bias; W is [features, inputs], bias may be null.
 inline void linear_forward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
                            const float* bias, BFloat16* out, int threads) {
     const auto held = packed({weight, 1, inputs}, inputs, features);
-    const Weights weights = {held.data(), inputs, features, bias};
-    share(rows, threads, [=, &weights](int, long begin, long end) {
-        for (long r = begin; r < end; r += BLOCK)
-            product(std::min(BLOCK, end - r), x + r * inputs, weights, out + r * features);
-    });
+    linear(rows, x, {held.data(), inputs, features, bias}, out, threads);
 }
 
 // d_x = d_out W, d_weight += d_out^T x.
@@ -204,12 +209,10 @@ inline const BFloat16* const* factors_of(const Shared<BFloat16>& noise, long r, 
     return held.data();
 }
 
-// hidden = noise * max(0, x W1^T + bias), out = hidden W2^T; W1 is [ffn, embed], W2 [embed, ffn]. `hidden` may be null.
-inline void feed_forward_forward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
-                                 const float* bias, const Shared<BFloat16> noise, const BFloat16* weight2,
-                                 BFloat16* hidden, BFloat16* out, int threads) {
-    const auto held1 = packed({weight1, 1, embed}, embed, ffn), held2 = packed({weight2, 1, ffn}, ffn, embed);
-    const Weights first = {held1.data(), embed, ffn, bias}, second = {held2.data(), ffn, embed};
+// hidden = noise * max(0, x W1 + bias), out = hidden W2. `hidden` may be null.
+inline void feed_forward(long rows, const BFloat16* x, const Weights& first, const Shared<BFloat16> noise,
+                         const Weights& second, BFloat16* hidden, BFloat16* out, int threads) {
+    const long ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         std::vector<const BFloat16*> held(BLOCK);
         std::vector<BFloat16> passing(hidden ? 0 : BLOCK * ffn);
@@ -217,13 +220,21 @@ inline void feed_forward_forward(long rows, long embed, long ffn, const BFloat16
             const long count = std::min(BLOCK, end - r);
             const BFloat16* const* factors = factors_of(noise, r, count, held);
             BFloat16* own = hidden ? hidden + r * ffn : passing.data();
-            product_with(count, x + r * embed, first, [=](long row, long f, Vector value) {
+            product_with(count, x + r * first.inputs, first, [=](long row, long f, Vector value) {
                 value = larger(Vector{}, value);
                 store(own + row * ffn + f, factors ? value * load(factors[row] + f) : value);
             });
-            product(count, own, second, out + r * embed);
+            product(count, own, second, out + r * second.features);
         }
     });
+}
+
+// The same for W1 [ffn, embed] and W2 [embed, ffn], both transposed.
+inline void feed_forward_forward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
+                                 const float* bias, const Shared<BFloat16> noise, const BFloat16* weight2,
+                                 BFloat16* hidden, BFloat16* out, int threads) {
+    const auto first = packed({weight1, 1, embed}, embed, ffn), second = packed({weight2, 1, ffn}, ffn, embed);
+    feed_forward(rows, x, {first.data(), embed, ffn, bias}, noise, {second.data(), ffn, embed}, hidden, out, threads);
 }
 
 inline void feed_forward_backward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* hidden,

@@ -113,6 +113,17 @@ inline float largest(Vector x) {
 }
 #endif
 
+// Whether any lane of a comparison holds.
+inline bool any(Ints x) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)x, (__m512i)x);
+#else
+    int32_t all = 0;
+    for (long i = 0; i < LANES; ++i) all |= x[i];
+    return all;
+#endif
+}
+
 // e^x for x <= 88, to 2 units in the last place; all but 0 below the normal numbers.
 inline Vector exponential(Vector x) {
     x = larger(broadcast(-87.33f), x);

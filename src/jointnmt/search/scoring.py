@@ -12,6 +12,7 @@ from torch import Tensor
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ModelError
 from jointnmt.models.interface import TranslationModel
+from jointnmt.native import operations as native
 
 
 def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
@@ -81,6 +82,10 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
     """
     width = values.shape[-1]
     count = min(count, width)
+    if values.dtype == torch.float32 and native.readable(values):
+        ordered, places, strange = native.greatest(values, count)
+        _check(not strange)
+        return ordered, places
     found = values.topk(
         min(2 * count + 16, width), dim=-1
     )  # more than asked for: among them are most of the equal ones
@@ -110,7 +115,11 @@ def check_numbers(values: Float[Tensor, "*shape"]) -> None:
     Raises:
         ModelError: if one of them is NaN.
     """
-    if bool(values.isnan().any()):
+    _check(not bool(values.isnan().any()))
+
+
+def _check(are_numbers: bool) -> None:
+    if not are_numbers:
         raise ModelError(
             "The model's output is not a number (NaN): its weights are damaged, training has diverged, or half "
             "precision overflows. Try float32 precision, or another checkpoint."

@@ -17,7 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
-from jointnmt.models.quantise import quantised
+from jointnmt.models.decoding import for_decoding
 from jointnmt.search import (
     Hypothesis,
     Rescored,
@@ -110,7 +110,9 @@ class Translator(PretrainedMixin):
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
-        self.model = quantised(model.eval()) if precision == "int8" else model.eval()
+        self.trained = self.model = model.eval()  # what is saved, and what computes
+        if precision == "int8" or (precision == "bfloat16" and self.device.type == "cpu"):
+            self.model = for_decoding(model, precision)
         self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Linear layers with 8-bit integer weights, for decoding on a CPU."""
+"""Linear layers for decoding on a CPU, whose weights lie as the kernels read them. All are without gradient."""
 
 from __future__ import annotations
 
@@ -7,17 +7,52 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
+from torch.nn import functional
 
-from jointnmt.native import operations
+from jointnmt.native import calls, operations
 
 LARGEST = 127
+
+
+class BFloat16Linear(nn.Module):
+    """A linear layer in bfloat16."""
+
+    def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.bias = bias
+        missing = -self.out_features % calls.LANES
+        self._packed = operations.pack_bfloat16(functional.pad(weight, (0, 0, 0, missing)))
+
+    @classmethod
+    def of(cls, layer: nn.Module) -> nn.Module:
+        """The layer with its weights packed; itself, if there are no kernels for it."""
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        assert isinstance(weight, Tensor)
+        like = torch.empty(0, dtype=torch.bfloat16)
+        exists = operations.usable(like, weight.shape[1]) and calls.has_products(like)
+        return cls(weight, bias) if exists and weight.device.type == "cpu" else layer
+
+    def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
+        return self.multiply(x, self.bias)
+
+    @torch.no_grad()
+    def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
+        """The product with the weights, plus `bias`."""
+        result = operations.bfloat16_linear(x.bfloat16(), self._packed, bias)
+        return result[..., : self.out_features]
+
+    @torch.no_grad()
+    def feed_forward(self, x: Float[Tensor, "*places E"], output: BFloat16Linear) -> Float[Tensor, "*places E"]:
+        """`max(0, x W1 + b1) W2`, where `output` has W2."""
+        return operations.bfloat16_feed_forward(x.bfloat16(), self._packed, self.bias, output._packed)
 
 
 class Int8Linear(nn.Module):
     """A linear layer whose weights are integers from -127 to 127, with a scale for each output feature.
 
     Inputs are rounded likewise, with a scale for each row; integers are multiplied and summed exactly, and what comes
-    out is in the type of the input. Without gradient.
+    out is in the type of the input.
     """
 
     weight: Int8[Tensor, "F E"]

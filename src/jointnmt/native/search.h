@@ -1,0 +1,40 @@
+// The greatest values of rows, as beam search asks for them.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// The `count` greatest values of each row and their places, best first, of equal ones the first. Returns whether one of
+// all values is not a number.
+inline bool greatest(long rows, long width, const float* values, long count, float* best, int64_t* places, int threads) {
+    std::vector<char> strange(threads);
+    share(rows, threads, [=, &strange](int thread, long begin, long end) {
+        for (long r = begin; r < end; ++r) {
+            const float* row = values + r * width;
+            float* kept = best + r * count;
+            int64_t* at = places + r * count;
+            long found = 0;
+            const auto take = [&](long place) {
+                const float value = row[place];
+                if (value != value) strange[thread] = 1;
+                if (found == count && !(value > kept[count - 1])) return;
+                long rank = found < count ? found++ : count - 1;
+                for (; rank && value > kept[rank - 1]; --rank) kept[rank] = kept[rank - 1], at[rank] = at[rank - 1];
+                kept[rank] = value, at[rank] = place;
+            };
+            long v = 0;
+            for (; v < width && found < count; ++v) take(v);
+            for (; v + LANES <= width; v += LANES) {
+                const Ints worse = load(row + v) <= broadcast(kept[count - 1]);
+                if (any(~worse))  // or not a number
+                    for (long i = 0; i < LANES; ++i) take(v + i);
+            }
+            for (; v < width; ++v) take(v);
+        }
+    });
+    return std::any_of(strange.begin(), strange.end(), [](char each) { return each; });
+}
+
+}  // namespace
