@@ -56,6 +56,7 @@ class Decoding:
     """Translates the same sentences in every run, batch by batch."""
 
     late_bytes = 0
+    warm_up_runs = 1
 
     def __init__(self, case: DecodingCase) -> None:
         self.case, self.device = case, case.device

@@ -41,6 +41,8 @@ class Subject(Protocol):
     """Where it runs: cpu or cuda."""
     late_bytes: int
     """What the first run adds to memory for good."""
+    warm_up_runs: int
+    """Before the first that counts."""
 
     def run(self) -> None:
         """Do what is timed."""
@@ -65,7 +67,7 @@ class SubjectLostError(Exception):
 
 
 class Worker:
-    """A process that builds a subject, warms it up with one run, and then runs it when told to.
+    """A process that builds a subject, warms it up, and then runs it when told to.
 
     Args:
         build: makes the subject; it is pickled.
@@ -133,7 +135,8 @@ def _serve(connection: Connection, build: Callable[[], Subject], threads: int) -
     try:
         subject = build()
         base = resident_bytes(subject.device) + subject.late_bytes
-        subject.run()
+        for _ in range(subject.warm_up_runs):
+            subject.run()
         connection.send(base)
         while (command := connection.recv()) != "stop":
             connection.send(_profiled(subject) if command == "profile" else _timed(subject))

@@ -12,7 +12,10 @@ from torch.profiler import ProfilerActivity, profile
 
 GROUPS = (
     ("attention", r"attention|bmm|::_?softmax"),
-    ("matrix products", r"::(mm|addmm|_int_mm|linear|mkldnn_linear|mv|addmv)|mkldnn|onednn|gemm|qlinear"),
+    (
+        "matrix products",
+        r"::(mm|addmm|_int_mm|linear|mkldnn_linear|mv|addmv)|mkldnn|onednn|gemm|qlinear|^(Projection|FeedForward)Function",
+    ),
     ("copies", r"copy|::cat$|clone|contiguous|::(index|gather|scatter|fill|zero|stack|repeat|select_backward)"),
     ("update", r"adamw?_"),
     (
@@ -20,7 +23,7 @@ GROUPS = (
         r"norm|::(add|sub|mul|div|neg|exp|log|sqrt|relu|threshold|sigmoid|maximum|sum|mean|amax|max|bernoulli|dropout"
         r"|masked|where|le|lt|gt|ge|eq|ne|rsqrt|pow|square|clamp|addcmul|logical|bitwise|isnan|native_dropout"
         r"|topk|sort|argsort|sigmoid_backward|threshold_backward|triu|_log_softmax)"
-        r"|^(ResidualNorm|FeedForward|Reduction|CrossEntropy|Mixture|Projection)Function",
+        r"|^(ResidualNorm|Reduction|CrossEntropy|Mixture)Function",
     ),
 )
 """Each group's operations, by a pattern of their names: the first group that matches has them. Whatever runs inside of

@@ -77,6 +77,9 @@ class TrainingCase:
 class Training:
     """Updates of one model, one after the other through the corpus: forward, backward, clipping, Adam."""
 
+    warm_up_runs = 10
+    """Batches differ: after these, there is memory for nearly all that come."""
+
     def __init__(self, case: TrainingCase) -> None:
         self.case, self.device = case, case.device
         vocabulary = SIZES[case.size].vocabulary

@@ -34,7 +34,9 @@ MODELS: dict[str, ModelConfig] = {
     "transformer-faithful": TransformerConfig(
         **SIZES, encoder_layers=2, decoder_layers=2, faithful=True, attention_bias=False, shortcuts=ShortcutConfig()
     ),
+    "transformer-shortcuts": TransformerConfig(**SIZES, encoder_layers=2, decoder_layers=2, shortcuts=ShortcutConfig()),
     "reformer-base": ReformerBaseConfig(**SIZES, num_layers=2),
+    "reformer-base-shortcuts": ReformerBaseConfig(**SIZES, num_layers=2, shortcuts=ShortcutConfig()),
     "reformer-fast": ReformerFastConfig(**SIZES, num_layers=2, prenet_layers=2),
     "reformer-fast-checkpointed": ReformerFastConfig(
         **SIZES, num_layers=2, prenet_layers=2, activation_checkpointing=True

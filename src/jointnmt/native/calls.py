@@ -89,6 +89,7 @@ class GatedMixture(ctypes.Structure):
 
     _fields_ = [
         ("hidden", ctypes.c_void_p),
+        ("stride", ctypes.c_long),
         ("bias", ctypes.c_void_p),
         ("first", Shared),
         ("second", Shared),
@@ -169,4 +170,4 @@ def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
 
 def gated_mixture(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]) -> GatedMixture:
     first, second = (shared(part, hidden) for part in (*parts, None)[:2])
-    return GatedMixture(hidden.data_ptr(), bias.data_ptr(), first, second, len(bias), fusion)
+    return GatedMixture(hidden.data_ptr(), hidden.stride(-2), bias.data_ptr(), first, second, len(bias), fusion)

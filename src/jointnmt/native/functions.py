@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,40 +21,69 @@ class AttentionFunction(torch.autograd.Function):
     def forward(
         ctx: Any,
         bias: Tensor | None,
-        num_heads: int,
-        axis: int,
+        geometry: tuple[int, int, bool],
         lengths: Tensor | None,
-        causal: bool,
         noise: Tensor | None,
         *projected: Tensor,
     ) -> Tensor:
         projected = tuple(part.contiguous() for part in projected)
-        lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
-        if noise is not None:  # queries and keys lie as the kernels read them
-            length = projected[0].shape[axis]
-            noise = noise.float().expand(*noise.shape[:-2], length, length).contiguous()
-        ctx.save_for_backward(bias, lengths, noise, *projected)
-        ctx.geometry = num_heads, axis, causal
-        like = projected[0]
         embed_dim = sum(part.shape[-1] for part in projected) // 3
-        result = empty(like, *like.shape[:-1], embed_dim)
-        lines = lines_of(like, embed_dim, ctx.geometry, lengths, noise)
-        call("attention_forward", result, ctypes.byref(lines), *roles_of(projected, embed_dim), bias, result)
-        return result
+        lengths, noise = _seen(lengths), _weight_noise(noise, projected[0].shape[geometry[1]])
+        ctx.save_for_backward(bias, lengths, noise, *projected)
+        ctx.geometry, ctx.embed_dim = geometry, embed_dim
+        return _attended(projected, bias, embed_dim, geometry, lengths, noise)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         bias, lengths, noise, *projected = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        embed_dim = gradient.shape[-1]
-        lines = lines_of(projected[0], embed_dim, ctx.geometry, lengths, noise)
-        results = [empty(part, *part.shape) for part in projected]
-        d_bias = None if bias is None else torch.zeros_like(bias)
-        query, key, value, _, _ = roles_of(results, embed_dim)
-        roles = roles_of(projected, embed_dim)
-        call("attention_backward", gradient, ctypes.byref(lines), *roles, bias, gradient, query, key, value, d_bias)
-        return d_bias, None, None, None, None, None, *results
+        results, d_bias = _attention_gradients(
+            projected, bias, ctx.embed_dim, ctx.geometry, lengths, noise, gradient.contiguous()
+        )
+        return d_bias, None, None, None, *results
+
+
+def _seen(lengths: Tensor | None) -> Tensor | None:
+    return None if lengths is None else lengths.to(torch.int32).contiguous()
+
+
+def _weight_noise(noise: Tensor | None, length: int) -> Tensor | None:
+    """Queries and keys as the kernels read them."""
+    return None if noise is None else noise.float().expand(*noise.shape[:-2], length, length).contiguous()
+
+
+def _attended(
+    projected: Sequence[Tensor],
+    bias: Tensor | None,
+    embed_dim: int,
+    geometry: tuple[int, int, bool],
+    lengths: Tensor | None,
+    noise: Tensor | None,
+) -> Tensor:
+    like = projected[0]
+    result = empty(like, *like.shape[:-1], embed_dim)
+    lines = lines_of(like, embed_dim, geometry, lengths, noise)
+    call("attention_forward", result, ctypes.byref(lines), *roles_of(projected, embed_dim), bias, result)
+    return result
+
+
+def _attention_gradients(
+    projected: Sequence[Tensor],
+    bias: Tensor | None,
+    embed_dim: int,
+    geometry: tuple[int, int, bool],
+    lengths: Tensor | None,
+    noise: Tensor | None,
+    gradient: Tensor,
+) -> tuple[list[Tensor], Tensor | None]:
+    """Of what was projected, where it has queries, keys and values; and of the bias."""
+    lines = lines_of(projected[0], embed_dim, geometry, lengths, noise)
+    results = [empty(part, *part.shape) for part in projected]
+    d_bias = None if bias is None else torch.zeros_like(bias)
+    query, key, value, _, _ = roles_of(results, embed_dim)
+    roles = roles_of(projected, embed_dim)
+    call("attention_backward", gradient, ctypes.byref(lines), *roles, bias, gradient, query, key, value, d_bias)
+    return results, d_bias
 
 
 class ResidualNormFunction(torch.autograd.Function):
@@ -119,12 +149,12 @@ class ProjectionFunction(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = gradient.flatten(0, -2)
-        d_bias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
         if not has_products(x, *weight.shape):
             d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
+            d_bias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
             return torch.mm(rows, weight).view(x.shape), d_weight, d_bias
-        d_x, d_weight = empty(x, *x.shape), floats(*weight.shape)
-        call("linear_backward", x, *rows_of(x), len(weight), x, weight, rows.contiguous(), d_x, d_weight)
+        d_x, d_weight, d_bias = empty(x, *x.shape), floats(*weight.shape), floats(len(weight)) if ctx.has_bias else None
+        call("linear_backward", x, *rows_of(x), len(weight), x, weight, rows.contiguous(), d_x, d_weight, d_bias)
         return d_x, d_weight.to(ctx.weight_type), d_bias
 
 
@@ -234,10 +264,8 @@ class MixtureFunction(torch.autograd.Function):
         hidden, parts = hidden.contiguous(), tuple(part.contiguous() for part in parts)
         ctx.save_for_backward(hidden, bias, *parts)
         ctx.fusion = fusion
-        mixed = empty(hidden, *hidden.shape[:-1], len(bias))
-        gates = empty(mixed, *mixed.shape) if wants_gates else None
-        mixture = gated_mixture(hidden, bias, fusion, parts)
-        call("mixture_forward", hidden, rows_of(hidden)[0], ctypes.byref(mixture), mixed, gates)
+        gates = empty(hidden, *hidden.shape[:-1], len(bias)) if wants_gates else None
+        mixed = _mixed(hidden, bias, fusion, parts, gates)
         if gates is not None:
             ctx.mark_non_differentiable(gates)
         return mixed, gates
@@ -246,12 +274,62 @@ class MixtureFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         hidden, bias, *parts = ctx.saved_tensors
-        d_hidden, d_bias = empty(hidden, *hidden.shape), torch.zeros_like(bias)
-        d_parts = [floats(*part.shape) for part in parts]
-        first, second = (shared(part, hidden) for part in (*d_parts, None)[:2])
-        mixture = gated_mixture(hidden, bias, ctx.fusion, parts)
-        call(
-            "mixture_backward", hidden, len(hidden), ctypes.byref(mixture), gradient.contiguous(), d_hidden,
-            ctypes.byref(first), ctypes.byref(second), d_bias,
-        )  # fmt: skip
-        return d_hidden, d_bias, None, None, *(part.to(hidden.dtype) for part in d_parts)
+        d_hidden = empty(hidden, *hidden.shape)
+        d_bias, d_parts = _mixture_gradients(hidden, bias, ctx.fusion, parts, gradient.contiguous(), d_hidden)
+        return d_hidden, d_bias, None, None, *d_parts
+
+
+class ShortcutAttentionFunction(torch.autograd.Function):
+    """Mixture, then attention: queries and the hidden input lie in one tensor, forwards and backwards."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        bias: Tensor,
+        fusion: bool,
+        geometry: tuple[int, int, bool],
+        lengths: Tensor | None,
+        noise: Tensor | None,
+        *parts: Tensor,
+    ) -> Tensor:
+        projected, parts = projected.contiguous(), tuple(part.contiguous() for part in parts)
+        embed_dim = len(bias) // 2
+        mixed = _mixed(projected[..., embed_dim:], bias, fusion, parts, None)
+        lengths, noise = _seen(lengths), _weight_noise(noise, projected.shape[geometry[1]])
+        ctx.save_for_backward(projected, mixed, bias, lengths, noise, *parts)
+        ctx.fusion, ctx.geometry = fusion, geometry
+        return _attended((projected, mixed), None, embed_dim, geometry, lengths, noise)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        projected, mixed, bias, lengths, noise, *parts = ctx.saved_tensors
+        embed_dim = len(bias) // 2
+        (d_projected, d_mixed), _ = _attention_gradients(
+            (projected, mixed), None, embed_dim, ctx.geometry, lengths, noise, gradient.contiguous()
+        )
+        hidden, d_hidden = projected[..., embed_dim:], d_projected[..., embed_dim:]
+        d_bias, d_parts = _mixture_gradients(hidden, bias, ctx.fusion, parts, d_mixed, d_hidden)
+        return d_projected, d_bias, None, None, None, None, *d_parts
+
+
+def _mixed(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor], gates: Tensor | None) -> Tensor:
+    mixed = empty(hidden, *hidden.shape[:-1], len(bias))
+    mixture = gated_mixture(hidden, bias, fusion, parts)
+    call("mixture_forward", hidden, rows_of(hidden)[0], ctypes.byref(mixture), mixed, gates)
+    return mixed
+
+
+def _mixture_gradients(
+    hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor], gradient: Tensor, d_hidden: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """Of bias and parts; that of the hidden input is written to `d_hidden`, which lies as `hidden` does."""
+    d_bias, d_parts = torch.zeros_like(bias), [floats(*part.shape) for part in parts]
+    first, second = (shared(part, hidden) for part in (*d_parts, None)[:2])
+    mixture = gated_mixture(hidden, bias, fusion, parts)
+    call(
+        "mixture_backward", hidden, len(hidden), ctypes.byref(mixture), gradient, d_hidden, ctypes.byref(first),
+        ctypes.byref(second), d_bias,
+    )  # fmt: skip
+    return d_bias, [part.to(hidden.dtype) for part in d_parts]

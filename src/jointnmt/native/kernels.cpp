@@ -104,8 +104,9 @@ extern "C" void linear_forward_bfloat16(long rows, long inputs, long features, c
     linear_forward(rows, inputs, features, x, weight, bias, out, threads);
 }
 extern "C" void linear_backward_bfloat16(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
-                                         const BFloat16* d_out, BFloat16* d_x, float* d_weight, int threads) {
-    linear_backward(rows, inputs, features, x, weight, d_out, d_x, d_weight, threads);
+                                         const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias,
+                                         int threads) {
+    linear_backward(rows, inputs, features, x, weight, d_out, d_x, d_weight, d_bias, threads);
 }
 extern "C" void feed_forward_forward_bfloat16(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
                                               const float* bias, const Shared<BFloat16>* noise, const BFloat16* weight2,

@@ -26,6 +26,7 @@ from jointnmt.native.functions import (
     ProjectionFunction,
     ReductionFunction,
     ResidualNormFunction,
+    ShortcutAttentionFunction,
 )
 from jointnmt.native.memory import pool
 
@@ -77,7 +78,25 @@ def attention(
         causal: whether a place sees only itself and what precedes it.
         noise: factors of the weights, broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
     """
-    result: Tensor = AttentionFunction.apply(exact(bias), num_heads, axis, lengths, causal, noise, *projected)
+    result: Tensor = AttentionFunction.apply(exact(bias), (num_heads, axis, causal), lengths, noise, *projected)
+    return result
+
+
+def shortcut_attention(
+    projected: Float[Tensor, "B *places _"],
+    gate_bias: Float[Tensor, " EE"],
+    fusion: bool,
+    parts: Sequence[Float[Tensor, "B *_ F"]],
+    num_heads: int,
+    axis: int,
+    lengths: Int[Tensor, " B"] | None,
+    causal: bool,
+    noise: Float[Tensor, ...] | None = None,
+) -> Float[Tensor, "B *places E"]:
+    """`attention` whose keys and values are the `mixture` of what follows the queries in `projected`."""
+    result: Tensor = ShortcutAttentionFunction.apply(
+        projected, exact(gate_bias), fusion, (num_heads, axis, causal), lengths, noise, *parts
+    )
     return result
 
 

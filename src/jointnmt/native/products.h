@@ -150,6 +150,15 @@ inline void add_products(long count, long rows, long columns, const BFloat16* le
                         2 * PANEL, right, pairs, start.at(r, c), totals + r * columns + c, columns);
 }
 
+// totals [columns] += the sum of the rows.
+inline void add_rows(long rows, long columns, const BFloat16* x, float* totals) {
+    for (long c = 0; c < columns; c += LANES) {
+        Vector sum = load(totals + c);
+        for (long r = 0; r < rows; ++r) sum += load(x + r * columns + c);
+        store(totals + c, sum);
+    }
+}
+
 // Sums of each thread, those of the first in `out`.
 class Totals {
   public:
@@ -182,23 +191,25 @@ inline void linear_forward(long rows, long inputs, long features, const BFloat16
     linear(rows, x, {held.data(), inputs, features, bias}, out, threads);
 }
 
-// d_x = d_out W, d_weight += d_out^T x.
+// d_x = d_out W, d_weight += d_out^T x, d_bias += sums of d_out, unless it is null.
 inline void linear_backward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
-                            const BFloat16* d_out, BFloat16* d_x, float* d_weight, int threads) {
+                            const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias, int threads) {
     const auto held = packed({weight, inputs, 1}, features, inputs);
     const Weights weights = {held.data(), features, inputs};
-    Totals totals(d_weight, features * inputs, threads);
-    share(rows, threads, [=, &weights, &totals](int thread, long begin, long end) {
+    Totals totals(d_weight, features * inputs, threads), biases(d_bias, d_bias ? features : 0, threads);
+    share(rows, threads, [=, &weights, &totals, &biases](int thread, long begin, long end) {
         std::vector<BFloat16> left(LONG_BLOCK * whole_panels(features)), right(LONG_BLOCK * whole_panels(inputs));
         for (long r = begin; r < end; r += LONG_BLOCK) {
             const long count = std::min(LONG_BLOCK, end - r);
-            product(count, d_out + r * features, weights, d_x + r * inputs);
-            pack({d_out + r * features, features, 1}, count, features, left.data());
+            const BFloat16* d = d_out + r * features;
+            product(count, d, weights, d_x + r * inputs);
+            if (d_bias) add_rows(count, features, d, biases.of(thread));
+            pack({d, features, 1}, count, features, left.data());
             pack({x + r * inputs, inputs, 1}, count, inputs, right.data());
             add_products(count, features, inputs, left.data(), right.data(), totals.of(thread));
         }
     });
-    totals.settle();
+    totals.settle(), biases.settle();
 }
 
 // Where each row of a block has its factors of dropout; null: it has none.

@@ -11,6 +11,7 @@ namespace {
 template <class T>
 struct Mixture {
     const T* hidden;
+    long stride;             // from the hidden input of one cell to the next's
     const float* bias;
     Shared<T> first, second;  // the parts; the second may be null
     long width;              // features of the result
@@ -39,15 +40,13 @@ struct Mixture {
         cell.gate = (x > Vector{} ? broadcast(1) : small) / (1.0f + small);
         return cell;
     }
-
-    long inputs() const { return fusion ? 2 * width : width; }
 };
 
 template <class T>
 void mixture_forward(long rows, const Mixture<T>& m, T* out, T* gates, int threads) {
     share(rows, threads, [&, m](int, long begin, long end) {
         for (long r = begin; r < end; ++r) {
-            const T *row = m.hidden + r * m.inputs(), *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
+            const T *row = m.hidden + r * m.stride, *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
             for (long e = 0; e < m.width; e += LANES) {
                 const auto cell = m.at(row, a, b, e);
                 store(out + r * m.width + e, cell.hidden + cell.gate * (cell.lexical - cell.hidden));
@@ -58,16 +57,16 @@ void mixture_forward(long rows, const Mixture<T>& m, T* out, T* gates, int threa
 }
 
 // d_first, d_second: gradients of the parts, summed over what shares them, in float and as wide as the inputs; of
-// [B, S, T, inputs] with the parts' own strides.
+// [B, S, T, inputs] with the parts' own strides. d_hidden lies as the hidden input does.
 template <class T>
 void mixture_backward(long batch, const Mixture<T>& m, const T* d_out, T* d_hidden, const Shared<float>& d_first,
                       const Shared<float>& d_second, float* d_bias, int threads) {
-    const long cells = m.first.s * m.first.t, inputs = m.inputs(), width = m.width;
+    const long cells = m.first.s * m.first.t, width = m.width;
     std::vector<float> sums(threads * width);
     share(batch, threads, [&, m, d_first, d_second](int thread, long begin, long end) {
         float* totals = sums.data() + thread * width;
         for (long r = begin * cells; r < end * cells; ++r) {
-            const T *row = m.hidden + r * inputs, *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
+            const T *row = m.hidden + r * m.stride, *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
             float *to_a = const_cast<float*>(d_first.row(r)), *to_b = b ? const_cast<float*>(d_second.row(r)) : nullptr;
             auto give = [&](long e, Vector d) {
                 store(to_a + e, load(to_a + e) + d);
@@ -80,10 +79,10 @@ void mixture_backward(long batch, const Mixture<T>& m, const T* d_out, T* d_hidd
                 const Vector of_lexical = d_sum + d * cell.gate, of_hidden = d_sum + d - d * cell.gate;
                 store(totals + e, load(totals + e) + d_sum);
                 give(e, of_lexical);
-                store(d_hidden + r * inputs + e, m.fusion ? of_lexical : of_hidden);
+                store(d_hidden + r * m.stride + e, m.fusion ? of_lexical : of_hidden);
                 if (m.fusion) {
                     give(width + e, of_hidden);
-                    store(d_hidden + r * inputs + width + e, of_hidden);
+                    store(d_hidden + r * m.stride + width + e, of_hidden);
                 }
             }
         }

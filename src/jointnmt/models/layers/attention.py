@@ -183,11 +183,7 @@ class SelfAttention(nn.Module):
         embed_dim = x.shape[-1]
         simple = cache is None and maps is None
         if simple and (sight.causal or sight.lengths is not None) and native.usable(x, embed_dim // self.num_heads):
-            late_bias = self.qkv.bias if self.shortcut is None else None
-            projected = self._project(x, lexical, adds_bias=late_bias is None)
-            places = [length for axis, length in enumerate(x.shape[:-1]) if axis != self.axis]
-            noise = self.dropout.noise((*places, self.num_heads, *[x.shape[self.axis]] * 2), x)
-            return native.attention(projected, late_bias, self.num_heads, self.axis, sight.lengths, sight.causal, noise)
+            return self._attend_by_kernels(x, sight, lexical)
         projected = self._project(x, lexical)
         if cache is not None:
             query, key_value = projected if len(projected) == 2 else projected[0].split([embed_dim, 2 * embed_dim], -1)
@@ -201,6 +197,21 @@ class SelfAttention(nn.Module):
         )
         attended = attend(query, key, value, sight, self.dropout, maps)  # [B, kept axes, H, L, D]
         return attended.movedim(-2, self.axis).flatten(-2)
+
+    def _attend_by_kernels(
+        self, x: Float[Tensor, "B *places E"], sight: Sight, lexical: Lexical | None
+    ) -> Float[Tensor, "B *places E"]:
+        places = [length for axis, length in enumerate(x.shape[:-1]) if axis != self.axis]
+        noise = self.dropout.noise((*places, self.num_heads, *[x.shape[self.axis]] * 2), x)
+        geometry = self.num_heads, self.axis, sight.lengths, sight.causal, noise
+        shortcut = self.shortcut
+        if shortcut is None:
+            return native.attention(self._project(x, None, adds_bias=False), self.qkv.bias, *geometry)
+        if lexical is not None and lexical.hidden is None and lexical.gates is None:
+            projected = native.project(x, self.qkv, self.qkv.bias)
+            gate_bias = shortcut.gate_bias.flatten()
+            return native.shortcut_attention(projected, gate_bias, shortcut.fusion, lexical.parts, *geometry)
+        return native.attention(self._project(x, lexical), None, *geometry)
 
     def _project(
         self, x: Float[Tensor, "B *places E"], lexical: Lexical | None, adds_bias: bool = True
