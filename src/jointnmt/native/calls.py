@@ -64,6 +64,15 @@ class Shared(ctypes.Structure):
     ]
 
 
+class Rows(ctypes.Structure):
+    """The kernels' `Rows`."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("data", "statistics", "weight", "bias")),
+        ("width", ctypes.c_long),
+    ]
+
+
 class Weights(ctypes.Structure):
     """The kernels' `Weights`."""
 
@@ -166,6 +175,12 @@ def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
     keys = key_value.data_ptr() + (embed_dim * size if len(parts) == 1 else 0)
     pointers = (query.data_ptr(), keys, keys + embed_dim * size)
     return *map(ctypes.c_void_p, pointers), query.shape[-1], key_value.shape[-1]
+
+
+def rows_or_norm(x: Tensor, norm: Sequence[Tensor]) -> Rows:
+    """The rows of x, or their layer norm: `norm` is empty, or statistics, weight and bias."""
+    vectors = (each.data_ptr() for each in norm) if norm else (None, None, None)
+    return Rows(x.data_ptr(), *vectors, x.shape[-1])
 
 
 def gated_mixture(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]) -> GatedMixture:

@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from jointnmt.native.calls import call, empty, floats, gated_mixture, has_products, lines_of, roles_of, rows_of, shared
+from jointnmt.native.calls import (
+    call,
+    empty,
+    floats,
+    gated_mixture,
+    has_products,
+    lines_of,
+    roles_of,
+    rows_of,
+    rows_or_norm,
+    shared,
+)
 
 BLOCK_ROWS = 2048
 """Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
@@ -96,7 +107,7 @@ class ResidualNormFunction(torch.autograd.Function):
         noise: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
         x = x.contiguous()
         update = None if update is None else update.contiguous()
@@ -110,11 +121,13 @@ class ResidualNormFunction(torch.autograd.Function):
         )  # fmt: skip
         ctx.save_for_backward(total, statistics, noise, weight)
         ctx.has_update, ctx.has_update_bias = update is not None, update_bias is not None
-        return None if update is None else total, normed
+        if statistics is not None:
+            ctx.mark_non_differentiable(statistics)
+        return None if update is None else total, normed, statistics
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_total: Tensor | None, d_normed: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_total: Tensor | None, d_normed: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         total, statistics, noise, weight = ctx.saved_tensors
         d_total = None if d_total is None else d_total.contiguous()
         d_normed = None if d_normed is None else d_normed.contiguous()
@@ -132,10 +145,11 @@ class ResidualNormFunction(torch.autograd.Function):
 
 class ProjectionFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *norm: Tensor) -> Tensor:
+        """If x is a layer norm, `norm` is what it is of, its statistics, weight and bias: then these are kept."""
         own_weight = weight.to(x.dtype).contiguous()
         x = x.contiguous()
-        ctx.save_for_backward(x, own_weight)
+        ctx.save_for_backward(own_weight, *(norm or (x,)))
         ctx.weight_type, ctx.has_bias = weight.dtype, bias is not None
         if has_products(x, *own_weight.shape):
             result = empty(x, *x.shape[:-1], len(weight))
@@ -147,22 +161,33 @@ class ProjectionFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        weight, x, *norm = ctx.saved_tensors
         rows = gradient.flatten(0, -2)
+        nothing = [None] * (1 + len(norm) if norm else 0)
         if not has_products(x, *weight.shape):
             d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
             d_bias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
-            return torch.mm(rows, weight).view(x.shape), d_weight, d_bias
+            return torch.mm(rows, weight).view(x.shape), d_weight, d_bias, *nothing
         d_x, d_weight, d_bias = empty(x, *x.shape), floats(*weight.shape), floats(len(weight)) if ctx.has_bias else None
-        call("linear_backward", x, *rows_of(x), len(weight), x, weight, rows.contiguous(), d_x, d_weight, d_bias)
-        return d_x, d_weight.to(ctx.weight_type), d_bias
+        call(
+            "linear_backward", x, *rows_of(x), len(weight), ctypes.byref(rows_or_norm(x, norm)), weight,
+            rows.contiguous(), d_x, d_weight, d_bias,
+        )  # fmt: skip
+        return d_x, d_weight.to(ctx.weight_type), d_bias, *nothing
 
 
 class FeedForwardFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, output_weight: Tensor, noise: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        hidden_weight: Tensor,
+        hidden_bias: Tensor,
+        output_weight: Tensor,
+        noise: Tensor | None,
+        *norm: Tensor,
     ) -> Tensor:
+        """See `ProjectionFunction` for `norm`."""
         ctx.weight_type = hidden_weight.dtype
         weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
         x = x.contiguous()
@@ -178,23 +203,24 @@ class FeedForwardFunction(torch.autograd.Function):
             factors = shared(noise, hidden)
             call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
             result = torch.mm(hidden.flatten(0, -2), weights[1].t()).view(x.shape)
-        ctx.save_for_backward(x, hidden, *weights, noise)
+        ctx.save_for_backward(hidden, *weights, noise, *(norm or (x,)))
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, hidden, hidden_weight, output_weight, noise = ctx.saved_tensors
+        hidden, hidden_weight, output_weight, noise, x, *norm = ctx.saved_tensors
         gradient = gradient.contiguous()
         d_bias = floats(hidden.shape[-1])
         factors = shared(noise, hidden)
         if has_products(x, *hidden_weight.shape):
             d_x, d_first, d_second = empty(x, *x.shape), floats(*hidden_weight.shape), floats(*output_weight.shape)
             call(
-                "feed_forward_backward", x, *rows_of(x), hidden.shape[-1], x, hidden, hidden_weight,
-                ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
+                "feed_forward_backward", x, *rows_of(x), hidden.shape[-1], ctypes.byref(rows_or_norm(x, norm)), hidden,
+                hidden_weight, ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
             )  # fmt: skip
-            return d_x, d_first.to(ctx.weight_type), d_bias, d_second.to(ctx.weight_type), None
+            nothing = [None] * (1 + len(norm) if norm else 0)
+            return d_x, d_first.to(ctx.weight_type), d_bias, d_second.to(ctx.weight_type), None, *nothing
         rows, of_hidden, gradient = x.flatten(0, -2), hidden.flatten(0, -2), gradient.flatten(0, -2)
         d_second = _weight_gradient(gradient, of_hidden, ctx.weight_type)
         d_hidden = torch.mm(gradient, output_weight)

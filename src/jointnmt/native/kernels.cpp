@@ -103,21 +103,21 @@ extern "C" void linear_forward_bfloat16(long rows, long inputs, long features, c
                                         const float* bias, BFloat16* out, int threads) {
     linear_forward(rows, inputs, features, x, weight, bias, out, threads);
 }
-extern "C" void linear_backward_bfloat16(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
+extern "C" void linear_backward_bfloat16(long rows, long inputs, long features, const Rows* x, const BFloat16* weight,
                                          const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias,
                                          int threads) {
-    linear_backward(rows, inputs, features, x, weight, d_out, d_x, d_weight, d_bias, threads);
+    linear_backward(rows, inputs, features, *x, weight, d_out, d_x, d_weight, d_bias, threads);
 }
 extern "C" void feed_forward_forward_bfloat16(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
                                               const float* bias, const Shared<BFloat16>* noise, const BFloat16* weight2,
                                               BFloat16* hidden, BFloat16* out, int threads) {
     feed_forward_forward(rows, embed, ffn, x, weight1, bias, *noise, weight2, hidden, out, threads);
 }
-extern "C" void feed_forward_backward_bfloat16(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* hidden,
+extern "C" void feed_forward_backward_bfloat16(long rows, long embed, long ffn, const Rows* x, const BFloat16* hidden,
                                                const BFloat16* weight1, const Shared<BFloat16>* noise,
                                                const BFloat16* weight2, const BFloat16* d_out, BFloat16* d_x,
                                                float* d_weight1, float* d_bias, float* d_weight2, int threads) {
-    feed_forward_backward(rows, embed, ffn, x, hidden, weight1, *noise, weight2, d_out, d_x, d_weight1, d_bias, d_weight2,
+    feed_forward_backward(rows, embed, ffn, *x, hidden, weight1, *noise, weight2, d_out, d_x, d_weight1, d_bias, d_weight2,
                           threads);
 }
 #endif

@@ -19,10 +19,15 @@ struct Shared {
     }
 };
 
-// x + noise * (update + update_bias), and the layer norm of that, if `normed` is not null.
+// Layer norm of features whose row has this mean, and this inverse of its deviation.
+inline Vector normed(Vector x, float mean, float scale, const float* weight, const float* bias) {
+    return (x - mean) * scale * load(weight) + load(bias);
+}
+
+// x + noise * (update + update_bias), and the layer norm of that, if `out` is not null.
 template <class T>
 void residual_norm_forward(long rows, long width, const T* x, const T* update, const float* update_bias,
-                           const Shared<T> noise, const float* weight, const float* bias, T* sum_out, T* normed,
+                           const Shared<T> noise, const float* weight, const float* bias, T* sum_out, T* out,
                            float* statistics, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
         std::vector<float> held(width + LANES);
@@ -42,7 +47,7 @@ void residual_norm_forward(long rows, long width, const T* x, const T* update, c
                 store(row + e, value);
                 total += value;
             }
-            if (!normed) continue;
+            if (!out) continue;
             const float mean = sum(total) / width;
             Vector squares = {};
             for (long e = 0; e < width; e += LANES) {
@@ -51,7 +56,7 @@ void residual_norm_forward(long rows, long width, const T* x, const T* update, c
             }
             const float scale = 1.0f / std::sqrt(sum(squares) / width + 1e-5f);
             for (long e = 0; e < width; e += LANES)
-                store(normed + r * width + e, (load(row + e) - mean) * scale * load(weight + e) + load(bias + e));
+                store(out + r * width + e, normed(load(row + e), mean, scale, weight + e, bias + e));
             statistics[2 * r] = mean;
             statistics[2 * r + 1] = scale;
         }

@@ -138,9 +138,18 @@ def residual_norm(
     norm: torch.nn.LayerNorm | None,
 ) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"] | None]:
     """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
-    weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
-    total, normed = ResidualNormFunction.apply(x, update, exact(update_bias), noise, exact(weight), exact(bias))
-    return x if update is None else total, normed
+    weight, bias = (None, None) if norm is None else (exact(norm.weight), exact(norm.bias))
+    added, normed, statistics = ResidualNormFunction.apply(x, update, exact(update_bias), noise, weight, bias)
+    total = x if update is None else added
+    if normed is not None:
+        normed.norm_of = total, statistics, weight, bias  # see `_origin`
+    return total, normed
+
+
+def _origin(x: Tensor, *features: int) -> tuple[Tensor, ...]:
+    """If x is a layer norm, what it was made of: products that can make it again need not keep it."""
+    origin: tuple[Tensor, ...] = getattr(x, "norm_of", ()) if has_products(x, *features) else ()
+    return origin
 
 
 def multiply(
@@ -149,7 +158,7 @@ def multiply(
     """`x weight^T + bias`, in the type of x."""
     result: Tensor
     if torch.is_grad_enabled():
-        result = ProjectionFunction.apply(x, weight, exact(bias))
+        result = ProjectionFunction.apply(x, weight, exact(bias), *_origin(x, *weight.shape))
         return result
     if not _is_worth_packing(x, weight):  # mixed precision keeps weights that it has converted
         return functional.linear(x, weight, bias)
@@ -187,7 +196,8 @@ def feed_forward(
         return result
     bias = exact(hidden.bias)
     if torch.is_grad_enabled():
-        result = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise)
+        origin = _origin(x, *hidden.weight.shape)
+        result = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise, *origin)
         return result
     if noise is None and _is_worth_packing(x, hidden.weight):
         x, first, second = (

@@ -191,21 +191,41 @@ inline void linear_forward(long rows, long inputs, long features, const BFloat16
     linear(rows, x, {held.data(), inputs, features, bias}, out, threads);
 }
 
+// Rows, or the layer norm of rows, computed anew where it is needed instead of being kept.
+struct Rows {
+    const BFloat16* data;
+    const float* statistics;  // mean and scale of each row; null: the rows themselves
+    const float *weight, *bias;
+    long width;
+
+    // A block of them: in place, or in `held`.
+    const BFloat16* block(long r, long count, std::vector<BFloat16>& held) const {
+        if (!statistics) return data + r * width;
+        held.resize(LONG_BLOCK * width);
+        for (long i = 0; i < count; ++i) {
+            const float mean = statistics[2 * (r + i)], scale = statistics[2 * (r + i) + 1];
+            for (long e = 0; e < width; e += LANES)
+                store(held.data() + i * width + e, normed(load(data + (r + i) * width + e), mean, scale, weight + e, bias + e));
+        }
+        return held.data();
+    }
+};
+
 // d_x = d_out W, d_weight += d_out^T x, d_bias += sums of d_out, unless it is null.
-inline void linear_backward(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
+inline void linear_backward(long rows, long inputs, long features, const Rows& x, const BFloat16* weight,
                             const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias, int threads) {
     const auto held = packed({weight, inputs, 1}, features, inputs);
     const Weights weights = {held.data(), features, inputs};
     Totals totals(d_weight, features * inputs, threads), biases(d_bias, d_bias ? features : 0, threads);
-    share(rows, threads, [=, &weights, &totals, &biases](int thread, long begin, long end) {
-        std::vector<BFloat16> left(LONG_BLOCK * whole_panels(features)), right(LONG_BLOCK * whole_panels(inputs));
+    share(rows, threads, [=, &x, &weights, &totals, &biases](int thread, long begin, long end) {
+        std::vector<BFloat16> left(LONG_BLOCK * whole_panels(features)), right(LONG_BLOCK * whole_panels(inputs)), held;
         for (long r = begin; r < end; r += LONG_BLOCK) {
             const long count = std::min(LONG_BLOCK, end - r);
             const BFloat16* d = d_out + r * features;
             product(count, d, weights, d_x + r * inputs);
             if (d_bias) add_rows(count, features, d, biases.of(thread));
             pack({d, features, 1}, count, features, left.data());
-            pack({x + r * inputs, inputs, 1}, count, inputs, right.data());
+            pack({x.block(r, count, held), inputs, 1}, count, inputs, right.data());
             add_products(count, features, inputs, left.data(), right.data(), totals.of(thread));
         }
     });
@@ -248,7 +268,7 @@ inline void feed_forward_forward(long rows, long embed, long ffn, const BFloat16
     feed_forward(rows, x, {first.data(), embed, ffn, bias}, noise, {second.data(), ffn, embed}, hidden, out, threads);
 }
 
-inline void feed_forward_backward(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* hidden,
+inline void feed_forward_backward(long rows, long embed, long ffn, const Rows& x, const BFloat16* hidden,
                                   const BFloat16* weight1, const Shared<BFloat16> noise, const BFloat16* weight2,
                                   const BFloat16* d_out, BFloat16* d_x, float* d_weight1, float* d_bias,
                                   float* d_weight2, int threads) {
@@ -256,15 +276,16 @@ inline void feed_forward_backward(long rows, long embed, long ffn, const BFloat1
     const Weights first = {held1.data(), ffn, embed}, second = {held2.data(), embed, ffn};
     Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads);
     Totals biases(d_bias, ffn, threads);
-    share(rows, threads, [=, &first, &second, &totals1, &totals2, &biases](int thread, long begin, long end) {
+    share(rows, threads, [=, &x, &first, &second, &totals1, &totals2, &biases](int thread, long begin, long end) {
         std::vector<const BFloat16*> held(LONG_BLOCK);
+        std::vector<BFloat16> held_x;
         std::vector<BFloat16> d_hidden(LONG_BLOCK * ffn);
         std::vector<BFloat16> wide(LONG_BLOCK * whole_panels(ffn)), narrow(LONG_BLOCK * whole_panels(embed));
         float* to_bias = biases.of(thread);
         for (long r = begin; r < end; r += LONG_BLOCK) {
             const long count = std::min(LONG_BLOCK, end - r);
             const BFloat16* const* factors = factors_of(noise, r, count, held);
-            const BFloat16 *own = hidden + r * ffn, *own_x = x + r * embed, *own_d = d_out + r * embed;
+            const BFloat16 *own = hidden + r * ffn, *own_d = d_out + r * embed;
             BFloat16* to = d_hidden.data();
             product_with(count, own_d, second, [=](long row, long f, Vector d) {
                 d = load(own + row * ffn + f) > Vector{} ? d : Vector{};
@@ -276,7 +297,7 @@ inline void feed_forward_backward(long rows, long embed, long ffn, const BFloat1
             pack({own_d, embed, 1}, count, embed, narrow.data());
             pack({own, ffn, 1}, count, ffn, wide.data());
             add_products(count, embed, ffn, narrow.data(), wide.data(), totals2.of(thread));
-            pack({own_x, embed, 1}, count, embed, narrow.data());
+            pack({x.block(r, count, held_x), embed, 1}, count, embed, narrow.data());
             pack({to, ffn, 1}, count, ffn, wide.data());
             add_products(count, ffn, embed, wide.data(), narrow.data(), totals1.of(thread));
         }
