@@ -22,7 +22,7 @@ from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import calls, functions, operations
-from jointnmt.native.linear import Int8Linear
+from jointnmt.native.linear import Int8Linear, has_int8_products
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
@@ -543,7 +543,7 @@ def test_int8_layers_are_linear_layers_but_for_rounding(
 
 
 @needs_kernels
-@pytest.mark.skipif(not operations.has_int8_products(), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not has_int8_products(), reason="needs a processor with AVX512-VNNI")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 5, 6, 97])
 @pytest.mark.parametrize("sizes", PRODUCT_SIZES)

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import ctypes
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.native import calls, operations
+from jointnmt.native import library, operations
+from jointnmt.native.calls import LANES, Int8Weights, Weights, call, exact, has_products, rows_of
 
 LARGEST = 127
+PANEL = 64
+"""Features whose weights lie together."""
 
 
-class BFloat16Linear(nn.Module):
-    """A linear layer in bfloat16."""
+class PackedLinear(nn.Module):
+    """A linear layer of either kind."""
+
+    kernels: ClassVar[str]
+    """What the names of its kernels end with."""
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        missing = -self.out_features % calls.LANES
-        self._packed = operations.pack_bfloat16(functional.pad(weight, (0, 0, 0, missing)))
-
-    @classmethod
-    def of(cls, layer: nn.Module) -> nn.Module:
-        """The layer with its weights packed; itself, if there are no kernels for it."""
-        weight, bias = layer.weight, getattr(layer, "bias", None)
-        assert isinstance(weight, Tensor)
-        like = torch.empty(0, dtype=torch.bfloat16)
-        exists = operations.usable(like, weight.shape[1]) and calls.has_products(like)
-        return cls(weight, bias) if exists and weight.device.type == "cpu" else layer
 
     def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
         return self.multiply(x, self.bias)
@@ -39,68 +35,124 @@ class BFloat16Linear(nn.Module):
     @torch.no_grad()
     def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus `bias`."""
-        result = operations.bfloat16_linear(x.bfloat16(), self._packed, bias)
+        x, bias = x.contiguous(), exact(bias)
+        features = -(-self.out_features // LANES) * LANES
+        result = operations.empty((*x.shape[:-1], features), x)
+        call("linear" + self.kernels, x, rows_of(x)[0], x, ctypes.byref(self.packed(bias)), result)
         return result[..., : self.out_features]
 
     @torch.no_grad()
-    def feed_forward(self, x: Float[Tensor, "*places E"], output: BFloat16Linear) -> Float[Tensor, "*places E"]:
+    def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         """`max(0, x W1 + b1) W2`, where `output` has W2."""
-        return operations.bfloat16_feed_forward(x.bfloat16(), self._packed, self.bias, output._packed)
+        x, bias = x.contiguous(), exact(self.bias)
+        result = operations.empty((*x.shape[:-1], output.out_features), x)
+        weights = self.packed(bias), output.packed(None)
+        call("feed_forward" + self.kernels, x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
+        return result
+
+    def packed(self, bias: Tensor | None) -> ctypes.Structure:
+        """The weights for a call, with a bias that is `exact` and outlives it."""
+        raise NotImplementedError
 
 
-class Int8Linear(nn.Module):
+class BFloat16Linear(PackedLinear):
+    """A linear layer in bfloat16, whatever the type of its input."""
+
+    kernels = ""
+
+    def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
+        super().__init__(weight, bias)
+        weight = functional.pad(weight.detach(), (0, 0, 0, -self.out_features % LANES)).bfloat16().contiguous()
+        self._weight = torch.zeros(-(-len(weight) // PANEL) * PANEL * self.in_features, dtype=torch.bfloat16)
+        self._features = len(weight)
+        _pack("bfloat16", *weight.shape, weight, self._weight)
+
+    @classmethod
+    def of(cls, layer: nn.Module) -> nn.Module:
+        """A layer with weights and perhaps a bias; itself, if there are no kernels for it."""
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        assert isinstance(weight, Tensor)
+        like = torch.empty(0, dtype=torch.bfloat16)
+        exists = weight.device.type == "cpu" and operations.readable(like) and has_products(like, weight.shape[1])
+        return cls(weight, bias) if exists else layer
+
+    def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
+        """The product with the weights, plus `bias`."""
+        return super().multiply(x.bfloat16(), bias)
+
+    def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+        """`max(0, x W1 + b1) W2`, where `output` has W2."""
+        return super().feed_forward(x.bfloat16(), output)
+
+    def packed(self, bias: Tensor | None) -> ctypes.Structure:
+        """The weights for a call, with a bias that is `exact` and outlives it."""
+        return Weights(
+            self._weight.data_ptr(), self.in_features, self._features, None if bias is None else bias.data_ptr()
+        )
+
+
+class Int8Linear(PackedLinear):
     """A linear layer whose weights are integers from -127 to 127, with a scale for each output feature.
 
     Inputs are rounded likewise, with a scale for each row; integers are multiplied and summed exactly, and what comes
-    out is in the type of the input.
+    out is in the type of the input, or of mixed precision. Between the layers of a feed-forward block, hidden states
+    stay in float until they are rounded.
     """
 
+    kernels = "_int8"
     weight: Int8[Tensor, "F E"]
     scales: Float[Tensor, " F"]
 
     def __init__(self, linear: nn.Linear) -> None:
         """Take over the weights of a linear layer."""
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        super().__init__(linear.weight, linear.bias)
         weight, scales = _quantised(linear.weight.detach().float())
         self.register_buffer("weight", weight)
         self.register_buffer("scales", scales)
-        self.bias = linear.bias
-        self._packed: operations.PackedInt8 | None = None
+        self._packed: tuple[Tensor, ...] | None = None
 
-    def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
-        return self.multiply(x, self.bias)
-
-    @torch.no_grad()
     def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus `bias`."""
         x = _compute_type(x)
-        if operations.usable(x, self.in_features, self.out_features) and operations.has_int8_products():
-            return operations.int8_linear(x, self.packed(), bias)
-        integers, scales = _quantised(x.flatten(0, -2).float())
-        result = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
-        if bias is not None:
-            result += bias
-        return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
+        if operations.usable(x, *self.weight.shape) and has_int8_products():
+            return super().multiply(x, bias)
+        with torch.no_grad():
+            integers, scales = _quantised(x.flatten(0, -2).float())
+            result = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
+            if bias is not None:
+                result += bias
+            return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
-    @torch.no_grad()
-    def feed_forward(self, x: Float[Tensor, "*places E"], output: Int8Linear) -> Float[Tensor, "*places E"]:
-        """`max(0, x W1 + b1) W2`, where `output` has W2; hidden states stay in float until they are rounded."""
+    def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+        """`max(0, x W1 + b1) W2`, where `output` has W2."""
         x = _compute_type(x)
-        sizes = self.in_features, self.out_features, output.out_features
-        if operations.usable(x, *sizes) and operations.has_int8_products():
-            return operations.int8_feed_forward(x, self.packed(), self.bias, output.packed())
+        if operations.usable(x, *self.weight.shape, output.out_features) and has_int8_products():
+            return super().feed_forward(x, output)
         return output.multiply(self(x).relu(), None)
 
-    def packed(self) -> operations.PackedInt8:
-        """The weights as the kernels read them."""
+    def packed(self, bias: Tensor | None) -> ctypes.Structure:
+        """The weights for a call, with a bias that is `exact` and outlives it."""
         if self._packed is None:
-            self._packed = operations.pack_int8(self.weight, self.scales)
-        return self._packed
+            weight = torch.zeros(-(-self.out_features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
+            offsets = torch.empty(self.out_features, dtype=torch.int32)
+            _pack("int8", *self.weight.shape, self.weight.contiguous(), weight, offsets)
+            self._packed = weight, offsets, self.scales.float().contiguous()
+        pointers = (tensor.data_ptr() for tensor in self._packed)
+        return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, self.out_features)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         self._packed = None
         return super()._apply(fn, recurse)
+
+
+def has_int8_products() -> bool:
+    """Whether there are kernels for products of 8-bit integers on this machine."""
+    return hasattr(library(), "pack_weights_int8")
+
+
+def _pack(kind: str, features: int, inputs: int, *tensors: Tensor) -> None:
+    pack = getattr(library(), f"pack_weights_{kind}")
+    pack(ctypes.c_long(features), ctypes.c_long(inputs), *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors))
 
 
 def _compute_type(x: Tensor) -> Tensor:

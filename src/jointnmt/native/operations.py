@@ -9,15 +9,14 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Int8, Int32
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
 from jointnmt.native import library
-from jointnmt.native.calls import LANES, TYPES, Int8Weights, Steps, Weights, call, exact, has_products, rows_of, shared
+from jointnmt.native.calls import LANES, TYPES, Steps, call, exact, has_products, rows_of, shared
 from jointnmt.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
@@ -258,104 +257,6 @@ def mixture(
     """What a lexical shortcut makes of its hidden input and of the sum of one or two lexical parts; and its gates."""
     mixed, gates = MixtureFunction.apply(hidden, exact(bias), fusion, wants_gates, *parts)
     return mixed, gates
-
-
-class PackedBFloat16(NamedTuple):
-    """Weights `[F, E]` of bfloat16 as the kernels read them."""
-
-    weight: Float[Tensor, " _"]
-    inputs: int
-    features: int
-
-    def with_bias(self, bias: Tensor | None) -> Weights:
-        """For a call; `bias` is `exact` and has to outlive it."""
-        return Weights(self.weight.data_ptr(), self.inputs, self.features, None if bias is None else bias.data_ptr())
-
-
-def pack_bfloat16(weight: Float[Tensor, "F E"]) -> PackedBFloat16:
-    """Weights as the kernels read them; F and E are multiples of 16."""
-    kernels = library()
-    assert kernels is not None
-    weight = weight.bfloat16().contiguous()
-    features, inputs = weight.shape
-    packed = torch.zeros(-(-features // 64) * 64 * inputs, dtype=torch.bfloat16)
-    pointers = (ctypes.c_void_p(each.data_ptr()) for each in (weight, packed))
-    kernels.pack_weights_bfloat16(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
-    return PackedBFloat16(packed, inputs, features)
-
-
-def bfloat16_linear(
-    x: Float[Tensor, "*places E"], packed: PackedBFloat16, bias: Float[Tensor, " F"] | None
-) -> Float[Tensor, "*places F"]:
-    """The product of x with the weights, plus `bias`; without gradient."""
-    x, bias = x.contiguous(), exact(bias)
-    result = empty((*x.shape[:-1], packed.features), x)
-    call("linear", x, rows_of(x)[0], x, ctypes.byref(packed.with_bias(bias)), result)
-    return result
-
-
-def bfloat16_feed_forward(
-    x: Float[Tensor, "*places E"], hidden: PackedBFloat16, bias: Float[Tensor, " F"] | None, output: PackedBFloat16
-) -> Float[Tensor, "*places E"]:
-    """`max(0, x W1 + b1) W2`, without the bias of `output` and without gradient."""
-    x, bias = x.contiguous(), exact(bias)
-    result = empty((*x.shape[:-1], output.features), x)
-    weights = hidden.with_bias(bias), output.with_bias(None)
-    call("feed_forward", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
-    return result
-
-
-def has_int8_products() -> bool:
-    """Whether there are kernels for products of 8-bit integers on this machine."""
-    return hasattr(library(), "pack_weights_int8")
-
-
-class PackedInt8(NamedTuple):
-    """Weights `[F, E]` of 8-bit integers as the kernels read them."""
-
-    weight: Int8[Tensor, " _"]
-    offsets: Int32[Tensor, " F"]
-    scales: Float[Tensor, " F"]
-    inputs: int
-
-    def with_bias(self, bias: Tensor | None) -> Int8Weights:
-        """For a call; `bias` is `exact` and has to outlive it."""
-        vectors = (None if each is None else each.data_ptr() for each in (self.offsets, self.scales, bias))
-        return Int8Weights(self.weight.data_ptr(), *vectors, self.inputs, len(self.scales))
-
-
-def pack_int8(weight: Int8[Tensor, "F E"], scales: Float[Tensor, " F"]) -> PackedInt8:
-    """Weights as the kernels read them, with what one of each row is worth."""
-    kernels = library()
-    assert kernels is not None
-    features, inputs = weight.shape
-    packed = torch.zeros(-(-features // 64) * 64, inputs, dtype=torch.int8)
-    offsets = torch.empty(features, dtype=torch.int32)
-    pointers = (ctypes.c_void_p(each.data_ptr()) for each in (weight.contiguous(), packed, offsets))
-    kernels.pack_weights_int8(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
-    scales = scales.float().contiguous()
-    return PackedInt8(packed.flatten(), offsets, scales, inputs)
-
-
-def int8_linear(
-    x: Float[Tensor, "*places E"], packed: PackedInt8, bias: Float[Tensor, " F"] | None
-) -> Float[Tensor, "*places F"]:
-    """The product of x, rounded to 8-bit integers row by row, with the weights, plus `bias`; without gradient."""
-    x, bias = x.contiguous(), exact(bias)
-    result = empty((*x.shape[:-1], len(packed.scales)), x)
-    call("linear_int8", x, rows_of(x)[0], x, ctypes.byref(packed.with_bias(bias)), result)
-    return result
-
-
-def int8_feed_forward(
-    x: Float[Tensor, "*places E"], hidden: PackedInt8, bias: Float[Tensor, " F"], output: PackedInt8
-) -> Float[Tensor, "*places E"]:
-    """`max(0, x W1 + b1) W2`, without the bias of `output` and without gradient."""
-    x, bias = x.contiguous(), bias.float().contiguous()
-    result = empty((*x.shape[:-1], len(output.scales)), x)
-    weights = hidden.with_bias(bias), output.with_bias(None)
-    call("feed_forward_int8", x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
-    return result
 
 
 def greatest(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], bool]:
