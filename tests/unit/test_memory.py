@@ -24,6 +24,7 @@ def test_tensors_are_like_any_others(pool: Pool) -> None:
         tensor = pool.empty((4, LARGE // 4), kind)
         assert tensor.shape == (4, LARGE // 4) and tensor.dtype == kind and tensor.is_contiguous()
         assert not tensor._is_view() and tensor.data_ptr() % 64 == 0
+        assert tensor.untyped_storage().nbytes() == LARGE * kind.itemsize
         tensor.fill_(3)
         assert bool((tensor.clone() == 3).all())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import calls, functions, operations
-from jointnmt.native.linear import Int8Linear, has_int8_products
+from jointnmt.native.linear import BFloat16Linear, Int8Linear, has_int8_products
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
@@ -322,6 +322,22 @@ def test_a_value_that_is_not_finite_stays_visible() -> None:
         attended = operations.attention([x.repeat(1, 1, 3)], None, 1, 1, None, causal=True)
     assert attended[0, 0].isnan().any()
     assert operations.attention([x.bfloat16().repeat(1, 1, 3)], None, 1, 1, None, True)[0, 0].isnan().any()
+
+
+@needs_products
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("kind", [BFloat16Linear.of, Int8Linear])
+def test_layers_for_decoding_do_not_hide_a_value_that_is_not_finite(
+    kind: Callable[[torch.nn.Linear], torch.nn.Module], value: float
+) -> None:
+    x = torch.ones(3, 16, dtype=torch.bfloat16)
+    x[1, 3] = value
+    layer = kind(torch.nn.Linear(16, 32))
+    for result in (
+        layer(x),
+        operations.feed_forward(x, layer, kind(torch.nn.Linear(32, 16)), None),
+    ):
+        assert result.isfinite().all(dim=1).tolist() == [True, False, True]
 
 
 @needs_kernels

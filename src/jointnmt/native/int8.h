@@ -39,9 +39,13 @@ inline void pack_int8(long features, long inputs, const int8_t* weight, int8_t* 
 template <class T>
 inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, float* scales) {
     for (long r = 0; r < rows; ++r, x += width, out += width) {
-        Vector most = {};
-        for (long e = 0; e < width; e += LANES) most = larger(most, (Vector)_mm512_abs_ps((__m512)load(x + e)));
-        const float scale = largest(most) / 127;
+        Vector most = {}, strange = {};  // the latter is 0, or no number if one of the row is none
+        for (long e = 0; e < width; e += LANES) {
+            const Vector value = load(x + e);
+            most = larger(most, (Vector)_mm512_abs_ps((__m512)value));
+            strange += 0.0f * value;
+        }
+        const float scale = largest(most) / 127 + sum(strange);
         scales[r] = scale;
         const float inverse = scale > 0 ? 1 / scale : 0;
         for (long e = 0; e < width; e += LANES) {

@@ -39,7 +39,7 @@ class Pool:
         size = math.prod(shape) * dtype.itemsize
         if size < SMALLEST:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        storage = torch.from_numpy(_Lent.of(self._take(size), self._returned)).untyped_storage()
+        storage = torch.from_numpy(_Lent.of(self._take(size), size, self._returned)).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload]
 
     def _take(self, size: int) -> mmap.mmap:
@@ -65,14 +65,14 @@ class Pool:
 
 
 class _Lent(np.ndarray):
-    """The bytes of a block, which goes home when the last tensor over them is gone."""
+    """The first bytes of a block, which goes home when the last tensor over them is gone."""
 
     block: mmap.mmap
     home: deque[mmap.mmap]
 
     @classmethod
-    def of(cls, block: mmap.mmap, home: deque[mmap.mmap]) -> _Lent:
-        lent = np.frombuffer(block, dtype=np.uint8).view(cls)
+    def of(cls, block: mmap.mmap, size: int, home: deque[mmap.mmap]) -> _Lent:
+        lent = np.frombuffer(block, dtype=np.uint8, count=size).view(cls)
         lent.block, lent.home = block, home
         return lent
 
