@@ -97,6 +97,28 @@ def _attention_gradients(
     return results, d_bias
 
 
+def residual_normed(
+    x: Tensor,
+    update: Tensor | None,
+    update_bias: Tensor | None,
+    noise: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """`x + noise * (update + update_bias)`, or x; its layer norm; and mean and inverse deviation of each row."""
+    x = x.contiguous()
+    update = None if update is None else update.contiguous()
+    total = x if update is None else empty(x, *x.shape)
+    normed = None if weight is None else empty(x, *x.shape)
+    statistics = None if weight is None else floats(rows_of(x)[0], 2)
+    factors = shared(noise, x)
+    call(
+        "residual_norm_forward", x, *rows_of(x), x, update, update_bias, ctypes.byref(factors), weight, bias, total,
+        normed, statistics,
+    )  # fmt: skip
+    return total, normed, statistics
+
+
 class ResidualNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -109,16 +131,7 @@ class ResidualNormFunction(torch.autograd.Function):
         bias: Tensor | None,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
-        x = x.contiguous()
-        update = None if update is None else update.contiguous()
-        total = x if update is None else empty(x, *x.shape)
-        normed = None if weight is None else empty(x, *x.shape)
-        statistics = None if weight is None else floats(rows_of(x)[0], 2)
-        factors = shared(noise, x)
-        call(
-            "residual_norm_forward", x, *rows_of(x), x, update, update_bias, ctypes.byref(factors), weight, bias,
-            total, normed, statistics,
-        )  # fmt: skip
+        total, normed, statistics = residual_normed(x, update, update_bias, noise, weight, bias)
         ctx.save_for_backward(total, statistics, noise, weight)
         ctx.has_update, ctx.has_update_bias = update is not None, update_bias is not None
         if statistics is not None:

@@ -26,6 +26,7 @@ from jointnmt.native.functions import (
     ReductionFunction,
     ResidualNormFunction,
     ShortcutAttentionFunction,
+    residual_normed,
 )
 from jointnmt.native.memory import pool
 
@@ -138,6 +139,8 @@ def residual_norm(
 ) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"] | None]:
     """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
     weight, bias = (None, None) if norm is None else (exact(norm.weight), exact(norm.bias))
+    if not torch.is_grad_enabled():
+        return residual_normed(x, update, exact(update_bias), noise, weight, bias)[:2]
     added, normed, statistics = ResidualNormFunction.apply(x, update, exact(update_bias), noise, weight, bias)
     total = x if update is None else added
     if normed is not None:
