@@ -31,7 +31,7 @@ from jointnmt.native.functions import (
 from jointnmt.native.memory import pool
 
 MANY_ROWS = 256
-"""Of a product without gradient."""
+"""Enough of them make it pay to pack the weights of a product anew."""
 
 
 def usable(x: Tensor, *features: int) -> bool:
@@ -158,20 +158,14 @@ def multiply(
     x: Float[Tensor, "*places E"], weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*places F"]:
     """`x weight^T + bias`, in the type of x."""
-    result: Tensor
-    if torch.is_grad_enabled():
-        result = ProjectionFunction.apply(x, weight, exact(bias), *_origin(x, *weight.shape))
-        return result
-    if not _is_worth_packing(x, weight):  # mixed precision keeps weights that it has converted
-        return functional.linear(x, weight, bias)
-    x, weight, bias = x.contiguous(), weight.to(x.dtype).contiguous(), exact(bias)
-    result = empty((*x.shape[:-1], len(weight)), x)
-    call("linear_forward", x, *rows_of(x), len(weight), x, weight, bias, result)
+    if not (torch.is_grad_enabled() or _is_worth_packing(x, weight)):
+        return functional.linear(x, weight, bias)  # mixed precision keeps weights that it has converted
+    result: Tensor = ProjectionFunction.apply(x, weight, exact(bias), *_origin(x, *weight.shape))
     return result
 
 
 def _is_worth_packing(x: Tensor, weight: Tensor) -> bool:
-    """Whether products of our own, which convert and pack their weights anew each time, are the faster ones."""
+    """Without gradient: whether products of our own, which pack their weights anew each time, are the faster ones."""
     return rows_of(x)[0] >= MANY_ROWS and has_products(x, *weight.shape)
 
 
@@ -197,30 +191,9 @@ def feed_forward(
         result = hidden.feed_forward(x, output)  # type: ignore[operator]
         return result
     bias = exact(hidden.bias)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or _is_worth_packing(x, hidden.weight):
         origin = _origin(x, *hidden.weight.shape)
         result = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise, *origin)
-        return result
-    if noise is None and _is_worth_packing(x, hidden.weight):
-        x, first, second = (
-            x.contiguous(),
-            hidden.weight.to(x.dtype).contiguous(),
-            output.weight.to(x.dtype).contiguous(),
-        )
-        result, factors = empty(x.shape, x), shared(None, x)
-        call(
-            "feed_forward_forward",
-            x,
-            *rows_of(x),
-            len(first),
-            x,
-            first,
-            bias,
-            ctypes.byref(factors),
-            second,
-            None,
-            result,
-        )
         return result
     activation = project(x, hidden).contiguous()
     factors = shared(noise, activation)
