@@ -239,7 +239,7 @@ def test_the_machine_is_measured_and_described() -> None:
 class Hungry:
     """A subject that takes memory, or fails."""
 
-    device, late_bytes = "cpu", 0
+    device, late_bytes, warm_up_runs = "cpu", 0, 1
 
     def __init__(self, fails: bool = False) -> None:
         self.runs, self.fails = 0, fails
