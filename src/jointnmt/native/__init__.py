@@ -1,9 +1,10 @@
-"""Kernels of our own for training on a CPU, compiled on first use; without a compiler, PyTorch's operations serve.
+"""Kernels of our own for a CPU, compiled on first use; without a compiler, PyTorch's operations serve.
 
 What lies between the matrix products of a layer is memory traffic, and each of PyTorch's operations reads and writes
-everything anew. `kernels.cpp` does it in few passes. It needs no headers but the language's own, compiles in seconds
-with any C++ compiler of the machine (`CXX`, `c++`, `g++` or `clang++`), and is kept in the user's cache directory
-(`$XDG_CACHE_HOME/jointnmt`, by default `~/.cache/jointnmt`). `JOINTNMT_NATIVE=0` turns it off.
+everything anew. `kernels.cpp` does it in few passes, and has matrix products that do some of it on their way. It needs
+no headers but the language's own, compiles in seconds with any C++ compiler of the machine (`CXX`, `c++`, `g++` or
+`clang++`), and is kept in the user's cache directory (`$XDG_CACHE_HOME/jointnmt`, by default `~/.cache/jointnmt`).
+`JOINTNMT_NATIVE=0` turns it off.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // What lies between the matrix products of a model, each in one pass over memory: attention at sentence lengths, the
 // residual connection with layer norm, bias with ReLU, the reduction, lexical shortcuts and the loss; forwards and
-// backwards.
+// backwards. And, where the processor has instructions for them, the products of bfloat16 and of 8-bit integers.
 //
 // Tensors are rows of features, one row for each cell of a grid [B, S, T, features] (a sequence has S = 1), in float or
 // bfloat16; sums are float. Features come in whole vectors of 16. Threads take equal shares of the work in order, so
