@@ -12,7 +12,7 @@ import pytest
 from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 from typer.testing import CliRunner
 
-from jointnmt.analysis.buckets import Buckets, Value, ratios
+from jointnmt.analysis.buckets import FEWEST_COMPARED, Buckets, Shares, Value, ratios
 from jointnmt.analysis.corpus import (
     Analysis,
     Predictions,
@@ -43,7 +43,7 @@ def test_an_interval_holds_what_resampling_sentences_gives() -> None:
     generator = np.random.default_rng(0)
     wholes = generator.integers(1, 9, (300, 1)).astype(float)
     parts = generator.binomial(wholes.astype(int), 0.4).astype(float)
-    (value,) = ratios(parts, wholes, ["all"])
+    (value,) = Shares(parts, wholes).ratios(["all"])
     drawn = [generator.integers(0, 300, 300) for _ in range(2000)]
     expected = np.quantile([parts[rows].sum() / wholes[rows].sum() for rows in drawn], [0.025, 0.975])
     assert value.value == pytest.approx(parts.sum() / wholes.sum())
@@ -53,9 +53,44 @@ def test_an_interval_holds_what_resampling_sentences_gives() -> None:
 
 def test_an_empty_bucket_has_no_value() -> None:
     table = np.array([[1.0, 0.0], [2.0, 0.0]])
-    filled, empty = ratios(table, table, ["a", "b"])
+    filled, empty = Shares(table, table).ratios(["a", "b"])
     assert (filled.value, filled.low, filled.high) == (1.0, 1.0, 1.0)
     assert empty == Value("b", 0, None)
+
+
+def test_p_values_are_those_of_paired_resampling() -> None:
+    """Systems whose intervals overlap and which differ all the same: sentences vary more than systems do."""
+    generator = np.random.default_rng(1)
+    wholes = np.full((200, 1), 10.0)
+    first = generator.integers(2, 8, (200, 1)).astype(float)
+    better, same = first + (generator.random((200, 1)) < 0.15), generator.permutation(first)
+    systems = {"first": first, "better": better, "same": same, "equal": first.copy()}
+    found = ratios({name: Shares(parts, wholes) for name, parts in systems.items()}, ["all"])
+    values = {name: each[0] for name, each in found.items()}
+    assert values["better"].low is not None and values["first"].high is not None
+    assert values["better"].low < values["first"].high
+    assert values["first"].p_value is None
+    assert values["better"].p_value == pytest.approx(1 / 1001)
+    assert values["equal"].p_value == 1
+    drawn = [generator.integers(0, 200, 200) for _ in range(2000)]
+    true = float((same - first).mean())
+    off = [abs(float((same - first)[rows].mean()) - true) >= abs(true) for rows in drawn]
+    assert values["same"].p_value == pytest.approx(np.mean(off), abs=0.05)
+
+
+def test_a_bucket_of_few_sentences_is_not_compared() -> None:
+    few = np.array([[1.0, 1.0]] * (FEWEST_COMPARED - 1) + [[1.0, 0.0]])
+    found = ratios({"first": Shares(few, few), "second": Shares(few / 2, few)}, ["ten", "nine"])
+    assert [value.p_value for value in found["second"]] == [pytest.approx(1 / 1001), None]
+    references = ["a b c d e f"] * FEWEST_COMPARED
+    systems = {"first": references, "second": ["a b c d x f"] * FEWEST_COMPARED}
+    lengths = [1] * (FEWEST_COMPARED - 1) + [30]
+    first, second = scores_by_length(systems, references, lengths, "en", "bleu", Buckets((10,))).systems.values()
+    assert [value.p_value for value in (*first, *second)] == [None] * 4
+    _, second = scores_by_length(
+        systems, references, [1] * FEWEST_COMPARED, "en", "bleu", Buckets((10,))
+    ).systems.values()
+    assert second[0].p_value == pytest.approx(1 / 1001)
 
 
 def test_accuracy_is_counted_by_position_and_by_frequency() -> None:
@@ -104,9 +139,9 @@ def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
 
 def test_csv_has_a_row_for_each_system_and_bucket() -> None:
     rows = list(csv.reader(analysis_csv(many_systems(2)).splitlines()))
-    assert rows[0] == ["system", "bucket", "size (tokens)", "accuracy", "low", "high"]
-    assert rows[1] == ["system 0", "1-9", "30", "0.5", "0.4", "0.6"]
-    assert rows[6] == ["system 1", "20+", "0", "", "", ""]
+    assert rows[0] == ["system", "bucket", "size (tokens)", "accuracy", "low", "high", "p"]
+    assert rows[1] == ["system 0", "1-9", "30", "0.5", "0.4", "0.6", ""]
+    assert rows[6] == ["system 1", "20+", "0", "", "", "", ""]
 
 
 @pytest.fixture

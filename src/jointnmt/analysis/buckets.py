@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy.typing as npt
 SAMPLES = 1000
 """Resampled test sets behind an interval."""
 SEED = 12345
+FEWEST_COMPARED = 10
+"""Sentences in a bucket below which systems are not compared: resampling a few says too little."""
 
 
 @dataclass(frozen=True)
@@ -53,31 +55,74 @@ class Value:
     low: float | None = None
     """The 95% interval's lower end."""
     high: float | None = None
+    p_value: float | None = None
+    """Probability of a difference from the first system as large as this by chance, by paired bootstrap resampling;
+    None for the first system, and where fewer than `FEWEST_COMPARED` sentences are in the bucket."""
 
 
-def ratios(
-    parts: npt.NDArray[np.float64], wholes: npt.NDArray[np.float64], names: Sequence[str], samples: int = SAMPLES
-) -> list[Value]:
-    """For each bucket, sum of parts / sum of wholes over the sentences, with the interval from resampling sentences.
+@dataclass(frozen=True)
+class Shares:
+    """What a measure divides in each bucket, `[sentences, buckets]` each."""
+
+    parts: npt.NDArray[np.float64]
+    """Hits, say."""
+    wholes: npt.NDArray[np.float64]
+    """What they are out of; the sum over sentences is a bucket's size."""
+
+    def ratios(self, names: Sequence[str]) -> list[Value]:
+        """Of this system alone: see `ratios`."""
+        return ratios({"": self}, names)[""]
+
+
+def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = SAMPLES) -> dict[str, list[Value]]:
+    """For each system and bucket, sum of parts / sum of wholes over the sentences.
+
+    Intervals and p-values are by bootstrap over sentences, the same ones for all systems: p is the share of resampled
+    texts in which the difference from the first system is off its value by as much as that value or more.
 
     Args:
-        parts: hits, say: `[sentences, buckets]`.
-        wholes: what they are out of, likewise; its sum over sentences is a bucket's size.
+        systems: of the same sentences.
         names: of the buckets.
         samples: how many times as many sentences are drawn with replacement.
     """
-    generator = np.random.default_rng(SEED)
-    count = len(parts)
-    # How often each sentence is in each resampled text: drawing a text at a time would take as long as all the rest.
-    drawn = generator.multinomial(count, np.full(count, 1 / count), size=samples).astype(np.float64)
-    sums, totals = drawn @ parts, drawn @ wholes  # [samples, buckets]
-    values = []
-    for bucket, name in enumerate(names):
-        size = int(wholes[:, bucket].sum())
-        filled = totals[:, bucket] > 0
-        if not size or not filled.any():
-            values.append(Value(name, size, None))
-            continue
-        low, high = np.quantile(sums[filled, bucket] / totals[filled, bucket], [0.025, 0.975])
-        values.append(Value(name, size, float(parts[:, bucket].sum() / size), float(low), float(high)))
+    count = len(next(iter(systems.values())).parts)
+    # How often each sentence is in each text: once in the real one, and then as drawn. To draw a text at a time would
+    # take as long as all the rest.
+    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=samples)
+    weights = np.vstack([np.ones(count), drawn])
+    baseline, values = None, {}
+    for system, shares in systems.items():
+        parts, wholes = weights @ shares.parts, weights @ shares.wholes
+        found = np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)  # [1 + samples, buckets]
+        sizes, sentences = wholes[0].astype(int), np.count_nonzero(shares.wholes, axis=0)
+        values[system] = [
+            _value(
+                name,
+                int(sizes[i]),
+                found[:, i],
+                None if baseline is None or sentences[i] < FEWEST_COMPARED else baseline[:, i],
+            )
+            for i, name in enumerate(names)
+        ]
+        baseline = found if baseline is None else baseline
     return values
+
+
+def _value(name: str, size: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> Value:
+    """What the real text says, and what resampled ones do; numbers that are none stand for empty texts."""
+    sampled = found[1:][~np.isnan(found[1:])]
+    if not size or not len(sampled):
+        return Value(name, size, None)
+    low, high = np.quantile(sampled, [0.025, 0.975])
+    return Value(name, size, float(found[0]), float(low), float(high), _p_value(found, baseline))
+
+
+def _p_value(found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> float | None:
+    if baseline is None:
+        return None
+    differences = found - baseline
+    sampled = differences[1:][~np.isnan(differences[1:])]
+    if np.isnan(differences[0]):
+        return None
+    as_large = np.abs(sampled - differences[0]) >= abs(differences[0])
+    return float((1 + np.count_nonzero(as_large)) / (1 + len(sampled)))

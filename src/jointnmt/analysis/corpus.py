@@ -6,13 +6,14 @@ The analyses of Li et al. 2020, Figures 3 and 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.analysis.buckets import SAMPLES, Buckets, Value, ratios
-from jointnmt.evaluation.scores import TITLES, measures
+from jointnmt.analysis.buckets import FEWEST_COMPARED, SAMPLES, Buckets, Shares, Value, ratios
+from jointnmt.evaluation.scores import TITLES, Measure, measures
+from jointnmt.evaluation.significance import paired_bootstrap
 
 LENGTHS = Buckets((10, 20, 30, 40))
 POSITIONS = Buckets((10, 20, 30, 40))
@@ -59,12 +60,13 @@ def length_ratios(
         count: tokens of a text.
         buckets: of source lengths.
     """
-    places = [buckets.find(length) for length in source_lengths]
-    wholes = _table([[count(text)] for text in references], [[place] for place in places], buckets)
-    systems = {}
-    for name, texts in translations.items():
-        parts = _table([[count(text)] for text in texts], [[place] for place in places], buckets)
-        systems[name] = ratios(parts, wholes, buckets.names)
+    places = [[buckets.find(length)] for length in source_lengths]
+    wholes = _table([[count(text)] for text in references], places, buckets)
+    shares = {
+        name: Shares(_table([[count(text)] for text in texts], places, buckets), wholes)
+        for name, texts in translations.items()
+    }
+    systems = ratios(shares, buckets.names)
     title = "Length of translations over length of references"
     return Analysis("length-ratio", title, "words of the source", "length ratio", "reference tokens", systems)
 
@@ -80,37 +82,52 @@ def scores_by_length(
 ) -> Analysis:
     """BLEU, say, of the sentences in each bucket of source lengths (Figure 3, right), as a corpus of their own.
 
-    `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals are sacrebleu's, by bootstrap.
+    `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals and p-values are sacrebleu's, by bootstrap.
     """
     measure = measures(language, [metric], lowercase=lowercase)[metric]
-    places = [buckets.find(length) for length in source_lengths]
-    prepared = measure.prepare(references)
-
-    def value(texts: Sequence[str], bucket: int, name: str) -> Value:
-        rows = [row for row, place in enumerate(places) if place == bucket]
-        if not rows:
-            return Value(name, 0, None)
-        chosen = [[text[row] for row in rows] for text in (texts, prepared)]
-        score = measure.metric.corpus_score(chosen[0], [chosen[1]], n_bootstrap=SAMPLES if len(rows) > 1 else 1)
-        if len(rows) == 1:  # there is nothing to resample
-            return Value(name, 1, float(score.score))
-        mean, half_width = float(score._mean), float(score._ci)
-        return Value(name, len(rows), float(score.score), mean - half_width, mean + half_width)
-
-    systems = {}
-    for name, texts in translations.items():
-        ready = measure.prepare(texts)
-        systems[name] = [value(ready, bucket, label) for bucket, label in enumerate(buckets.names)]
+    systems: dict[str, list[Value]] = {name: [] for name in translations}
+    for bucket, label in enumerate(buckets.names):
+        rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
+        chosen = {name: [texts[row] for row in rows] for name, texts in translations.items()}
+        for name, value in _scores(label, chosen, [references[row] for row in rows], measure).items():
+            systems[name].append(value)
     title = f"{TITLES[metric]} by length of the source"
     return Analysis(f"{metric}-by-length", title, "words of the source", TITLES[metric], "sentences", systems)
 
 
+def _scores(
+    bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: Measure
+) -> dict[str, Value]:
+    """The score of each system's translations of the sentences in a bucket."""
+    size = len(references)
+    if not size:
+        return {name: Value(bucket, 0, None) for name in systems}
+    if len(systems) > 1 and size >= FEWEST_COMPARED:
+        (compared,) = paired_bootstrap(systems, references, {"": measure}, SAMPLES)
+        return {
+            each.system: Value(
+                bucket, size, each.score, each.mean - each.half_width, each.mean + each.half_width, each.p_value
+            )
+            for each in compared.systems
+        }
+    values, prepared = {}, [measure.prepare(references)]
+    for name, texts in systems.items():
+        score = measure.metric.corpus_score(measure.prepare(texts), prepared, n_bootstrap=SAMPLES if size > 1 else 1)
+        value = Value(bucket, size, float(score.score))
+        if size > 1:  # else there is nothing to resample
+            mean, half_width = float(score._mean), float(score._ci)
+            value = replace(value, low=mean - half_width, high=mean + half_width)
+        values[name] = value
+    return values
+
+
 def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buckets = POSITIONS) -> Analysis:
     """Share of target tokens that a system predicts, teacher-forced, by position, from 1 (Figure 4, left)."""
-    systems = {}
-    for name, each in predictions.items():
-        places = [[buckets.find(position) for position in range(1, len(row) + 1)] for row in each.hits]
-        systems[name] = _accuracies(each.hits, places, buckets)
+    places = {
+        name: [[buckets.find(position) for position in range(1, len(row) + 1)] for row in each.hits]
+        for name, each in predictions.items()
+    }
+    systems = _accuracies(predictions, places, buckets)
     title = "Next-token accuracy by position in the target"
     return Analysis("accuracy-by-position", title, "position, in pieces", "accuracy", "target tokens", systems)
 
@@ -120,18 +137,24 @@ def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buc
 
     Buckets are of equal width on the logarithmic scale: on the linear one, nearly all tokens would be in one.
     """
-    systems = {}
-    for name, each in predictions.items():
-        places = [[buckets.find(frequency) for frequency in row] for row in each.frequencies]
-        systems[name] = _accuracies(each.hits, places, buckets)
+    places = {
+        name: [[buckets.find(frequency) for frequency in row] for row in each.frequencies]
+        for name, each in predictions.items()
+    }
+    systems = _accuracies(predictions, places, buckets)
     title = "Next-token accuracy by frequency of the token"
     by = "occurrences in the training text"
     return Analysis("accuracy-by-frequency", title, by, "accuracy", "target tokens", systems)
 
 
-def _accuracies(hits: Sequence[Sequence[bool]], places: Sequence[Sequence[int]], buckets: Buckets) -> list[Value]:
-    parts = _table(hits, places, buckets)
-    return ratios(parts, _table([[1] * len(row) for row in hits], places, buckets), buckets.names)
+def _accuracies(
+    predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]], buckets: Buckets
+) -> dict[str, list[Value]]:
+    shares = {}
+    for name, each in predictions.items():
+        everything = [[1] * len(row) for row in each.hits]
+        shares[name] = Shares(*(_table(amounts, places[name], buckets) for amounts in (each.hits, everything)))
+    return ratios(shares, buckets.names)
 
 
 def _table(

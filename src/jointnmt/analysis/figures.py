@@ -82,10 +82,12 @@ def analysis_csv(analysis: Analysis) -> str:
     """A row for each system and bucket; an empty bucket has no value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["system", "bucket", f"size ({analysis.unit})", analysis.measure, "low", "high"])
+    writer.writerow(["system", "bucket", f"size ({analysis.unit})", analysis.measure, "low", "high", "p"])
     for name, values in analysis.systems.items():
         for each in values:
-            writer.writerow([name, each.bucket, each.size, *(_written(x) for x in (each.value, each.low, each.high))])
+            writer.writerow(
+                [name, each.bucket, each.size, *map(_written, (each.value, each.low, each.high, each.p_value))]
+            )
     return text.getvalue()
 
 

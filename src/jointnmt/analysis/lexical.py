@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from jointnmt.analysis.buckets import Value, ratios
+from jointnmt.analysis.buckets import Shares, Value
 from jointnmt.analysis.pieces import SideText, any_piece, by_group, mean_piece
 from jointnmt.analysis.probes import Probe
 from jointnmt.analysis.states import (
@@ -88,7 +88,7 @@ def measure_states(
         if state in probes:
             yield from _grouped("accuracy", state, hits[state], text.sides[state.side], any_piece)
         filled = np.array([[each] for each in cosines[state] if not np.isnan(each)])
-        (value,) = ratios(filled, np.ones_like(filled), ["all"]) if len(filled) else [Value("all", 0, None)]
+        (value,) = Shares(filled, np.ones_like(filled)).ratios(["all"]) if len(filled) else [Value("all", 0, None)]
         yield Measured("similarity", *state, "all", value)
 
 

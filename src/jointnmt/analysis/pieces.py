@@ -11,7 +11,7 @@ import numpy.typing as npt
 from jaxtyping import Int
 
 from jointnmt.analysis.alignment import word_numbers
-from jointnmt.analysis.buckets import Value, ratios
+from jointnmt.analysis.buckets import Shares, Value
 from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language
 from jointnmt.text.segmentation import Segmenter
@@ -123,14 +123,15 @@ def by_group(
     """
     ones = [np.ones_like(row) for row in values]
     found = {
-        "all": ratios(_sums(values, [np.zeros(len(row), int) for row in values], 1), _sizes(values)[:, None], ["all"]),
-        "frequency": ratios(_sums(values, text.bins, BINS + 1), _sums(ones, text.bins, BINS + 1), text.bin_names),
+        "all": Shares(np.array([[row.sum()] for row in values]), np.array([[row.sum()] for row in ones])).ratios(
+            ["all"]
+        ),
+        "frequency": Shares(*(_sums(each, text.bins, BINS + 1) for each in (values, ones))).ratios(text.bin_names),
     }
     if text.classes is not None:
         words = [of_word(row, numbers) for row, numbers in zip(values, text.words, strict=True)]
         counts = [np.ones_like(row) for row in words]
-        size = len(CLASSES)
-        found["class"] = ratios(_sums(words, text.classes, size), _sums(counts, text.classes, size), CLASSES)
+        found["class"] = Shares(*(_sums(each, text.classes, len(CLASSES)) for each in (words, counts))).ratios(CLASSES)
     if not found["frequency"][-1].size:
         found["frequency"].pop()  # all pieces occur in the training text
     return found
@@ -153,7 +154,3 @@ def _sums(
 ) -> npt.NDArray[np.float64]:
     """The sum of each sentence's values in each group: `[sentences, groups]`."""
     return np.array([np.bincount(group, row, count) for row, group in zip(values, groups, strict=True)])
-
-
-def _sizes(values: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    return np.array([float(len(row)) for row in values])

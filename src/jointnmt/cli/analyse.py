@@ -53,9 +53,10 @@ def analyse(
 
     Each run translates the source, and predicts the reference token by token. Length ratio, BLEU and chrF are given by
     length of the source in words; accuracy of the next token, teacher-forced, by its position, and by how often it
-    stands in the run's own training text. Every bucket has its size and a 95% interval by bootstrap. The figures are
-    those of Li et al. 2020, Figures 3 and 4. If a run writes lower case only, scores
-    ignore case. Interrupted, the same command goes on where it stopped.
+    stands in the run's own training text. Every bucket has its size, a 95% interval by bootstrap, and for each run but
+    the first the p-value of its difference from the first, by paired bootstrap. The figures are those of Li et al.
+    2020, Figures 3 and 4. If a run writes lower case only, scores ignore case. Interrupted, the same command goes on
+    where it stopped.
     """
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
@@ -109,7 +110,10 @@ def _write(analyses: Sequence[Analysis], out: Path) -> None:
 
 
 def _table(analysis: Analysis) -> Table:
-    table = Table(title=analysis.title, caption=f"95% intervals by bootstrap; n: {analysis.unit}")
+    caption = f"95% intervals by bootstrap; n: {analysis.unit}"
+    if len(analysis.systems) > 1:
+        caption += f"; *: p < 0.05 against {next(iter(analysis.systems))}, by paired bootstrap"
+    table = Table(title=analysis.title, caption=caption)
     table.add_column(analysis.bucketed_by)
     table.add_column("n", justify="right")
     for name in analysis.systems:
@@ -127,4 +131,5 @@ def _cell(value: Value) -> str:
         return ""
     places = 2 if value.value > 2 else 3
     interval = "" if value.low is None else f" ({value.low:.{places}f} to {value.high:.{places}f})"
-    return f"{value.value:.{places}f}{interval}"
+    star = "*" if value.p_value is not None and value.p_value < 0.05 else ""
+    return f"{value.value:.{places}f}{star}{interval}"

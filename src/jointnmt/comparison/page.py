@@ -20,6 +20,7 @@ from jointnmt.comparison.pictures import (
     attention_picture,
     data_address,
     learning_pictures,
+    written_p_value,
 )
 from jointnmt.comparison.samples import GAP, Sample
 from jointnmt.comparison.systems import System
@@ -155,7 +156,7 @@ def _resampled(result: Resampled) -> tuple[str, ...]:
     interval = f"{result.mean:.2f} ± {result.half_width:.2f}"
     if result.p_value is None:
         return (interval,)
-    return interval, f"p = {result.p_value:.3f}{'*' if result.p_value < 0.05 else ''}"
+    return interval, written_p_value(result.p_value)
 
 
 def _signatures(report: Report) -> list[tuple[str, str]]:

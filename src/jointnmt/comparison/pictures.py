@@ -66,7 +66,10 @@ def analysis_picture(analysis: Analysis) -> Picture:
         size = f"{sizes[0]:,}" if len(set(sizes)) == 1 else f"{min(sizes):,} to {max(sizes):,}"
         rows.append((values[0].bucket, [Cell(size), *map(_value, values)]))
     columns = [analysis.bucketed_by, f"n ({analysis.unit})", *analysis.systems]
-    table = Table(f"{analysis.title}, with 95% intervals by bootstrap", columns, rows)
+    caption = f"{analysis.title}, with 95% intervals by bootstrap"
+    if len(analysis.systems) > 1:
+        caption += f", and p against {next(iter(analysis.systems))}"
+    table = Table(caption, columns, rows)
     return _picture(
         analysis.title,
         analysis_figure(analysis, FIGURE_WIDTH),
@@ -126,7 +129,13 @@ def _value(value: Value) -> Cell:
         return Cell("–")
     places = 2 if value.value > 2 else 3
     interval = () if value.low is None else (f"{value.low:.{places}f} to {value.high:.{places}f}",)
-    return Cell(f"{value.value:.{places}f}", interval)
+    p_value = () if value.p_value is None else (written_p_value(value.p_value),)
+    return Cell(f"{value.value:.{places}f}", interval + p_value)
+
+
+def written_p_value(p_value: float) -> str:
+    """With a star where it is below 0.05."""
+    return f"p = {p_value:.3f}{'*' if p_value < 0.05 else ''}"
 
 
 def _listed(names: Sequence[str]) -> str:
