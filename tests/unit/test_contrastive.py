@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import logging
 import lzma
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -316,6 +315,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def invoke(tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs `jointnmt contrast` with the run in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
     runner = CliRunner(env={"COLUMNS": "160", "TERM": "dumb", "NO_COLOR": "1"})
     return lambda *words, of=run: runner.invoke(app, ["contrast", str(of), *map(str, words), "--device", "cpu"])
 
@@ -554,13 +554,16 @@ def test_a_source_of_nothing_is_named(invoke: Invoke, suite: Path, monkeypatch: 
     assert f"{suite}: item 2: the source holds nothing" in result.stderr
 
 
-def test_progress_is_told_now_and_then(
-    invoke: Invoke, suite: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("jointnmt.cli.contrast.SECONDS_BETWEEN_REPORTS", -1)
-    result = invoke(suite)
-    assert "2 of 3 items are scored" in result.stderr
-    logging.getLogger("jointnmt").setLevel(logging.NOTSET)
+def test_the_other_rule_needs_no_scoring(invoke: Invoke, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert invoke(suite, "--scores", "first.jsonl").exit_code == 0
+    monkeypatch.setattr(Translator, "score_stream", None)
+    result = invoke(suite, "--scores", "second.jsonl", "--sum")
+    assert result.exit_code == 0, result.stderr
+    first, second = (
+        [json.loads(line)["reference"]["log_probability"] for line in Path(name).read_text("utf-8").splitlines()]
+        for name in ("first.jsonl", "second.jsonl")
+    )
+    assert first == second
 
 
 # Real suites, where they are.

@@ -151,23 +151,23 @@ def read_texts(folder: Path) -> Texts:
     return Texts(sources, references, "test.de", "test.en")
 
 
-@pytest.mark.parametrize("what", ["translating", "predicting"])
-def test_measuring_goes_on_after_an_interruption(folder: Path, what: str) -> None:
+@pytest.mark.parametrize(("what", "rest"), [("translating", [5, 6, 7, 8, 9]), ("predicting", [*range(1, 10)])])
+def test_measuring_goes_on_after_an_interruption(
+    folder: Path, what: str, rest: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows of two sentences are translated; all are predicted in one window."""
+    monkeypatch.setattr("jointnmt.comparison.measuring.WINDOW", 2)
     translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
 
     def interrupt(doing: str, done: int, total: int) -> None:
-        if what in doing and done == 4:
+        if what in doing and done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         measure(translator, folder / "first", texts, interrupt)
-    name = {"translating": "translations", "predicting": "predictions"}[what]
-    (kept,) = (folder / "cache/measured").glob(f"*/{name}.jsonl")
-    with kept.open("a") as file:
-        file.write('{"text": "half a li')
     told: list[tuple[str, int]] = []
     found = measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
-    assert [done for doing, done in told if what in doing] == [5, 6, 7, 8, 9]
+    assert [done for doing, done in told if what in doing] == rest
     told.clear()
     assert found == measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
     assert not told
@@ -186,7 +186,7 @@ def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None
     weights, values = checkpoint.read(run / "model.safetensors")
     checkpoint.write(run / "model.safetensors", {name: -tensor for name, tensor in weights.items()}, values)
     measure(Translator.load(run, "cpu"), run, texts, no_progress)
-    assert len([*(folder / "cache/measured").iterdir()]) == 4
+    assert len([*(folder / "cache/measured").glob("*.jsonl")]) == 2 + 2 + 1 + 2  # another search: translations alone
 
 
 def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Path) -> None:

@@ -25,10 +25,10 @@ from jointnmt.comparison.measuring import (
     check_runs,
     common_languages,
     measure,
-    run_name,
     training_counts,
     translator_languages,
 )
+from jointnmt.comparison.records import run_name
 from jointnmt.errors import ConfigurationError
 from jointnmt.translator import Translator
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,16 +15,17 @@ import typer
 from jointnmt.cli.console import stdout
 from jointnmt.cli.contrast_report import show, verdict_csv
 from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.cli.progress import Reports
+from jointnmt.comparison.records import Record, Work, kept_records
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.contrastive import Rule, ScoredItem, TargetScore, distinct_pairs, judge, scored_items
 from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
-from jointnmt.translator import Translator
+from jointnmt.translator import TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
 
 PAIR_FILES = ("src", "tgt.correct", "tgt.incorrect")
 """How the files of a folder of minimal pairs begin; the language follows, and perhaps .gz or .xz."""
-SECONDS_BETWEEN_REPORTS = 30
 
 
 def contrast(
@@ -64,7 +65,7 @@ def contrast(
     SUITE is the JSON of ContraWSD, MuCoW or LingEval97, or a folder of minimal pairs, line by line (src.LANGUAGE,
     tgt.correct.LANGUAGE, tgt.incorrect.LANGUAGE, in it or in its subfolders); --source, --right and --wrong name such
     files one by one. Compared are mean log-probabilities per token, end mark included, or with --sum their sums. Equal
-    ones count as wrong.
+    ones count as wrong. Interrupted, the same command goes on where it stopped.
     """
     _check_outputs(scores, csv)
     rule: Rule = "summed" if summed else "length-normalised"
@@ -74,12 +75,11 @@ def contrast(
         _check_languages(translator, found.name, languages)
     items, skipped = _fitting(translator, found, skip_long)
     _warn_of_identical(items)
-    scored = _with_progress(_scored(translator, found.name, items), len(items))
+    scored = _scored(translator, run, found.name, items)
     if scores is not None:
         with open_output(scores) as write:
-            verdict = judge(found, [*_kept(scored, skipped, rule, write)], rule)
-    else:
-        verdict = judge(found, [*scored], rule)
+            _write_scores(scored, skipped, rule, write)
+    verdict = judge(found, scored, rule)
     if csv is not None:
         with open_output(csv) as write_row:
             for row in verdict_csv(verdict):
@@ -206,37 +206,31 @@ def _fitting(translator: Translator, suite: Suite, skip_long: bool) -> tuple[lis
     return items, skipped
 
 
-def _scored(translator: Translator, name: str, items: Sequence[Item]) -> Iterator[ScoredItem]:
-    """Score each distinct pair of source and translation once."""
+def _scored(translator: Translator, run: Path, name: str, items: Sequence[Item]) -> list[ScoredItem]:
+    """Score each distinct pair of source and translation once, or those that an interruption has left."""
     pairs = distinct_pairs(items)
     logger.info("%s: scoring %d translations of %d items", name, len(pairs), len(items))
-    found = translator.score_stream(
-        (source for source, _ in pairs), (target for _, target in pairs), f"{name}, text pair"
-    )
-    scores = (
-        TargetScore(each.log_probability, len(each.token_log_probabilities), " ".join(each.tokens)) for each in found
-    )
-    return scored_items(items, scores)
+
+    def scores(start: int) -> Iterator[Record]:
+        sources, targets = zip(*pairs[start:], strict=True)
+        for each in translator.score_stream(sources, targets, f"{name}, text pair"):
+            record = TargetScore(each.log_probability, len(each.token_log_probabilities), " ".join(each.tokens))
+            yield asdict(record)
+
+    work = Work("scoring", {"pairs": pairs}, len(pairs), TranslationOptions.window, scores)
+    with Reports() as reports:
+        records = kept_records(translator, run, work, reports.tell)
+    return [*scored_items(items, (TargetScore(**record) for record in records))]
 
 
-def _kept(
+def _write_scores(
     scored: Iterable[ScoredItem], skipped: Iterable[Item], rule: Rule, write: Callable[[str], None]
-) -> Iterator[ScoredItem]:
-    """Write each item with its scores as it passes, and at the end the items that have none."""
+) -> None:
+    """Each item with its scores, and then the items that have none."""
     for each in scored:
         write(json.dumps(each.plain(rule), ensure_ascii=False))
-        yield each
     for item in skipped:
         write(json.dumps({"item": item.number, "place": item.place, "skipped": "too long"}, ensure_ascii=False))
-
-
-def _with_progress(scored: Iterable[ScoredItem], total: int) -> Iterator[ScoredItem]:
-    told = time.monotonic()
-    for count, each in enumerate(scored, start=1):
-        if time.monotonic() - told > SECONDS_BETWEEN_REPORTS:
-            told = time.monotonic()
-            logger.info("%d of %d items are scored", count, total)
-        yield each
 
 
 def _warn_of_identical(items: Sequence[Item]) -> None:

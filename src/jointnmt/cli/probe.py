@@ -23,9 +23,10 @@ from jointnmt.analysis.probing import ProbeTask, train_probes
 from jointnmt.analysis.states import Side
 from jointnmt.cli.console import stderr, stdout
 from jointnmt.cli.probe_text import TaggedText, read_text, sort_text
+from jointnmt.comparison.measuring import check_runs
+from jointnmt.comparison.records import run_name
 from jointnmt.config import override
 from jointnmt.data.store import build_store
-from jointnmt.errors import ConfigurationError
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -58,15 +59,13 @@ def probe(
     goes on after the last whole round.
     """
     config = ProbeConfig.parse(override(ProbeConfig().plain(), settings or []), origin="--set")
-    names = [run.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        raise ConfigurationError("Two runs have the same name, and a figure could not tell them apart. Rename one.")
+    check_runs(runs)
     tags: dict[Side, Path | None] = {"source": source_tags, "target": target_tags}
     given = {side: path for side, path in tags.items() if path is not None}
     text = read_text({"source": source, "target": target}, given)
     measured: dict[str, list[Measured]] = {}
     facts: dict[str, Any] = {}
-    for name, run in zip(names, runs, strict=True):
+    for name, run in ((run_name(run), run) for run in runs):
         measured[name], facts[name] = _look(run, Translator.load(run, device), text, config, out / name)
         _write(measured, facts, out)
     if as_json:

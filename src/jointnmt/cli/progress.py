@@ -33,7 +33,7 @@ class Reports:
         self._bar.update(self._tasks[what], completed=done)
         if not self._live and (done == total or time.monotonic() - self._told > SECONDS_BETWEEN_REPORTS):
             self._told = time.monotonic()
-            logger.info("%s: %d of %d sentences", what, done, total)
+            logger.info("%s: %d of %d lines", what, done, total)
 
     def __enter__(self) -> Self:
         self._bar.start()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from jointnmt.analysis.corpus import Predictions
-from jointnmt.data.store import build_store, cache_folder
+from jointnmt.comparison.records import Progress, Record, Work, kept_records, run_name
+from jointnmt.data.store import build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.scores import check_parallel
 from jointnmt.text.special import eos_id
@@ -26,13 +22,8 @@ from jointnmt.translator.parts import Line, Preparation
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
-"""Part of a measurement's fingerprint."""
 WINDOW = 128
 """Sentences translated at a time: what an interruption may lose."""
-
-Progress = Callable[[str, int, int], None]
-"""Is told what is going on, how many sentences are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +76,6 @@ def ignores_case(runs: Sequence[Measured]) -> bool:
     return any(run.lowercase for run in runs)
 
 
-def run_name(run: Path) -> str:
-    """What a run is called: by its folder."""
-    return run.name or run.resolve().name
-
-
 def check_runs(runs: Sequence[Path]) -> None:
     """See that runs can be told apart by their names.
 
@@ -119,41 +105,31 @@ def common_languages(systems: Sequence[tuple[str, str]]) -> tuple[str, str]:
 def measure(translator: Translator, run: Path, texts: Texts, progress: Progress) -> Measured:
     """Translate the sources and predict the references, or go on where an earlier try was interrupted.
 
-    Results are kept in the cache (`measured/`, by a hash of weights, configuration, segmentation and texts), a line a
-    sentence, as they come.
-
     Raises:
         DataError: naming the line, if a source is too long for the model, or empty while its reference is not.
         ConfigurationError: if the cache cannot be written.
     """
-    name = run_name(run)
     pairs = zip(texts.sources, texts.references, strict=True)
     lines = [Line(i, f"{texts.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
     prepared = Preparation(translator.segmentation, translator.experiment.model.max_length).parts(lines)
-    folder = cache_folder(translator.experiment.data) / "measured" / _fingerprint(translator, run, texts)[:32]
+    total, sources = len(lines), list(texts.sources)
 
-    def translations(start: int) -> Iterator[dict[str, Any]]:
-        for found in translator.translate_stream(texts.sources[start:], TranslationOptions(window=WINDOW)):
+    def translations(start: int) -> Iterator[Record]:
+        for found in translator.translate_stream(sources[start:], TranslationOptions(window=WINDOW)):
             complete = not found.candidates or found.candidates[0].complete
             yield {"text": found.text, "complete": complete}
 
-    def predictions(start: int) -> Iterator[dict[str, Any]]:
-        for score in translator.score_stream(texts.sources[start:], texts.references[start:]):
+    def predictions(start: int) -> Iterator[Record]:
+        for score in translator.score_stream(sources[start:], texts.references[start:]):
             yield {"log_probability": score.log_probability, "hits": [*map(int, score.first_choices)]}
 
-    total = len(lines)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
-            translated = _kept(folder / "translations.jsonl", total, translations, f"{name}: translating", progress)
-            predicted = _kept(folder / "predictions.jsonl", total, predictions, f"{name}: predicting", progress)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{folder}: measurements cannot be kept here: {error}. Set data.cache or the environment variable "
-            "JOINTNMT_CACHE to a folder with room that you may write to."
-        ) from error
+    searched = {"search": translator.experiment.search.plain(), "sources": sources}
+    given = {"sources": sources, "references": list(texts.references)}
+    translating = Work("translating", searched, total, WINDOW, translations)
+    predicting = Work("predicting", given, total, TranslationOptions.window, predictions)
+    translated, predicted = (kept_records(translator, run, work, progress) for work in (translating, predicting))
     return Measured(
-        name=name,
+        name=run_name(run),
         languages=translator_languages(translator),
         lowercase=translator.segmentation.config.lowercase,
         translations=[each["text"] for each in translated],
@@ -182,54 +158,3 @@ def training_counts(translator: Translator, run: Path) -> list[int] | None:
         counts += np.bincount([*chain.from_iterable(target for _, target in pairs)], minlength=len(counts))
     counts[eos_id] = len(store)
     return [int(count) for count in counts]
-
-
-def _fingerprint(translator: Translator, run: Path, texts: Texts) -> str:
-    with (run / "model.safetensors").open("rb") as stream:
-        weights = hashlib.file_digest(stream, "sha256").hexdigest()
-    facts = {
-        "format": FORMAT_VERSION,
-        "weights": weights,
-        "model": translator.experiment.model.plain(),
-        "search": translator.experiment.search.plain(),
-        "segmentation": translator.segmentation.fingerprint(),
-        "sources": list(texts.sources),
-        "references": list(texts.references),
-        "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _kept(
-    file: Path, total: int, compute: Callable[[int], Iterator[dict[str, Any]]], what: str, progress: Progress
-) -> list[dict[str, Any]]:
-    """The records in a file, and those that are still to be computed, from the first missing one on."""
-    records, size = _whole_records(file)
-    if len(records) == total:
-        logger.debug("%s: was done earlier (%s)", what, file)
-        return records
-    if records:
-        logger.info("%s: goes on after %d of %d sentences", what, len(records), total)
-    with file.open("ab") as stream:
-        stream.truncate(size)
-        for record in compute(len(records)):
-            stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-            stream.flush()
-            records.append(record)
-            progress(what, len(records), total)
-    return records
-
-
-def _whole_records(file: Path) -> tuple[list[dict[str, Any]], int]:
-    """The records before the first line that a killed process did not finish, and how many bytes they are."""
-    records, size = [], 0
-    for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if not line.endswith(b"\n"):
-            break
-        records.append(record)
-        size += len(line)
-    return records, size

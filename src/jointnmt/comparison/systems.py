@@ -9,7 +9,8 @@ from pathlib import Path
 from jointnmt.analysis.attention import Panel, View, attention_panels
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.comparison.curves import Learning, read_learning
-from jointnmt.comparison.measuring import Measured, Progress, Texts, measure, training_counts
+from jointnmt.comparison.measuring import Measured, Texts, measure, training_counts
+from jointnmt.comparison.records import Progress
 from jointnmt.experiment import Experiment
 from jointnmt.translator import Translator, attend
 

@@ -1,0 +1,119 @@
+"""What a run makes of a text, a record for each line, kept in the cache so that nothing is computed twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from jointnmt.data.store import cache_folder
+from jointnmt.errors import ConfigurationError
+from jointnmt.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 2
+"""Part of every fingerprint."""
+
+Record = dict[str, Any]
+Progress = Callable[[str, int, int], None]
+"""Is told what is going on, how many lines are done, and of how many."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that a run is to do with the lines of a text."""
+
+    name: str
+    """Of the activity, as progress and fingerprint have it: `translating`, say."""
+    facts: Mapping[str, Any]
+    """All that records depend on besides the run: texts and settings, as JSON-compatible values."""
+    total: int
+    """How many records there will be."""
+    window: int
+    """How many lines are computed together: an interruption loses no more."""
+    compute: Callable[[int], Iterator[Record]]
+    """The records from a line on, a multiple of `window`."""
+
+
+def run_name(run: Path) -> str:
+    """What a run is called: by its folder."""
+    return run.name or run.resolve().name
+
+
+def kept_records(translator: Translator, run: Path, work: Work, progress: Progress) -> list[Record]:
+    """Do the work, or what an interruption has left of it.
+
+    The records lie in the folder `measured` of the cache, under a hash of weights, configuration, segmentation,
+    versions and the work's facts. Windows that were not finished are computed again, so that the result is the same as
+    without the interruption.
+
+    Raises:
+        ConfigurationError: if the cache cannot be written.
+    """
+    folder = cache_folder(translator.experiment.data) / "measured"
+    file = folder / f"{_fingerprint(translator, run, work)[:32]}.jsonl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock")):
+            return _completed(file, work, f"{run_name(run)}: {work.name}", progress)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file}: measurements cannot be kept here: {error}. Set data.cache or the environment variable "
+            "JOINTNMT_CACHE to a folder with room that you may write to."
+        ) from error
+
+
+def _completed(file: Path, work: Work, what: str, progress: Progress) -> list[Record]:
+    lines = _whole_lines(file)
+    if len(lines) < work.total:
+        lines = lines[: len(lines) // work.window * work.window]
+    records = [json.loads(line) for line in lines]
+    if len(records) == work.total:
+        logger.debug("%s: was done earlier (%s)", what, file)
+        return records
+    if records:
+        logger.info("%s: goes on after %d of %d lines", what, len(records), work.total)
+    with file.open("ab") as stream:
+        stream.truncate(sum(map(len, lines)))
+        for record in work.compute(len(records)):
+            stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            stream.flush()
+            records.append(record)
+            progress(what, len(records), work.total)
+    return records
+
+
+def _whole_lines(file: Path) -> list[bytes]:
+    """The lines before the first one that a killed process did not finish."""
+    lines = []
+    for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
+        try:
+            json.loads(line)
+        except ValueError:
+            break
+        if not line.endswith(b"\n"):
+            break
+        lines.append(line)
+    return lines
+
+
+def _fingerprint(translator: Translator, run: Path, work: Work) -> str:
+    with (run / "model.safetensors").open("rb") as stream:
+        weights = hashlib.file_digest(stream, "sha256").hexdigest()
+    facts = {
+        "format": FORMAT_VERSION,
+        "weights": weights,
+        "model": translator.experiment.model.plain(),
+        "segmentation": translator.segmentation.fingerprint(),
+        "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
+        "work": [work.name, dict(work.facts)],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

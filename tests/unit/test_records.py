@@ -1,0 +1,63 @@
+"""Records that are kept: the same after an interruption as without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tiny_run import write_run
+
+from jointnmt.comparison.records import Record, Work, kept_records
+from jointnmt.errors import ConfigurationError
+from jointnmt.translator import Translator
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    return write_run(tmp_path / "run")
+
+
+def counting(started: list[int], total: int = 8, stop: int | None = None, fact: str = "fact") -> Work:
+    """Work whose records are numbers; it notes where it is started, and may be interrupted."""
+
+    def compute(start: int) -> Iterator[Record]:
+        started.append(start)
+        for number in range(start, total):
+            if number == stop:
+                raise KeyboardInterrupt
+            yield {"number": number, "start": start}
+
+    return Work("counting", {"fact": fact}, total, 3, compute)
+
+
+def test_only_windows_that_are_not_finished_are_computed_again(run: Path) -> None:
+    translator, started = Translator.load(run, "cpu"), list[int]()
+    told: list[tuple[str, int, int]] = []
+
+    def keep(work: Work) -> list[Record]:
+        return kept_records(translator, run, work, lambda *each: told.append(each))
+
+    with pytest.raises(KeyboardInterrupt):
+        keep(counting(started, stop=7))
+    assert told[-1] == ("run: counting", 7, 8)
+    (file,) = (run.parent / "cache" / "measured").glob("*.jsonl")
+    with file.open("a") as stream:
+        stream.write('{"number": 7, "sta')  # as a killed process leaves it
+    told.clear()
+    records = keep(counting(started))
+    assert [record["number"] for record in records] == [*range(8)]
+    assert [record["start"] for record in records] == [0] * 6 + [6] * 2
+    assert started == [0, 6]
+    assert [done for _, done, _ in told] == [7, 8]
+    assert keep(counting(started)) == records
+    assert started == [0, 6]
+    keep(counting(started, fact="another"))
+    assert started == [0, 6, 0]
+
+
+def test_a_cache_that_cannot_be_written_is_named(run: Path) -> None:
+    (run.parent / "cache").write_text("no folder")
+    with pytest.raises(ConfigurationError, match=r"measured.*JOINTNMT_CACHE"):
+        kept_records(Translator.load(run, "cpu"), run, counting([]), lambda *each: None)
