@@ -137,6 +137,15 @@ def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1-9\nn = 30", "10-19\nn = 20", "20+\nn = 0"]
 
 
+def test_a_star_marks_what_differs_from_the_first_system() -> None:
+    values = [Value("1-9", 30, 0.5, 0.4, 0.6, p_value=0.2), Value("10+", 20, 0.7, 0.6, 0.8, p_value=0.01)]
+    first = [Value("1-9", 30, 0.5, 0.4, 0.6), Value("10+", 20, 0.6, 0.5, 0.7)]
+    axes = analysis_figure(Analysis("x", "Title", "length", "y", "tokens", {"first": first, "second": values})).axes[0]
+    (star,) = (text for text in axes.texts if text.get_text() == "*")
+    assert star.xy[1] == 0.8
+    assert "p < 0.05" in axes.get_legend().get_title().get_text()
+
+
 def test_csv_has_a_row_for_each_system_and_bucket() -> None:
     rows = list(csv.reader(analysis_csv(many_systems(2)).splitlines()))
     assert rows[0] == ["system", "bucket", "size (tokens)", "accuracy", "low", "high", "p"]

@@ -15,12 +15,16 @@ from jointnmt.analysis.corpus import Analysis
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # so that a print in black and white can be read
 STYLES = ("-", "--", "-.", ":")
+SIGNIFICANT = 0.05
+"""p-values below it have a star."""
 SPREAD = 0.36
 """How much of a bucket's place the systems share, side by side, so that their intervals do not cover each other."""
 
 
 def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names.
+
+    A star above an interval: different from the first system, by paired resampling.
 
     `width` is in inches.
     """
@@ -56,6 +60,11 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
             capsize=3,
             label=name,
         )
+        for place, each in points:
+            if each.p_value is not None and each.p_value < SIGNIFICANT and each.high is not None:
+                axes.annotate(
+                    "*", (place, each.high), (0, -2), textcoords="offset points", ha="center", color=colour, fontsize=12
+                )
     axes.set_xticks(range(len(labels := _labels(analysis))), labels)
     axes.set_xlabel(f"{analysis.bucketed_by} (n: {analysis.unit})")
     axes.set_ylabel(analysis.measure)
@@ -64,7 +73,9 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, title="value and 95% interval", title_fontsize=8)
+    compared = any(each.p_value is not None for values in analysis.systems.values() for each in values)
+    stars = f"; *: p < {SIGNIFICANT} against the first" if compared else ""
+    axes.legend(frameon=False, fontsize=9, title=f"value and 95% interval{stars}", title_fontsize=8)
     return figure
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from jointnmt.analysis.buckets import Buckets, Value
 from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
-from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
 from jointnmt.cli.console import stdout
 from jointnmt.cli.lines import text_lines
 from jointnmt.cli.progress import Reports
@@ -112,7 +112,7 @@ def _write(analyses: Sequence[Analysis], out: Path) -> None:
 def _table(analysis: Analysis) -> Table:
     caption = f"95% intervals by bootstrap; n: {analysis.unit}"
     if len(analysis.systems) > 1:
-        caption += f"; *: p < 0.05 against {next(iter(analysis.systems))}, by paired bootstrap"
+        caption += f"; *: p < {SIGNIFICANT} against {next(iter(analysis.systems))}, by paired bootstrap"
     table = Table(title=analysis.title, caption=caption)
     table.add_column(analysis.bucketed_by)
     table.add_column("n", justify="right")
@@ -131,5 +131,5 @@ def _cell(value: Value) -> str:
         return ""
     places = 2 if value.value > 2 else 3
     interval = "" if value.low is None else f" ({value.low:.{places}f} to {value.high:.{places}f})"
-    star = "*" if value.p_value is not None and value.p_value < 0.05 else ""
+    star = "*" if value.p_value is not None and value.p_value < SIGNIFICANT else ""
     return f"{value.value:.{places}f}{star}{interval}"

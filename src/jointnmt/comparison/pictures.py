@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from jointnmt.analysis.attention import Panel, attention_figure
 from jointnmt.analysis.buckets import Value
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
 from jointnmt.comparison.curves import Learning, bleu_figure, perplexity_figure
 
 PIXELS_PER_INCH = 96
@@ -134,8 +134,8 @@ def _value(value: Value) -> Cell:
 
 
 def written_p_value(p_value: float) -> str:
-    """With a star where it is below 0.05."""
-    return f"p = {p_value:.3f}{'*' if p_value < 0.05 else ''}"
+    """With a star where systems are taken to differ."""
+    return f"p = {p_value:.3f}{'*' if p_value < SIGNIFICANT else ''}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,8 @@
 
 Batches of sentences have ever new shapes. Under them the C library's heap falls to pieces: it grows, searching it takes
 time, and pages never touched before cost the system, which fills them with zeros, several times what is computed on
-them. Here freed memory serves whatever fits into it, and comes in huge pages where the system has them.
+them. Here memory comes in large arenas, of huge pages where the system has them; tensors take blocks of them, and free
+neighbours become one block again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import mmap
 import threading
 from bisect import bisect_left, insort
 from collections import deque
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,20 +22,41 @@ from torch import Tensor
 
 SMALLEST = 2**18
 """Bytes of what is lent; anything smaller is left to the C library."""
-WASTE = 3
-"""How many times larger than what is asked for a block may be."""
-SURPLUS = 1.5
-"""How many times as much as was ever lent at once is held, lent or not, before free blocks are given up for others."""
+ARENA = 2**26
+"""Bytes of the smallest arena."""
+GROWTH = 8
+"""What is held grows by this part of it at least."""
+HUGE_PAGE = 2**21
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A part of an arena, lent or free."""
+
+    arena: mmap.mmap
+    number: int
+    """Of the arena."""
+    start: int
+    size: int
+    before: Self | None = None
+    after: Self | None = None
+    free: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The order of free blocks: by size, of equal ones that which lies first."""
+        return self.size, self.number, self.start
 
 
 class Pool:
-    """Blocks of memory for tensors of the CPU. Threads may share it."""
+    """Memory for tensors of the CPU. Threads may share it."""
 
     def __init__(self) -> None:
-        self._free: list[mmap.mmap] = []  # by size
-        self._returned: deque[mmap.mmap] = deque()  # a block comes back at any time, also while another is taken
+        self._free: list[Block] = []  # by rank; no two of them side by side
+        self._returned: deque[Block] = deque()  # a block comes back at any time, also while another is taken
         self._lock = threading.Lock()
-        self.held_bytes = self.most_lent_bytes = 0
+        self._arenas = 0
+        self.held_bytes = self.lent_bytes = self.most_lent_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A contiguous tensor, its values whatever its memory held before. Its memory comes back when it is freed."""
@@ -42,37 +66,71 @@ class Pool:
         storage = torch.from_numpy(_Lent.of(self._take(size), size, self._returned)).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload]
 
-    def _take(self, size: int) -> mmap.mmap:
+    def _take(self, size: int) -> Block:
+        size = _rounded(size, mmap.PAGESIZE)
         with self._lock:
             while self._returned:
-                insort(self._free, self._returned.popleft(), key=len)
-            at = bisect_left(self._free, size, key=len)
-            fits = at < len(self._free) and len(self._free[at]) <= WASTE * size
-            block = self._free.pop(at) if fits else self._make(size)
-            self.most_lent_bytes = max(self.most_lent_bytes, self.held_bytes - sum(map(len, self._free)))
+                self._put_back(self._returned.popleft())
+            at = bisect_left(self._free, (size, 0, 0), key=lambda block: block.rank)
+            block = self._free.pop(at) if at < len(self._free) else self._new_arena(size)
+            block.free = False
+            if block.size - size >= SMALLEST:
+                self._cut(block, size)
+            self.lent_bytes += block.size
+            self.most_lent_bytes = max(self.most_lent_bytes, self.lent_bytes)
             return block
 
-    def _make(self, size: int) -> mmap.mmap:
-        step = max(1 << size.bit_length() - 4, mmap.PAGESIZE)
-        size = -(-size // step) * step  # rounded up by an eighth at most, so that sizes come again
-        while self._free and self.held_bytes + size > SURPLUS * self.most_lent_bytes:
-            self.held_bytes -= len(self._free.pop(0))
-        block = mmap.mmap(-1, size)
+    def _cut(self, block: Block, size: int) -> None:
+        rest = Block(block.arena, block.number, block.start + size, block.size - size, block, block.after, free=True)
+        if rest.after is not None:
+            rest.after.before = rest
+        block.size, block.after = size, rest
+        insort(self._free, rest, key=lambda each: each.rank)
+
+    def _put_back(self, block: Block) -> None:
+        self.lent_bytes -= block.size
+        first, last = block, block
+        if block.before is not None and block.before.free:
+            self._remove(first := block.before)
+        if block.after is not None and block.after.free:
+            self._remove(last := block.after)
+        first.size, first.after, first.free = last.start + last.size - first.start, last.after, True
+        if first.after is not None:
+            first.after.before = first
+        insort(self._free, first, key=lambda each: each.rank)
+
+    def _remove(self, block: Block) -> None:
+        del self._free[bisect_left(self._free, block.rank, key=lambda each: each.rank)]
+
+    def _new_arena(self, least: int) -> Block:
+        """A block that is an arena of its own, in place of free arenas, all of which are too small."""
+        size = _rounded(max(least, ARENA, self.held_bytes // GROWTH), HUGE_PAGE)
+        given_up = 0
+        for block in [each for each in self._free if each.before is None and each.after is None]:
+            if given_up < size:
+                self._remove(block)
+                given_up += block.size
+        arena = mmap.mmap(-1, size)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            block.madvise(mmap.MADV_HUGEPAGE)
-        self.held_bytes += size
-        return block
+            arena.madvise(mmap.MADV_HUGEPAGE)
+        self.held_bytes += size - given_up
+        self._arenas += 1
+        return Block(arena, self._arenas, 0, size)
+
+
+def _rounded(size: int, step: int) -> int:
+    return -(-size // step) * step
 
 
 class _Lent(np.ndarray):
     """The first bytes of a block, which goes home when the last tensor over them is gone."""
 
-    block: mmap.mmap
-    home: deque[mmap.mmap]
+    block: Block
+    home: deque[Block]
 
     @classmethod
-    def of(cls, block: mmap.mmap, size: int, home: deque[mmap.mmap]) -> _Lent:
-        lent = np.frombuffer(block, dtype=np.uint8, count=size).view(cls)
+    def of(cls, block: Block, size: int, home: deque[Block]) -> _Lent:
+        lent = np.frombuffer(block.arena, dtype=np.uint8, count=size, offset=block.start).view(cls)
         lent.block, lent.home = block, home
         return lent
 
