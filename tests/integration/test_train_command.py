@@ -119,3 +119,22 @@ def test_validation_measures_what_scoring_and_translating_give(run: Path) -> Non
     assert written == translations
     assert best["bleu"] == pytest.approx(bleu.corpus_score(translations, [references]).score)
     assert best["signature"] == str(bleu.get_signature())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["training.max_updates=null"], "Nothing would end this training"),
+        (["data.validation=[]", "validation.patience=2"], "patience needs data.validation"),
+        (["data.validation=[]", "validation.patience=null", "validation.metric=bleu"], "bleu, which needs data.valid"),
+        (["validation.metric=bleu", "validation.bleu_every=0"], "BLEU is never measured"),
+    ],
+)
+def test_a_training_without_an_end_or_a_measure_is_refused(
+    recipe: Path, tmp_path: Path, changes: list[str], message: str
+) -> None:
+    settings = [word for change in changes for word in ("--set", change)]
+    result = call("train", recipe, "--out", tmp_path / "run", *settings)
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.stderr.split())
+    assert not (tmp_path / "run").exists()

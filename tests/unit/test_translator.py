@@ -114,6 +114,15 @@ def test_candidates_say_what_search_found(translator: Translator) -> None:
         translator.translate(LINES, options(num_best=4))
     with pytest.raises(ConfigurationError, match="num_best is 0"):
         options(num_best=0)
+    with pytest.raises(ConfigurationError, match="long is 'cut', but must be one of error, split"):
+        options(long="cut")
+    with pytest.raises(ConfigurationError, match="seed is -1"):
+        options(seed=-1)
+
+
+def test_an_unknown_precision_is_refused(run: Path) -> None:
+    with pytest.raises(ConfigurationError, match="precision is 'float64', but must be one of float32, bfloat16"):
+        Translator.load(run, precision="float64")  # type: ignore[arg-type]
 
 
 def test_scores_of_given_translations_are_those_of_search(translator: Translator) -> None:

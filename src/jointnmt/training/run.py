@@ -68,6 +68,8 @@ def _check_end(experiment: Experiment) -> None:
         )
     if validation.patience is not None and not experiment.data.validation:
         raise ConfigurationError("validation.patience needs data.validation, which names no text.")
+    if validation.metric == "bleu" and not experiment.data.validation:
+        raise ConfigurationError("validation.metric is bleu, which needs data.validation, and that names no text.")
     if validation.metric == "bleu" and validation.bleu_every == 0:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, get_args
 
 import torch
 
@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
+OnLong = Literal["error", "split"]
 
 CELLS = {"cpu": 50_000, "cuda": 1_000_000}
 """Most cells of a batch by kind of device, the hypotheses of a beam counted apart, at the greatest length allowed."""
@@ -63,7 +64,7 @@ class TranslationOptions:
     """Whether to align source and target tokens, which takes a further pass over each translation."""
     gates: bool = False
     """Whether to tell the mean gates of lexical shortcuts, which takes a further pass over each translation."""
-    long: Literal["error", "split"] = "error"
+    long: OnLong = "error"
     """A line beyond the model's `max_length`: an error, or split at the ends of its sentences. A model without such a
     limit takes any line as it is."""
     seed: int = 0
@@ -75,6 +76,10 @@ class TranslationOptions:
         for name in ("num_best", "window"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        if self.seed < 0:
+            raise ConfigurationError(f"seed is {self.seed}, but must not be negative.")
+        if self.long not in get_args(OnLong):
+            raise ConfigurationError(f"long is {self.long!r}, but must be one of {', '.join(get_args(OnLong))}.")
 
 
 DEFAULTS = TranslationOptions()
@@ -105,7 +110,14 @@ class Translator(PretrainedMixin):
                 weights of linear layers and what they multiply are 8-bit integers, all else is bfloat16; CPU only.
             max_cells: most cells of a batch, padding included, each hypothesis of a beam having its own; None: what
                 suits the device.
+
+        Raises:
+            ConfigurationError: if there is no such precision, or not on this device.
         """
+        if precision not in get_args(Precision):
+            raise ConfigurationError(
+                f"precision is {precision!r}, but must be one of {', '.join(get_args(Precision))}."
+            )
         self.segmentation, self.experiment, self.precision = segmentation, experiment, precision
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
@@ -122,7 +134,7 @@ class Translator(PretrainedMixin):
         """The translator of a RUN directory.
 
         Raises:
-            ConfigurationError: if the device is not there.
+            ConfigurationError: if the device is not there, or has no such precision.
             ModelError: if a part of RUN is missing, damaged, or does not go with the others.
         """
         translator = cls(*load_run(Path(run), device), precision, max_cells)
