@@ -19,6 +19,7 @@ from benchmarks.counting import decoding_operations, forward_operations, trainin
 from benchmarks.decoding import Decoding, DecodingCase
 from benchmarks.growth import growth, growth_figure
 from benchmarks.machine import description, peak_bytes, product_rate, resident_bytes
+from benchmarks.padding import epoch_padding
 from benchmarks.plain import PlainModel
 from benchmarks.processes import SubjectLostError, Work, Worker
 from benchmarks.profiling import shares_of_time
@@ -211,6 +212,16 @@ def test_recorded_lengths_are_those_of_the_corpus(corpora: Path) -> None:
     kept = sorted(pair for pair in counted if max(pair) <= lengths.LONGEST)
     found = lengths.recorded("IWSLT")
     assert sorted(zip(found.source.tolist(), found.target.tolist(), strict=True)) == kept
+
+
+def test_padding_of_an_epoch_is_counted_in_its_plan() -> None:
+    generator = np.random.default_rng(0)
+    source, target = generator.integers(2, 20, (2, 500))
+    found = epoch_padding(source, target, 200)
+    assert found.cells == sum(int(s) * int(t) for s, t in zip(source, target, strict=True))
+    assert 0 < found.share < 0.3
+    equal = epoch_padding(np.full(500, 7), np.full(500, 9), 200)
+    assert (equal.share, equal.padded_cells, equal.batches) == (0, 500 * 63, 23)  # 22 sentences of 9 tokens in a batch
 
 
 def test_decoded_batches_are_spread_over_the_corpus() -> None:
