@@ -20,6 +20,8 @@ from jointnmt.evaluation.contrastive import (
     DISTANCE_EDGES,
     SENSE_EDGES,
     WORD_EDGES,
+    Accuracy,
+    Difference,
     Rule,
     TargetScore,
     Verdict,
@@ -564,6 +566,32 @@ def test_the_other_rule_needs_no_scoring(invoke: Invoke, suite: Path, monkeypatc
         for name in ("first.jsonl", "second.jsonl")
     )
     assert first == second
+
+
+def test_two_models_are_compared_on_the_same_items(invoke: Invoke, suite: Path, run: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", model={"max_length": 6})
+    report = json.loads(invoke(suite, "--against", run, "--json").stdout)
+    assert report["against"] == {
+        "run": str(run), "right": report["right"], "total": 3, "accuracy": report["accuracy"], "lost": 0, "gained": 0,
+        "p_value": 1.0,
+    }  # fmt: skip
+    assert "item 1: the source has 7 tokens" in invoke(suite, "--against", other).stderr
+    result = invoke(suite, "--against", other, "--skip-long", "--json")
+    report = json.loads(result.stdout)
+    assert (report["skipped"], report["total"], report["against"]["total"]) == (2, 1, 1)
+    alone = json.loads(invoke(suite, "--skip-long", "--json", of=other).stdout)
+    assert report["against"]["right"] == alone["right"]
+    table = invoke(suite, "--against", run).stdout
+    assert "right alone" in table and "1.000" in table
+
+
+def test_the_test_of_two_models_is_exact() -> None:
+    some = Accuracy(3, 10)
+    assert Difference(some, 1, 7).p_value == pytest.approx(2 * (1 + 8) / 2**8)
+    assert Difference(some, 7, 1).p_value == Difference(some, 1, 7).p_value
+    assert Difference(some, 5, 5).p_value == Difference(some, 0, 0).p_value == 1
+    assert Difference(some, 276, 269).p_value == pytest.approx(0.797, abs=1e-3)
+    assert Difference(some, 2000, 3000).p_value == pytest.approx(0, abs=1e-30)
 
 
 # Real suites, where they are.

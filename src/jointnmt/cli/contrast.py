@@ -13,12 +13,20 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.cli.console import stdout
-from jointnmt.cli.contrast_report import show, verdict_csv
+from jointnmt.cli.contrast_report import show, show_difference, verdict_csv
 from jointnmt.cli.lines import open_output, text_lines
 from jointnmt.cli.progress import Reports
 from jointnmt.comparison.records import Record, Work, kept_records
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.evaluation.contrastive import Rule, ScoredItem, TargetScore, distinct_pairs, judge, scored_items
+from jointnmt.evaluation.contrastive import (
+    Rule,
+    ScoredItem,
+    TargetScore,
+    compare,
+    distinct_pairs,
+    judge,
+    scored_items,
+)
 from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
 from jointnmt.translator import TranslationOptions, Translator
 
@@ -43,6 +51,9 @@ def contrast(
     summed: Annotated[
         bool, typer.Option("--sum", help="Compare log-probabilities of whole translations, not means over tokens.")
     ] = False,
+    against: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Another model, whose decisions are set beside those of RUN.")
+    ] = None,
     scores: Annotated[Path | None, typer.Option(help="File for the scores of each item, as JSON lines.")] = None,
     csv: Annotated[Path | None, typer.Option(help="File for all accuracies, as CSV.")] = None,
     skip_long: Annotated[
@@ -65,17 +76,22 @@ def contrast(
     SUITE is the JSON of ContraWSD, MuCoW or LingEval97, or a folder of minimal pairs, line by line (src.LANGUAGE,
     tgt.correct.LANGUAGE, tgt.incorrect.LANGUAGE, in it or in its subfolders); --source, --right and --wrong name such
     files one by one. Compared are mean log-probabilities per token, end mark included, or with --sum their sums. Equal
-    ones count as wrong. Interrupted, the same command goes on where it stopped.
+    ones count as wrong. With --against, an exact test says whether two models differ. Interrupted, the same command
+    goes on where it stopped.
     """
     _check_outputs(scores, csv)
     rule: Rule = "summed" if summed else "length-normalised"
     found, languages = _read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
-    translator = Translator.load(run, device, precision, batch_cells)
+    translators = [Translator.load(each, device, precision, batch_cells) for each in (run, against) if each is not None]
     if not any_language:
-        _check_languages(translator, found.name, languages)
-    items, skipped = _fitting(translator, found, skip_long)
+        for translator in translators:
+            _check_languages(translator, found.name, languages)
+    items, skipped = _fitting(translators, found, skip_long)
     _warn_of_identical(items)
-    scored = _scored(translator, run, found.name, items)
+    scored = _scored(translators[0], run, found.name, items)
+    difference = None
+    if against is not None:
+        difference = compare(found, scored, _scored(translators[1], against, found.name, items), rule)
     if scores is not None:
         with open_output(scores) as write:
             _write_scores(scored, skipped, rule, write)
@@ -85,9 +101,13 @@ def contrast(
             for row in verdict_csv(verdict):
                 write_row(row)
     if as_json:
-        typer.echo(json.dumps({"run": str(run), "skipped": len(skipped), **verdict.plain()}, ensure_ascii=False))
+        other = {} if difference is None else {"against": {"run": str(against), **difference.plain()}}
+        plain = {"run": str(run), "skipped": len(skipped), **verdict.plain(), **other}
+        typer.echo(json.dumps(plain, ensure_ascii=False))
     else:
         show(stdout(), str(run), verdict, len(skipped))
+        if difference is not None:
+            show_difference(stdout(), str(run), str(against), verdict, difference)
 
 
 def _check_outputs(*paths: Path | None) -> None:
@@ -173,19 +193,30 @@ def _check_languages(translator: Translator, name: str, told: Sequence[tuple[str
         )
 
 
-def _fitting(translator: Translator, suite: Suite, skip_long: bool) -> tuple[list[Item], list[Item]]:
-    """The items that the model takes, and those that are too long for it.
+def _fitting(translators: Sequence[Translator], suite: Suite, skip_long: bool) -> tuple[list[Item], list[Item]]:
+    """The items that all models take, and those that are too long for one.
 
     Raises:
-        DataError: naming the item, if it is too long and may not be skipped, or the model sees nothing in its source;
-            if nothing is left.
+        DataError: naming the item, if it is too long and may not be skipped, or a model sees nothing in its source; if
+            nothing is left.
     """
-    sources = list(dict.fromkeys(item.source for item in suite.items))
+    items: Sequence[Item] = suite.items
+    skipped: list[Item] = []
+    for translator in translators:
+        items, more = _fitting_one(translator, items, skip_long)
+        skipped += more
+    if not items:
+        raise DataError(f"{suite.name}: all {len(skipped)} items are too long for the model, so nothing is left.")
+    return list(items), skipped
+
+
+def _fitting_one(translator: Translator, given: Sequence[Item], skip_long: bool) -> tuple[list[Item], list[Item]]:
+    sources = list(dict.fromkeys(item.source for item in given))
     encoded = translator.segmentation.source.encode_ids_batch([source.strip() for source in sources])
     lengths = {source: len(ids) + 1 for source, ids in zip(sources, encoded, strict=True)}
     largest = translator.experiment.model.max_length
     items, skipped = [], []
-    for item in suite.items:
+    for item in given:
         length = lengths[item.source]
         if length == 1:
             raise DataError(f"{item.place}: the source holds nothing that the model can read. Remove the item.")
@@ -201,8 +232,6 @@ def _fitting(translator: Translator, suite: Suite, skip_long: bool) -> tuple[lis
             "%s: the source has %d tokens, more than the model takes, so the item is left out", item.place, length
         )
         skipped.append(item)
-    if not items:
-        raise DataError(f"{suite.name}: all {len(skipped)} items are too long for the model, so nothing is left.")
     return items, skipped
 
 

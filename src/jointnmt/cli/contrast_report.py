@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jointnmt.evaluation.contrastive import Accuracy, Breakdown, Verdict
+from jointnmt.analysis.figures import SIGNIFICANT
+from jointnmt.evaluation.contrastive import Accuracy, Breakdown, Difference, Verdict
 
 TITLES = {
     "contrawsd": "ContraWSD",
@@ -38,6 +39,20 @@ def show(console: Console, run: str, verdict: Verdict, skipped: int) -> None:
             if breakdown.left_out:
                 what = f"{verdict.unit.capitalize()}s left out, as the suite tells no {breakdown.name} of them"
                 _note(console, f"{what}: {breakdown.left_out:,}.")
+
+
+def show_difference(console: Console, run: str, other: str, verdict: Verdict, difference: Difference) -> None:
+    """Print how another model decides, and whether that is more than chance."""
+    table = Table(caption="p: of a split as uneven by chance; exact, of both sides (McNemar)")
+    table.add_column("model", overflow="fold")
+    for name in ("right", "total", "accuracy", "right alone", "p"):
+        table.add_column(name, justify="right")
+    table.add_row(Text(run), *_figures(verdict.accuracy), f"{difference.lost:,}", "")
+    star = "*" if difference.p_value < SIGNIFICANT else ""
+    table.add_row(
+        Text(other), *_figures(difference.accuracy), f"{difference.gained:,}", f"{difference.p_value:.3f}{star}"
+    )
+    console.print(table)
 
 
 def _note(console: Console, text: str) -> None:

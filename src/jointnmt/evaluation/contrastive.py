@@ -205,9 +205,48 @@ def judge(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Verdict:
     """
     pairs = [right for each in scored for right in each.beaten(rule)]
     ties = sum(each.ties(rule) for each in scored)
-    decisions = [all(each.beaten(rule)) for each in scored] if suite.by_item else pairs
+    decisions = _decisions(suite, scored, rule)
     breakdowns = _item_breakdowns(suite, scored, rule) if suite.by_item else _pair_breakdowns(suite, scored, rule)
     return Verdict(suite, rule, Accuracy.of(decisions), Accuracy.of(pairs), ties, tuple(breakdowns))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How another model decides the same items or pairs."""
+
+    accuracy: Accuracy
+    """Of the other model."""
+    lost: int
+    """Decisions that are right by the first model alone."""
+    gained: int
+    """Decisions that are right by the other model alone."""
+
+    @property
+    def p_value(self) -> float:
+        """Of a split as uneven by chance, if neither model were better: exact, of both sides (McNemar 1947)."""
+        count, ways, total = self.lost + self.gained, 1, 0
+        for k in range(min(self.lost, self.gained) + 1):
+            total += ways
+            ways = ways * (count - k) // (k + 1)
+        return min(1.0, 2 * total / 2**count)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        return {**self.accuracy.plain(), "lost": self.lost, "gained": self.gained, "p_value": self.p_value}
+
+
+def compare(suite: Suite, first: Sequence[ScoredItem], other: Sequence[ScoredItem], rule: Rule) -> Difference:
+    """Set a model's decisions beside those of a first one on the same items."""
+    decided = list(zip(*(_decisions(suite, scored, rule) for scored in (first, other)), strict=True))
+    accuracy = Accuracy.of(right for _, right in decided)
+    return Difference(accuracy, decided.count((True, False)), decided.count((False, True)))
+
+
+def _decisions(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> list[bool]:
+    """Of each item or pair, as the suite has it, whether it is right."""
+    if suite.by_item:
+        return [all(each.beaten(rule)) for each in scored]
+    return [right for each in scored for right in each.beaten(rule)]
 
 
 @dataclass
