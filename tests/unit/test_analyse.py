@@ -137,6 +137,13 @@ def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1-9\nn = 30", "10-19\nn = 20", "20+\nn = 0"]
 
 
+def test_sizes_that_are_all_equal_are_named_once() -> None:
+    values = [Value("1", 30, 0.5, 0.4, 0.6), Value("2", 30, 0.7, 0.6, 0.8)]
+    axes = analysis_figure(Analysis("x", "Title", "layer", "y", "pieces", {"one": values})).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    assert axes.get_xlabel() == "layer (n = 30 pieces)"
+
+
 def test_a_star_marks_what_differs_from_the_first_system() -> None:
     values = [Value("1-9", 30, 0.5, 0.4, 0.6, p_value=0.2), Value("10+", 20, 0.7, 0.6, 0.8, p_value=0.01)]
     first = [Value("1-9", 30, 0.5, 0.4, 0.6), Value("10+", 20, 0.6, 0.5, 0.7)]

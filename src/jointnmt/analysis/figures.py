@@ -65,8 +65,10 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
                 axes.annotate(
                     "*", (place, each.high), (0, -2), textcoords="offset points", ha="center", color=colour, fontsize=12
                 )
-    axes.set_xticks(range(len(labels := _labels(analysis))), labels)
-    axes.set_xlabel(f"{analysis.bucketed_by} (n: {analysis.unit})")
+    names, sizes = _labels(analysis)
+    same = len(set(sizes)) == 1
+    axes.set_xticks(range(len(names)), names if same else [f"{a}\nn = {b}" for a, b in zip(names, sizes, strict=True)])
+    axes.set_xlabel(f"{analysis.bucketed_by} ({f'n = {sizes[0]} {analysis.unit}' if same else f'n: {analysis.unit}'})")
     axes.set_ylabel(analysis.measure)
     axes.set_title(analysis.title, fontsize=11)
     axes.grid(axis="y", color="0.85", linewidth=0.8)
@@ -79,14 +81,14 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     return figure
 
 
-def _labels(analysis: Analysis) -> list[str]:
-    """Names of the buckets with their sizes: one where all systems agree, as those with pieces of their own may not."""
-    labels = []
+def _labels(analysis: Analysis) -> tuple[list[str], list[str]]:
+    """Names of the buckets, and their sizes: one where all systems agree, as those with pieces of their own may not."""
+    names, shown = [], []
     for values in zip(*analysis.systems.values(), strict=True):
         sizes = sorted({value.size for value in values})
-        shown = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
-        labels.append(f"{values[0].bucket}\nn = {shown}")
-    return labels
+        names.append(values[0].bucket)
+        shown.append(f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}")
+    return names, shown
 
 
 def analysis_csv(analysis: Analysis) -> str:
