@@ -130,8 +130,11 @@ def many_systems(count: int) -> Analysis:
 
 
 def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
-    axes = analysis_figure(many_systems(4)).axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"system {n}" for n in range(4)]
+    figure = analysis_figure(many_systems(4))
+    (axes,), (legend,) = figure.axes, figure.legends  # beside the picture: four would cover too much of it
+    assert [text.get_text() for text in legend.get_texts()] == [f"system {n}" for n in range(4)]
+    assert axes.get_legend() is None
+    assert not analysis_figure(many_systems(3)).legends
     looks = {(line.get_color(), line.get_marker()) for line in axes.get_lines() if line.get_marker() in MARKERS}
     assert len(looks) == 4
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1-9\nn = 30", "10-19\nn = 20", "20+\nn = 0"]

@@ -15,6 +15,10 @@ from jointnmt.analysis.corpus import Analysis
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # so that a print in black and white can be read
 STYLES = ("-", "--", "-.", ":")
+MOST_INSIDE = 3
+"""With more systems, the legend stands below the picture, so that it covers nothing."""
+LEGEND_HEIGHT, LINE_HEIGHT = 0.3, 0.18
+"""Of a legend's title, and of each of its lines, in inches."""
 SIGNIFICANT = 0.05
 """p-values below it have a star."""
 SPREAD = 0.36
@@ -77,7 +81,12 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
         axes.spines[side].set_visible(False)
     compared = any(each.p_value is not None for values in analysis.systems.values() for each in values)
     stars = f"; *: p < {SIGNIFICANT} against the first" if compared else ""
-    axes.legend(frameon=False, fontsize=9, title=f"value and 95% interval{stars}", title_fontsize=8)
+    look = {"frameon": False, "fontsize": 9, "title": f"value and 95% interval{stars}", "title_fontsize": 8}
+    if count <= MOST_INSIDE:
+        axes.legend(**look)
+    else:
+        figure.legend(**look, loc="outside lower center", ncols=2)
+        figure.set_figheight(figure.get_figheight() + LEGEND_HEIGHT + LINE_HEIGHT * ((count + 1) // 2))
     return figure
 
 

@@ -33,9 +33,6 @@ MEASURES: dict[Measure, str] = {
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 0.72, 0.32, 1.3
 """Inches."""
 LEAST_WIDTH = 7.2
-MOST_INSIDE = 4
-"""With more lines, the legend stands beside the picture."""
-LEGEND = "value and 95% interval"
 
 Systems = Mapping[str, Sequence[Measured]]
 
@@ -97,12 +94,7 @@ def topic_figure(topic: Topic) -> Figure:
         lines[f"{system}: {stack}"] = [
             Value(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
         ]
-    figure = analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
-    (axes,) = figure.axes
-    if len(lines) > MOST_INSIDE:
-        figure.set_figwidth(figure.get_figwidth() + 2.6)
-        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0), title=LEGEND)
-    return figure
+    return analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
 
 
 def topic_csv(topic: Topic) -> str:
