@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 
 import numpy as np
@@ -100,6 +101,16 @@ def test_arenas_that_are_too_small_are_given_up_for_a_larger_one(pool: Pool) -> 
     for count in (1, 2, 4, 8):
         pool.empty((count * memory.ARENA,), torch.uint8)
     assert pool.held_bytes == 8 * memory.ARENA
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_has_memory_of_its_own(pool: Pool) -> None:
+    tensor = pool.empty((LARGE,), torch.float32).fill_(1)
+    if (child := os.fork()) == 0:
+        tensor.numpy()[:] = 7
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert bool((tensor == 1).all())
 
 
 def test_threads_share_a_pool(pool: Pool) -> None:

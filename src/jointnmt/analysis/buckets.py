@@ -91,16 +91,17 @@ def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = S
     drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=samples)
     weights = np.vstack([np.ones(count), drawn])
     baseline, values = None, {}
+    fewest = np.min([np.count_nonzero(shares.wholes, axis=0) for shares in systems.values()], axis=0)
     for system, shares in systems.items():
         parts, wholes = weights @ shares.parts, weights @ shares.wholes
         found = np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)  # [1 + samples, buckets]
-        sizes, sentences = wholes[0].astype(int), np.count_nonzero(shares.wholes, axis=0)
+        sizes = wholes[0].astype(int)
         values[system] = [
             _value(
                 name,
                 int(sizes[i]),
                 found[:, i],
-                None if baseline is None or sentences[i] < FEWEST_COMPARED else baseline[:, i],
+                None if baseline is None or fewest[i] < FEWEST_COMPARED else baseline[:, i],
             )
             for i, name in enumerate(names)
         ]

@@ -27,6 +27,7 @@ ARENA = 2**26
 GROWTH = 8
 """What is held grows by this part of it at least."""
 HUGE_PAGE = 2**21
+PRIVATE = hasattr(mmap, "MAP_PRIVATE")
 
 
 @dataclass(slots=True, eq=False)
@@ -110,10 +111,12 @@ class Pool:
             if given_up < size:
                 self._remove(block)
                 given_up += block.size
-        arena = mmap.mmap(-1, size)
+        self.held_bytes -= given_up
+        # Private: what a forked process writes into its copy stays its own.
+        arena = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if PRIVATE else mmap.mmap(-1, size)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             arena.madvise(mmap.MADV_HUGEPAGE)
-        self.held_bytes += size - given_up
+        self.held_bytes += size
         self._arenas += 1
         return Block(arena, self._arenas, 0, size)
 
