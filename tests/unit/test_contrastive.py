@@ -26,6 +26,7 @@ from jointnmt.evaluation.contrastive import (
     TargetScore,
     Verdict,
     _bins,
+    compare,
     distinct_pairs,
     judge,
     scored_items,
@@ -571,10 +572,11 @@ def test_the_other_rule_needs_no_scoring(invoke: Invoke, suite: Path, monkeypatc
 def test_two_models_are_compared_on_the_same_items(invoke: Invoke, suite: Path, run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", model={"max_length": 6})
     report = json.loads(invoke(suite, "--against", run, "--json").stdout)
-    assert report["against"] == {
-        "run": str(run), "right": report["right"], "total": 3, "accuracy": report["accuracy"], "lost": 0, "gained": 0,
-        "p_value": 1.0,
-    }  # fmt: skip
+    against = report["against"]
+    same = {"right": report["right"], "total": 3, "accuracy": report["accuracy"]}
+    same |= {"lost": 0, "gained": 0, "p_value": 1.0, "run": str(run)}
+    assert {key: value for key, value in against.items() if key != "breakdowns"} == same
+    assert list(against["breakdowns"]) == list(report["breakdowns"])
     assert "item 1: the source has 7 tokens" in invoke(suite, "--against", other).stderr
     result = invoke(suite, "--against", other, "--skip-long", "--json")
     report = json.loads(result.stdout)
@@ -582,7 +584,41 @@ def test_two_models_are_compared_on_the_same_items(invoke: Invoke, suite: Path, 
     alone = json.loads(invoke(suite, "--skip-long", "--json", of=other).stdout)
     assert report["against"]["right"] == alone["right"]
     table = invoke(suite, "--against", run).stdout
-    assert "right alone" in table and "1.000" in table
+    assert "right alone" in table and "1.000" in table and "first alone" in table
+
+
+def test_scores_of_both_models_are_kept(invoke: Invoke, suite: Path, run: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", model={"ffn_dim": 12})
+    assert invoke(suite, "--against", other, "--scores", "scores.jsonl", "--csv", "all.csv").exit_code == 0
+    records = [json.loads(line) for line in Path("scores.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(record["run"], record["item"]) for record in records] == [
+        (str(r), i) for r in (run, other) for i in (1, 2, 3)
+    ]
+    ours, theirs = records[:3], records[3:]
+    assert [record["right"] for record in theirs] == [*expected(other), False]
+    assert ours[0]["reference"] != theirs[0]["reference"]
+    with Path("all.csv").open(encoding="utf-8", newline="") as file:
+        rows = {(row["breakdown"], row["group"]): row for row in csv.DictReader(file)}
+    group = rows["class", "Bank:x"]
+    pairs = [(a["right"], b["right"]) for a, b in zip(ours, theirs, strict=True) if a["sense"] == "x"]
+    assert (group["right"], group["other_right"]) == tuple(str(sum(each)) for each in zip(*pairs, strict=True))
+    assert (int(group["lost"]), int(group["gained"])) == (pairs.count((True, False)), pairs.count((False, True)))
+
+
+def test_two_verdicts_differ_by_group() -> None:
+    """By hand: the second item is no longer a tie, the fourth is right now, and the fifth is wrong."""
+    suite = suite_of(wsd())
+    changed = {**SCORES, "tie": TargetScore(-4.4, 4), "best": TargetScore(-9.0, 4), "c": TargetScore(-3.0, 4)}
+    found = compare(verdict(suite), verdict(suite, changed))
+    assert found.overall == Difference(Accuracy(4, 5), lost=1, gained=2)
+    assert found.breakdowns["class"] == {
+        "Bank:bank": Difference(Accuracy(1, 2), lost=1, gained=1),
+        "Bank:bench": Difference(Accuracy(3, 3), lost=0, gained=1),
+    }
+    assert found.breakdowns["type"] == {"word_sense": found.overall}
+    assert found.plain()["breakdowns"]["class"]["groups"][1] == {
+        "group": "Bank:bench", "right": 3, "total": 3, "accuracy": 1.0, "lost": 0, "gained": 1, "p_value": 1.0,
+    }  # fmt: skip
 
 
 def test_the_test_of_two_models_is_exact() -> None:

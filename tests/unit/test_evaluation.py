@@ -5,12 +5,15 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.scores import METRICS, corpus_scores, measures
-from jointnmt.evaluation.significance import paired_bootstrap
+from jointnmt.evaluation.significance import paired_bootstrap, two_sided
 
 REFERENCES = [
     "The old man's dog sleeps on the red sofa.",
@@ -180,6 +183,44 @@ def test_paired_bootstrap_gives_the_scores_and_intervals(systems: tuple[dict[str
         worse = comparison.systems[1]
         assert worse.score == pytest.approx(getattr(scores, comparison.metric).value)
         assert abs(worse.mean - worse.score) < worse.half_width < 20
+
+
+def test_intervals_are_sacrebleus_and_p_values_count_both_sides(
+    systems: tuple[dict[str, list[str]], list[str]],
+) -> None:
+    """sacrebleu's p-value counts the resampled differences above their mean by more than the real one."""
+    outputs, references = systems
+    (comparison,) = paired_bootstrap(outputs, references, measures("en", ["chrf"]), samples=200)
+    test = PairedTest([*outputs.items()], {"chrf": CHRF()}, [references], test_type="bs", n_samples=200)
+    _, table = test()
+    for ours, theirs in zip(comparison.systems, table["chrF2"], strict=True):
+        assert (ours.score, ours.mean) == pytest.approx((theirs.score, theirs.mean), abs=1e-4)
+        assert ours.half_width == pytest.approx(theirs.ci, abs=1e-4)
+    ours, theirs = comparison.systems[2], table["chrF2"][2]
+    assert ours.p_value is not None
+    assert ours.p_value == pytest.approx(2 * theirs.p_value, rel=0.35)
+    assert ours.p_value > 1.3 * theirs.p_value
+
+
+def test_of_systems_that_do_not_differ_one_in_twenty_seems_to() -> None:
+    generator = np.random.default_rng(3)
+    by_sentence = generator.normal(size=(2000, 100))
+    texts = generator.integers(100, size=(400, 100))
+    p_values = np.array([two_sided(each.mean(), each[texts].mean(1)) for each in by_sentence])
+    for level in (0.05, 0.2, 0.5):
+        assert np.mean(p_values < level) == pytest.approx(level, abs=3 * (level * (1 - level) / 2000) ** 0.5 + 0.01)
+    assert two_sided(0.0, np.zeros(9)) == 1
+    assert two_sided(-1.0, np.array([-2.5, -1.0, 0.5, 0.0])) == (1 + 3) / 5
+
+
+def test_a_wrong_seed_is_named(
+    systems: tuple[dict[str, list[str]], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "many")
+    with pytest.raises(ConfigurationError, match="SACREBLEU_SEED is 'many'"):
+        paired_bootstrap(*systems, measures("en", ["bleu"]), samples=3)
+    monkeypatch.setenv("SACREBLEU_SEED", "None")
+    assert "seed:none" in paired_bootstrap(*systems, measures("en", ["bleu"]), samples=3)[0].signature
 
 
 def test_paired_bootstrap_is_deterministic(systems: tuple[dict[str, list[str]], list[str]]) -> None:

@@ -61,3 +61,14 @@ def test_a_cache_that_cannot_be_written_is_named(run: Path) -> None:
     (run.parent / "cache").write_text("no folder")
     with pytest.raises(ConfigurationError, match=r"measured.*JOINTNMT_CACHE"):
         kept_records(Translator.load(run, "cpu"), run, counting([]), lambda *each: None)
+
+
+def test_an_error_of_the_computation_is_its_own(run: Path) -> None:
+    """The cache has nothing to do with it, so it is not named."""
+
+    def compute(start: int) -> Iterator[Record]:
+        yield {"number": start}
+        raise OSError("broken pipe")
+
+    with pytest.raises(OSError, match=r"^broken pipe$"):
+        kept_records(Translator.load(run, "cpu"), run, Work("failing", {}, 2, 1, compute), lambda *each: None)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from jointnmt.evaluation.significance import SEED, two_sided
+
 SAMPLES = 1000
 """Resampled test sets behind an interval."""
-SEED = 12345
 FEWEST_COMPARED = 10
 """Sentences in a bucket below which systems are not compared: resampling a few says too little."""
 
@@ -77,8 +78,8 @@ class Shares:
 def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = SAMPLES) -> dict[str, list[Value]]:
     """For each system and bucket, sum of parts / sum of wholes over the sentences.
 
-    Intervals and p-values are by bootstrap over sentences, the same ones for all systems: p is the share of resampled
-    texts in which the difference from the first system is off its value by as much as that value or more.
+    Intervals and p-values (`two_sided`, of the difference from the first system) are by bootstrap over sentences, the
+    same ones for all systems.
 
     Args:
         systems: of the same sentences.
@@ -123,7 +124,4 @@ def _p_value(found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] |
         return None
     differences = found - baseline
     sampled = differences[1:][~np.isnan(differences[1:])]
-    if np.isnan(differences[0]):
-        return None
-    as_large = np.abs(sampled - differences[0]) >= abs(differences[0])
-    return float((1 + np.count_nonzero(as_large)) / (1 + len(sampled)))
+    return None if np.isnan(differences[0]) else two_sided(float(differences[0]), sampled)

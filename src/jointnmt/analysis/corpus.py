@@ -82,7 +82,7 @@ def scores_by_length(
 ) -> Analysis:
     """BLEU, say, of the sentences in each bucket of source lengths (Figure 3, right), as a corpus of their own.
 
-    `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals and p-values are sacrebleu's, by bootstrap.
+    `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals and p-values are by bootstrap.
     """
     measure = measures(language, [metric], lowercase=lowercase)[metric]
     systems: dict[str, list[Value]] = {name: [] for name in translations}

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.cli.console import stdout
-from jointnmt.cli.contrast_report import show, show_difference, verdict_csv
+from jointnmt.cli.contrast_report import Against, show, verdict_csv
 from jointnmt.cli.lines import open_output, text_lines
 from jointnmt.cli.progress import Reports
 from jointnmt.comparison.records import Record, Work, kept_records
@@ -88,26 +88,24 @@ def contrast(
             _check_languages(translator, found.name, languages)
     items, skipped = _fitting(translators, found, skip_long)
     _warn_of_identical(items)
-    scored = _scored(translators[0], run, found.name, items)
-    difference = None
-    if against is not None:
-        difference = compare(found, scored, _scored(translators[1], against, found.name, items), rule)
+    runs = [each for each in (run, against) if each is not None]
+    scored = [_scored(translator, each, found.name, items) for translator, each in zip(translators, runs, strict=True)]
+    verdict, *others = (judge(found, each, rule) for each in scored)
+    other = Against(str(against), compare(verdict, others[0])) if others else None
     if scores is not None:
         with open_output(scores) as write:
-            _write_scores(scored, skipped, rule, write)
-    verdict = judge(found, scored, rule)
+            _write_scores(dict(zip(map(str, runs), scored, strict=True)), skipped, rule, write)
     if csv is not None:
         with open_output(csv) as write_row:
-            for row in verdict_csv(verdict):
+            for row in verdict_csv(verdict, None if other is None else other.differences):
                 write_row(row)
     if as_json:
-        other = {} if difference is None else {"against": {"run": str(against), **difference.plain()}}
-        plain = {"run": str(run), "skipped": len(skipped), **verdict.plain(), **other}
+        plain = {"run": str(run), "skipped": len(skipped), **verdict.plain()}
+        if other is not None:
+            plain["against"] = {"run": other.run, **other.differences.plain()}
         typer.echo(json.dumps(plain, ensure_ascii=False))
     else:
-        show(stdout(), str(run), verdict, len(skipped))
-        if difference is not None:
-            show_difference(stdout(), str(run), str(against), verdict, difference)
+        show(stdout(), str(run), verdict, len(skipped), other)
 
 
 def _check_outputs(*paths: Path | None) -> None:
@@ -228,10 +226,15 @@ def _fitting_one(translator: Translator, given: Sequence[Item], skip_long: bool)
                 f"{item.place}: the source has {length} tokens, end mark included, but the model takes at most "
                 f"{largest} (model.max_length). Remove the item, or have all such items left out (--skip-long)."
             )
-        logger.info(
-            "%s: the source has %d tokens, more than the model takes, so the item is left out", item.place, length
-        )
+        logger.debug("%s: the source has %d tokens, so the item is left out", item.place, length)
         skipped.append(item)
+    if skipped:
+        logger.info(
+            "%d items, the first of them %s, have more than the %d tokens that the model takes, so they are left out",
+            len(skipped),
+            skipped[0].place,
+            largest,
+        )
     return items, skipped
 
 
@@ -253,11 +256,12 @@ def _scored(translator: Translator, run: Path, name: str, items: Sequence[Item])
 
 
 def _write_scores(
-    scored: Iterable[ScoredItem], skipped: Iterable[Item], rule: Rule, write: Callable[[str], None]
+    scored: Mapping[str, Iterable[ScoredItem]], skipped: Iterable[Item], rule: Rule, write: Callable[[str], None]
 ) -> None:
-    """Each item with its scores, and then the items that have none."""
-    for each in scored:
-        write(json.dumps(each.plain(rule), ensure_ascii=False))
+    """Each item with its scores by each run, and then the items that have none."""
+    for run, items in scored.items():
+        for each in items:
+            write(json.dumps({"run": run, **each.plain(rule)}, ensure_ascii=False))
     for item in skipped:
         write(json.dumps({"item": item.number, "place": item.place, "skipped": "too long"}, ensure_ascii=False))
 

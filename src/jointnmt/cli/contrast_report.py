@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from jointnmt.analysis.figures import SIGNIFICANT
-from jointnmt.evaluation.contrastive import Accuracy, Breakdown, Difference, Verdict
+from jointnmt.evaluation.contrastive import Accuracy, Breakdown, Difference, Differences, Verdict
 
 TITLES = {
     "contrawsd": "ContraWSD",
@@ -24,50 +25,53 @@ SCORINGS = {
     "summed": "summed log-probabilities, not normalised by length",
 }
 COLUMNS = ("breakdown", "group", "right", "total", "accuracy", "frequency", "relative_frequency")
+OTHER_COLUMNS = ("other_right", "other_accuracy", "lost", "gained", "p_value")
+"""What more there is of another model."""
 
 
-def show(console: Console, run: str, verdict: Verdict, skipped: int) -> None:
-    """Print the accuracies: overall, then each break-down that has groups."""
+@dataclass(frozen=True)
+class Against:
+    """Another model, whose decisions are set beside those of the first."""
+
+    run: str
+    differences: Differences
+
+
+def show(console: Console, run: str, verdict: Verdict, skipped: int, against: Against | None = None) -> None:
+    """Print the accuracies: overall, then each break-down that has groups; with those of another model beside."""
     _note(console, f"{verdict.suite.name}: {TITLES[verdict.suite.kind]}")
     _note(console, f"Compared: {SCORINGS[verdict.rule]}. A tie is wrong; ties: {verdict.ties:,}.")
     if skipped:
         _note(console, f"Items left out, as they are too long for the model: {skipped:,}.")
     console.print(_overall(run, verdict))
+    if against is not None:
+        console.print(_models(run, verdict, against))
     for breakdown in verdict.breakdowns:
         if breakdown.groups:
-            console.print(_table(verdict, breakdown))
+            differences = None if against is None else against.differences.breakdowns[breakdown.name]
+            console.print(_table(verdict, breakdown, differences))
             if breakdown.left_out:
                 what = f"{verdict.unit.capitalize()}s left out, as the suite tells no {breakdown.name} of them"
                 _note(console, f"{what}: {breakdown.left_out:,}.")
-
-
-def show_difference(console: Console, run: str, other: str, verdict: Verdict, difference: Difference) -> None:
-    """Print how another model decides, and whether that is more than chance."""
-    table = Table(caption="p: of a split as uneven by chance; exact, of both sides (McNemar)")
-    table.add_column("model", overflow="fold")
-    for name in ("right", "total", "accuracy", "right alone", "p"):
-        table.add_column(name, justify="right")
-    table.add_row(Text(run), *_figures(verdict.accuracy), f"{difference.lost:,}", "")
-    star = "*" if difference.p_value < SIGNIFICANT else ""
-    table.add_row(
-        Text(other), *_figures(difference.accuracy), f"{difference.gained:,}", f"{difference.p_value:.3f}{star}"
-    )
-    console.print(table)
 
 
 def _note(console: Console, text: str) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def verdict_csv(verdict: Verdict) -> Iterator[str]:
-    """Lines of CSV: a head, the accuracy overall, and each group's."""
-    yield _csv_line(COLUMNS)
-    yield _csv_line(("all", "", *_counts(verdict.accuracy), "", ""))
+def verdict_csv(verdict: Verdict, differences: Differences | None = None) -> Iterator[str]:
+    """Lines of CSV: a head, the accuracy overall, and each group's; with those of another model beside."""
+    yield _csv_line((*COLUMNS, *(() if differences is None else OTHER_COLUMNS)))
+    overall = () if differences is None else _other_counts(differences.overall)
+    yield _csv_line(("all", "", *_counts(verdict.accuracy), "", "", *overall))
     for breakdown in verdict.breakdowns:
         for group in breakdown.groups:
             known = group.frequency
             frequencies = ("", "") if known is None else (known.sense, known.relative)
-            yield _csv_line((breakdown.name, group.name, *_counts(group.accuracy), *frequencies))
+            row = (breakdown.name, group.name, *_counts(group.accuracy), *frequencies)
+            if differences is not None:
+                row += _other_counts(differences.breakdowns[breakdown.name][group.name])
+            yield _csv_line(row)
 
 
 def _overall(run: str, verdict: Verdict) -> Table:
@@ -81,21 +85,49 @@ def _overall(run: str, verdict: Verdict) -> Table:
     return table
 
 
-def _table(verdict: Verdict, breakdown: Breakdown) -> Table:
+def _models(run: str, verdict: Verdict, against: Against) -> Table:
+    """How two models decide, and whether their difference is more than chance."""
+    difference = against.differences.overall
+    table = Table(caption="p: of a split as uneven by chance; exact, of both sides (McNemar)")
+    table.add_column("model", overflow="fold")
+    for name in ("right", "total", "accuracy", "right alone", "p"):
+        table.add_column(name, justify="right")
+    table.add_row(Text(run), *_figures(verdict.accuracy), f"{difference.lost:,}", "")
+    table.add_row(
+        Text(against.run), *_figures(difference.accuracy), f"{difference.gained:,}", _written_p_value(difference)
+    )
+    return table
+
+
+def _table(verdict: Verdict, breakdown: Breakdown, differences: Mapping[str, Difference] | None) -> Table:
+    """A break-down; with another model, its accuracy, and what each model has right alone."""
     corpus = verdict.suite.frequency_corpus
     of_corpus = f" in {corpus}" if corpus and breakdown.name == "frequency" else ""
     table = Table(title=Text(f"By {breakdown.name}{of_corpus}"))
     table.add_column(breakdown.name, overflow="fold")
     with_frequency = any(group.frequency is not None for group in breakdown.groups)
-    for name in ("right", "total", "accuracy", *(("frequency", "relative") if with_frequency else ())):
+    names = ["right", "total", "accuracy"]
+    if differences is not None:
+        names += ["other's", "first alone", "other alone", "p"]
+    if with_frequency:
+        names += ["frequency", "relative"]
+    for name in names:
         table.add_column(name, justify="right")
     for group in breakdown.groups:
         row = list(_figures(group.accuracy))
+        if differences is not None:
+            difference = differences[group.name]
+            row += [_figures(difference.accuracy)[-1], f"{difference.lost:,}", f"{difference.gained:,}"]
+            row.append(_written_p_value(difference))
         if group.frequency is not None:
             relative = group.frequency.relative
             row += [f"{group.frequency.sense:,}", "" if relative is None else f"{relative:.3f}"]
         table.add_row(Text(group.name), *row)
     return table
+
+
+def _written_p_value(difference: Difference) -> str:
+    return f"{difference.p_value:.3f}{'*' if difference.p_value < SIGNIFICANT else ''}"
 
 
 def _figures(accuracy: Accuracy) -> tuple[str, str, str]:
@@ -104,6 +136,11 @@ def _figures(accuracy: Accuracy) -> tuple[str, str, str]:
 
 def _counts(accuracy: Accuracy) -> tuple[int, int, float]:
     return accuracy.right, accuracy.total, accuracy.value
+
+
+def _other_counts(difference: Difference) -> tuple[int, float, int, int, float]:
+    accuracy = difference.accuracy
+    return accuracy.right, accuracy.value, difference.lost, difference.gained, difference.p_value
 
 
 def _csv_line(values: tuple[object, ...]) -> str:

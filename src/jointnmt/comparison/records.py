@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -60,10 +61,18 @@ def kept_records(translator: Translator, run: Path, work: Work, progress: Progre
     """
     folder = cache_folder(translator.experiment.data) / "measured"
     file = folder / f"{_fingerprint(translator, run, work)[:32]}.jsonl"
-    try:
+    with _told(file):
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_suffix(".lock")):
-            return _completed(file, work, f"{run_name(run)}: {work.name}", progress)
+        lock = FileLock(file.with_suffix(".lock")).acquire()
+    with lock:
+        return _completed(file, work, f"{run_name(run)}: {work.name}", progress)
+
+
+@contextmanager
+def _told(file: Path) -> Iterator[None]:
+    """Errors of keeping records, and not of computing them, name the file and what to do."""
+    try:
+        yield
     except OSError as error:
         raise ConfigurationError(
             f"{file}: measurements cannot be kept here: {error}. Set data.cache or the environment variable "
@@ -72,7 +81,8 @@ def kept_records(translator: Translator, run: Path, work: Work, progress: Progre
 
 
 def _completed(file: Path, work: Work, what: str, progress: Progress) -> list[Record]:
-    lines = _whole_lines(file)
+    with _told(file):
+        lines = _whole_lines(file)
     if len(lines) < work.total:
         lines = lines[: len(lines) // work.window * work.window]
     records = [json.loads(line) for line in lines]
@@ -81,11 +91,15 @@ def _completed(file: Path, work: Work, what: str, progress: Progress) -> list[Re
         return records
     if records:
         logger.info("%s: goes on after %d of %d lines", what, len(records), work.total)
-    with file.open("ab") as stream:
-        stream.truncate(sum(map(len, lines)))
+    with _told(file):
+        stream = file.open("ab")
+    with stream:
+        with _told(file):
+            stream.truncate(sum(map(len, lines)))
         for record in work.compute(len(records)):
-            stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-            stream.flush()
+            with _told(file):
+                stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                stream.flush()
             records.append(record)
             progress(what, len(records), work.total)
     return records

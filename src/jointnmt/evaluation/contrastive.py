@@ -138,9 +138,15 @@ class Group:
     """The accuracy of the decisions that have something in common."""
 
     name: str
-    accuracy: Accuracy
+    decisions: tuple[bool, ...]
+    """What is right, in the order of the items."""
     frequency: SenseFrequency | None = None
     """Of a class (an ambiguous word in one sense), if it is known; that of its last item, if they disagree."""
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """That of its decisions."""
+        return Accuracy.of(self.decisions)
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
@@ -170,13 +176,18 @@ class Verdict:
 
     suite: Suite
     rule: Rule
-    accuracy: Accuracy
+    decisions: tuple[bool, ...]
     """Of items or of pairs, as the suite has it; see `Suite.by_item`."""
     pairs: Accuracy
     """Of all pairs of a reference and a contrast."""
     ties: int
     """Pairs in which both are exactly as probable: these are wrong."""
     breakdowns: tuple[Breakdown, ...]
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """That of all decisions."""
+        return Accuracy.of(self.decisions)
 
     @property
     def unit(self) -> Literal["item", "pair"]:
@@ -205,9 +216,9 @@ def judge(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Verdict:
     """
     pairs = [right for each in scored for right in each.beaten(rule)]
     ties = sum(each.ties(rule) for each in scored)
-    decisions = _decisions(suite, scored, rule)
+    decisions = [all(each.beaten(rule)) for each in scored] if suite.by_item else pairs
     breakdowns = _item_breakdowns(suite, scored, rule) if suite.by_item else _pair_breakdowns(suite, scored, rule)
-    return Verdict(suite, rule, Accuracy.of(decisions), Accuracy.of(pairs), ties, tuple(breakdowns))
+    return Verdict(suite, rule, tuple(decisions), Accuracy.of(pairs), ties, tuple(breakdowns))
 
 
 @dataclass(frozen=True)
@@ -220,6 +231,12 @@ class Difference:
     """Decisions that are right by the first model alone."""
     gained: int
     """Decisions that are right by the other model alone."""
+
+    @classmethod
+    def of(cls, first: Sequence[bool], other: Sequence[bool]) -> Difference:
+        """That of two models' decisions, in the same order."""
+        decided = Counter(zip(first, other, strict=True))
+        return cls(Accuracy.of(other), decided[True, False], decided[False, True])
 
     @property
     def p_value(self) -> float:
@@ -235,18 +252,33 @@ class Difference:
         return {**self.accuracy.plain(), "lost": self.lost, "gained": self.gained, "p_value": self.p_value}
 
 
-def compare(suite: Suite, first: Sequence[ScoredItem], other: Sequence[ScoredItem], rule: Rule) -> Difference:
+@dataclass(frozen=True)
+class Differences:
+    """How another model decides, overall and in each group."""
+
+    overall: Difference
+    breakdowns: Mapping[str, Mapping[str, Difference]]
+    """By the names of break-down and group."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        breakdowns = {
+            name: {"groups": [{"group": group, **difference.plain()} for group, difference in groups.items()]}
+            for name, groups in self.breakdowns.items()
+        }
+        return {**self.overall.plain(), "breakdowns": breakdowns}
+
+
+def compare(first: Verdict, other: Verdict) -> Differences:
     """Set a model's decisions beside those of a first one on the same items."""
-    decided = list(zip(*(_decisions(suite, scored, rule) for scored in (first, other)), strict=True))
-    accuracy = Accuracy.of(right for _, right in decided)
-    return Difference(accuracy, decided.count((True, False)), decided.count((False, True)))
-
-
-def _decisions(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> list[bool]:
-    """Of each item or pair, as the suite has it, whether it is right."""
-    if suite.by_item:
-        return [all(each.beaten(rule)) for each in scored]
-    return [right for each in scored for right in each.beaten(rule)]
+    breakdowns = {
+        ours.name: {
+            group.name: Difference.of(group.decisions, same.decisions)
+            for group, same in zip(ours.groups, theirs.groups, strict=True)
+        }
+        for ours, theirs in zip(first.breakdowns, other.breakdowns, strict=True)
+    }
+    return Differences(Difference.of(first.decisions, other.decisions), breakdowns)
 
 
 @dataclass
@@ -270,7 +302,7 @@ class _Groups:
         """The accuracies of the groups that are not empty."""
         labels = [each for each in self.labels if each in self.decisions] or sorted(self.decisions)
         known = frequencies or {}
-        groups = (Group(label, Accuracy.of(self.decisions[label]), known.get(label)) for label in labels)
+        groups = (Group(label, tuple(self.decisions[label]), known.get(label)) for label in labels)
         return Breakdown(self.name, tuple(groups), self.left_out)
 
 
