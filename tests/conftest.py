@@ -28,6 +28,12 @@ def fixed_seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test finds what another one, or the user, has in the cache."""
+    monkeypatch.setenv("JOINTNMT_CACHE", f"{tmp_path}-cache")
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     """A seeded source of random numbers, for code that takes one."""

@@ -165,7 +165,6 @@ def test_csv_has_a_row_for_each_system_and_bucket() -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
     for name, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         (tmp_path / name).write_text("".join(f"{' '.join(words[:n])}\n" for n in range(2, 9)), encoding="utf-8")
     data: dict[str, Any] = {"root": str(tmp_path), "source_language": "de", "target_language": "en"}

@@ -318,7 +318,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def invoke(tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs `jointnmt contrast` with the run in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
     runner = CliRunner(env={"COLUMNS": "160", "TERM": "dumb", "NO_COLOR": "1"})
     return lambda *words, of=run: runner.invoke(app, ["contrast", str(of), *map(str, words), "--device", "cpu"])
 

@@ -103,6 +103,15 @@ def test_a_run_translates_first_and_gives_perplexity(invoke: Invoke, run: Path) 
     ]
 
 
+def test_what_a_run_computed_is_kept(invoke: Invoke, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["evaluate", run, "--source", "source", "--reference", "reference", "--device", "cpu", "--json"]
+    first = invoke(*words)
+    assert first.exit_code == 0, first.stderr
+    monkeypatch.setattr(Translator, "translate_stream", None)
+    monkeypatch.setattr(Translator, "score_stream", None)
+    assert invoke(*words).stdout == first.stdout
+
+
 def test_a_hypothesis_gets_the_perplexity_of_its_run(invoke: Invoke, run: Path) -> None:
     files = ["--hypothesis", "good", "--reference", "reference", "--source", "source", "--device", "cpu"]
     (system,) = json.loads(invoke("evaluate", *files, "--run", run, "--json").stdout)["systems"]
@@ -140,7 +149,7 @@ def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: 
     (texts / "capitals").write_text("".join(f"{line.title()}\n" for line in REFERENCES))
     result = invoke("evaluate", run, *files, "--source", "source", "--device", "cpu")
     assert all("case:lc" in system["bleu"]["signature"] for system in json.loads(result.stdout)["systems"])
-    assert f"case is ignored: {run} writes lower case only" in " ".join(result.stderr.split())
+    assert f"case is ignored, since only lower case is written by {run}" in " ".join(result.stderr.split())
     assert "different pieces" not in result.stderr
     other = write_run(tmp_path / "cased")
     two = invoke("evaluate", run, other, *files, "--source", "source", "--device", "cpu", "--metric", "bleu")

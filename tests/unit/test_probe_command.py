@@ -37,7 +37,6 @@ def sketches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Training and validation text, three runs, one of each family, and held-out text with tags."""
-    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
     for side, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         write_text(tmp_path / f"train.{side}", [words[:n] for n in range(2, 8)])
         write_text(tmp_path / f"valid.{side}", [words[2:5], words[3:8]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -15,11 +14,13 @@ import typer
 from jointnmt.cli.console import stdout
 from jointnmt.cli.evaluation_report import Report, System, Texts
 from jointnmt.cli.lines import text_lines
+from jointnmt.cli.progress import Reports
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import METRICS, check_parallel, corpus_scores, measures
 from jointnmt.evaluation.significance import paired_bootstrap
 
 if TYPE_CHECKING:
+    from jointnmt.comparison.measuring import Texts as Parallel
     from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,8 @@ def evaluate(
     """Measure translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
     A system is a file of translations (--hypothesis) or a RUN, which translates the source first. Two or more systems
-    are compared with the first one by paired bootstrap resampling. Perplexity is that of the references by a run.
+    are compared with the first one by paired bootstrap resampling. Perplexity is that of the references by a run. What
+    runs compute is kept: interrupted, the same command goes on where it stopped.
 
     BLEU, chrF and TER are sacrebleu's, with its signatures. The papers' BLEU (multi_bleu) is that of multi-bleu.perl
     -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it.
@@ -129,20 +131,38 @@ def _systems_of_files(paths: Sequence[Path], made_by: Sequence[Path], texts: Tex
         if run is None:
             yield System(str(path), translations)
             continue
-        translator = _load(run, device)
-        yield _system(str(path), translations, translator, texts)
+        yield _system_made_by(run, path, translations, texts, device)
+
+
+def _system_made_by(run: Path, path: Path, translations: Sequence[str], texts: Texts, device: str) -> System:
+    from jointnmt.comparison.measuring import measure_perplexity
+
+    translator = _load(run, device)
+    with Reports() as reports:
+        perplexity = measure_perplexity(translator, run, _parallel(texts), reports.tell)
+    return _system(str(path), translations, translator, perplexity)
 
 
 def _system_of_run(run: Path, texts: Texts, device: str) -> System:
+    from jointnmt.comparison.measuring import measure
+
     translator = _load(run, device)
-    logger.info("%s: translating %d sentences", run, len(texts.sources))
-    translations = [found.text for found in translator.translate_stream(texts.sources, origin=texts.source_name)]
-    return _system(str(run), translations, translator, texts)
+    with Reports() as reports:
+        measured = measure(translator, run, _parallel(texts), reports.tell)
+    if measured.cut:
+        logger.warning("%s: %d translations reached the greatest length allowed and were cut", run, measured.cut)
+    return _system(str(run), measured.translations, translator, measured.perplexity)
 
 
-def _system(name: str, translations: Sequence[str], translator: Translator, texts: Texts) -> System:
+def _parallel(texts: Texts) -> Parallel:
+    """The texts as what measures runs takes them."""
+    from jointnmt.comparison.measuring import Texts as Parallel  # slow to import, and not needed to measure files
+
+    return Parallel(texts.sources, texts.references, texts.source_name, texts.reference_name)
+
+
+def _system(name: str, translations: Sequence[str], translator: Translator, perplexity: float) -> System:
     segmentation = translator.segmentation
-    perplexity = _perplexity(translator, texts)
     pieces = segmentation.fingerprint()
     return System(name, translations, segmentation.target.language, perplexity, segmentation.config.lowercase, pieces)
 
@@ -150,7 +170,7 @@ def _system(name: str, translations: Sequence[str], translator: Translator, text
 def _ignores_case(systems: Sequence[System], texts: Texts) -> bool:
     """Whether scores have to ignore case to be fair, because a run writes lower case only."""
     if lowercasing := [system.name for system in systems if system.lowercase]:
-        logger.info("case is ignored: %s writes lower case only", " and ".join(lowercasing))
+        logger.info("case is ignored, since only lower case is written by %s", ", ".join(lowercasing))
         return True
     if any(map(_has_capitals, texts.references)):
         for system in systems:
@@ -169,10 +189,3 @@ def _load(run: Path, device: str) -> Translator:
     from jointnmt.translator import Translator  # slow to import, and not needed to measure files
 
     return Translator.load(run, device)
-
-
-def _perplexity(translator: Translator, texts: Texts) -> float:
-    """exp of the mean negative log-probability of the references' tokens, end marks included, teacher-forced."""
-    scores = list(translator.score_stream(texts.sources, texts.references, origin=texts.source_name))
-    tokens = sum(len(score.token_log_probabilities) for score in scores)
-    return math.exp(min(-sum(score.log_probability for score in scores) / max(tokens, 1), 700.0))

@@ -115,7 +115,7 @@ class Report:
         first = self.systems[0].name
         table = Table(
             title="Paired bootstrap resampling: mean ± half of the 95% interval",
-            caption=f"p: probability of such a difference from {first} by chance; * below 0.05",
+            caption=f"p: probability of such a difference from {first} by chance, in either direction; * below 0.05",
         )
         table.add_column("system", overflow="fold")
         for comparison in self.comparisons:

@@ -18,7 +18,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.scores import check_parallel
 from jointnmt.text.special import eos_id
 from jointnmt.translator import TranslationOptions, Translator
-from jointnmt.translator.parts import Line, Preparation
+from jointnmt.translator.parts import Line, Part, Preparation
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,7 @@ class Measured:
     @property
     def perplexity(self) -> float:
         """exp of the mean negative log-probability of the references' tokens, end marks included, teacher-forced."""
-        tokens = sum(map(len, self.hits))
-        return math.exp(min(-math.fsum(self.log_probabilities) / max(tokens, 1), 700.0))
+        return _perplexity(self.log_probabilities, self.hits)
 
     def predictions(self, counts: Sequence[int] | None) -> Predictions:
         """Hits with the training frequencies of their tokens; with no `counts`, all frequencies are 0."""
@@ -109,25 +108,18 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
         DataError: naming the line, if a source is too long for the model, or empty while its reference is not.
         ConfigurationError: if the cache cannot be written.
     """
-    pairs = zip(texts.sources, texts.references, strict=True)
-    lines = [Line(i, f"{texts.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
-    prepared = Preparation(translator.segmentation, translator.experiment.model.max_length).parts(lines)
-    total, sources = len(lines), list(texts.sources)
+    prepared = _prepared(translator, texts)
+    sources = list(texts.sources)
 
     def translations(start: int) -> Iterator[Record]:
         for found in translator.translate_stream(sources[start:], TranslationOptions(window=WINDOW)):
             complete = not found.candidates or found.candidates[0].complete
             yield {"text": found.text, "complete": complete}
 
-    def predictions(start: int) -> Iterator[Record]:
-        for score in translator.score_stream(sources[start:], texts.references[start:]):
-            yield {"log_probability": score.log_probability, "hits": [*map(int, score.first_choices)]}
-
-    searched = {"search": translator.experiment.search.plain(), "sources": sources}
-    given = {"sources": sources, "references": list(texts.references)}
-    translating = Work("translating", searched, total, WINDOW, translations)
-    predicting = Work("predicting", given, total, TranslationOptions.window, predictions)
-    translated, predicted = (kept_records(translator, run, work, progress) for work in (translating, predicting))
+    facts = {"search": translator.experiment.search.plain(), "sources": sources}
+    work = Work("translating", facts, len(sources), WINDOW, translations)
+    translated = kept_records(translator, run, work, progress)
+    predicted = _predicted(translator, run, texts, progress)
     return Measured(
         name=run_name(run),
         languages=translator_languages(translator),
@@ -138,6 +130,38 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
         hits=[[*map(bool, each["hits"])] for each in predicted],
         target_ids=[(*parts[0].target, eos_id) if parts else () for parts in prepared],
     )
+
+
+def measure_perplexity(translator: Translator, run: Path, texts: Texts, progress: Progress) -> float:
+    """That of the references alone, without a translation; as `Measured.perplexity`, with the errors of `measure`."""
+    _prepared(translator, texts)
+    predicted = _predicted(translator, run, texts, progress)
+    return _perplexity([each["log_probability"] for each in predicted], [each["hits"] for each in predicted])
+
+
+def _prepared(translator: Translator, texts: Texts) -> list[list[Part]]:
+    """The parts that each line is computed in, once it is known that all can be."""
+    pairs = zip(texts.sources, texts.references, strict=True)
+    lines = [Line(i, f"{texts.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
+    return Preparation(translator.segmentation, translator.experiment.model.max_length).parts(lines)
+
+
+def _predicted(translator: Translator, run: Path, texts: Texts, progress: Progress) -> list[Record]:
+    """Of each reference its log-probability, and which of its tokens are the most probable ones."""
+    sources, references = list(texts.sources), list(texts.references)
+
+    def predictions(start: int) -> Iterator[Record]:
+        for score in translator.score_stream(sources[start:], references[start:]):
+            yield {"log_probability": score.log_probability, "hits": [*map(int, score.first_choices)]}
+
+    facts = {"sources": sources, "references": references}
+    work = Work("predicting", facts, len(sources), TranslationOptions.window, predictions)
+    return kept_records(translator, run, work, progress)
+
+
+def _perplexity(log_probabilities: Sequence[float], hits: Sequence[Sequence[object]]) -> float:
+    """Given the tokens of each reference, by what is known of each."""
+    return math.exp(min(-math.fsum(log_probabilities) / max(sum(map(len, hits)), 1), 700.0))
 
 
 def training_counts(translator: Translator, run: Path) -> list[int] | None:
