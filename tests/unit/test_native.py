@@ -609,6 +609,22 @@ def test_models_for_decoding_translate_nearly_alike(name: str, precision: Litera
 
 
 @needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [5, 96, 1003])
+def test_log_softmax(width: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(19)
+    logits = torch.randn(2, 7, width).mul(30).to(dtype)
+    logits[0, 0, 1:] = -torch.inf
+    found = operations.log_softmax(logits)
+    assert found.dtype == torch.float32 and found[0, 0, 0] == 0
+    torch.testing.assert_close(found, logits.double().log_softmax(-1).float(), rtol=1e-6, atol=2e-5)
+    assert torch.equal(operations.log_softmax(logits.transpose(0, 1)), found.transpose(0, 1))
+    logits[1, 3, width // 2] = torch.nan
+    rows = operations.log_softmax(logits).isnan()
+    assert rows[1, 3].all() and rows.sum() == width
+
+
+@needs_kernels
 @pytest.mark.parametrize("count", [1, 10, 70])
 @pytest.mark.parametrize("width", [70, 96, 1003])
 def test_greatest_values(width: int, count: int) -> None:

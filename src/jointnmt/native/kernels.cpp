@@ -68,6 +68,9 @@
         cross_entropy_backward(rows, vocabulary, logits, gold, statistics, weights, (float)smoothing, gradient,        \
                                threads);                                                                               \
     }                                                                                                                  \
+    extern "C" void log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {           \
+        log_softmax(rows, width, logits, out, threads);                                                                \
+    }                                                                                                                  \
     extern "C" void mixture_forward_##NAME(long rows, const Mixture<TYPE>* m, TYPE* out, TYPE* gates, int threads) {   \
         mixture_forward(rows, *m, out, gates, threads);                                                                \
     }                                                                                                                  \

@@ -235,6 +235,14 @@ def mixture(
     return mixed, gates
 
 
+def log_softmax(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
+    """In float32; without gradient. A row with a number that is none has no numbers."""
+    logits = logits.contiguous()
+    result = pool.empty(tuple(logits.shape), torch.float32)
+    call("log_softmax", logits, *rows_of(logits), logits, result)
+    return result
+
+
 def greatest(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], bool]:
     """The `count` greatest float32 values of each row and their places, best first, of equal ones the first; and
     whether one of all values is not a number."""

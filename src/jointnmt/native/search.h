@@ -1,10 +1,32 @@
-// The greatest values of rows, as beam search asks for them.
+// The log-probabilities of rows of logits and the greatest of them, as search asks for them.
 
 #pragma once
 
 #include "vectors.h"
 
 namespace {
+
+template <class T>
+void log_softmax(long rows, long width, const T* logits, float* out, int threads) {
+    const long whole = width / LANES * LANES;
+    share(rows, threads, [=](int, long begin, long end) {
+        for (long r = begin; r < end; ++r) {
+            const T* row = logits + r * width;
+            float* to = out + r * width;
+            Vector tail = broadcast(-INFINITY), most, totals = {};
+            for (long v = whole; v < width; ++v) tail[v - whole] = single(row + v);
+            most = tail;
+            for (long v = 0; v < whole; v += LANES) most = larger(most, load(row + v));
+            const float highest = largest(most);
+            for (long v = 0; v < whole; v += LANES) totals += exponential(load(row + v) - highest);
+            float total = sum(totals);
+            for (long v = whole; v < width; ++v) total += std::exp(tail[v - whole] - highest);
+            const float rest = std::log(total);  // taken off last, for the digits of what is nearly certain
+            for (long v = 0; v < whole; v += LANES) store(to + v, load(row + v) - highest - rest);
+            for (long v = whole; v < width; ++v) to[v] = tail[v - whole] - highest - rest;
+        }
+    });
+}
 
 // The `count` greatest values of each row and their places, best first, of equal ones the first. Returns whether one of
 // all values is not a number.

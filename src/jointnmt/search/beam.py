@@ -62,8 +62,8 @@ def beam_search(
     while live.sentences:
         logits, state = model.step(live.last_ids, state.select(rows))
         log_probabilities = _by_sentence(token_log_probabilities(logits), config.beam_size)
-        allowed = rules.applied(log_probabilities, live.sentences, position)
-        candidates = continuations(live, allowed)
+        rules.apply(log_probabilities, live.sentences, position)
+        candidates = continuations(live, log_probabilities)
         top = candidates.extending(live, candidates.top(config.beam_size))
         for sentence, _, hypothesis in top.finished(ended(top), config.penalty, rules.limits):
             if len(found[sentence]) < config.beam_size:

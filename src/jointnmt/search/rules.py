@@ -99,19 +99,17 @@ class Rules:
             return self.prefixes[sentence][position]
         return eos_id if position == self.limits[sentence] - 1 else None
 
-    def applied(
-        self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int
-    ) -> Float[Tensor, "B K V"]:
-        """The log-probabilities with minus infinity for what is not allowed; what is allowed keeps its own, unscaled.
+    def apply(self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int) -> None:
+        """Put minus infinity for what is not allowed, in place; what is allowed keeps its own, unscaled.
 
         `sentences` are the numbers of the rows' sentences, `position` is that of the token to be chosen.
         """
-        allowed = log_probabilities.clone()
-        allowed[:, :, list(self.banned)] = -torch.inf
         found = [(row, self.required(sentence, position)) for row, sentence in enumerate(sentences)]
         required = [(row, token) for row, token in found if token is not None]
+        index = torch.tensor(required, dtype=torch.long, device=log_probabilities.device).view(-1, 2)
+        rows, tokens = index.unbind(1)
+        kept = log_probabilities[rows, :, tokens]  # also what is banned elsewhere, as in a prefix
+        log_probabilities[:, :, list(self.banned)] = -torch.inf
         if required:
-            rows, tokens = torch.tensor(required, device=allowed.device).unbind(1)
-            allowed[rows] = -torch.inf
-            allowed[rows, :, tokens] = log_probabilities[rows, :, tokens]
-        return allowed
+            log_probabilities[rows] = -torch.inf
+            log_probabilities[rows, :, tokens] = kept

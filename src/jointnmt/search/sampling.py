@@ -67,10 +67,10 @@ def sample(
     while live.sentences:
         logits, state = model.step(live.last_ids, state)
         log_probabilities = token_log_probabilities(logits).unflatten(0, (-1, num_samples))
-        allowed = rules.applied(log_probabilities, live.sentences, position)
-        ids = draw(allowed.flatten(0, 1), numbers[list(live.sentences), :, position].flatten(), config)
+        rules.apply(log_probabilities, live.sentences, position)
+        ids = draw(log_probabilities.flatten(0, 1), numbers[list(live.sentences), :, position].flatten(), config)
         ids = ids.unflatten(0, (-1, num_samples))
-        live = live.extended(ids, allowed.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
+        live = live.extended(ids, log_probabilities.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
         done = ended(live)
         for sentence, place, hypothesis in live.finished(done, config.penalty, rules.limits):
             found[sentence][place] = hypothesis

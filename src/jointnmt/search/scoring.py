@@ -16,7 +16,12 @@ from jointnmt.native import operations as native
 
 
 def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
-    """The log-probabilities of the whole vocabulary, in float32 at least, whatever the precision of the model."""
+    """The log-probabilities of the whole vocabulary, in float32 at least, whatever the precision of the model.
+
+    They lie in memory of their own, which may be written to.
+    """
+    if native.readable(logits) and not (logits.requires_grad and torch.is_grad_enabled()):
+        return native.log_softmax(logits)
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
