@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -176,7 +176,7 @@ class Reformer(TranslationModel):
         for layer in self._grid_layers():
             sides = layer.project_lexical(source_side), layer.project_lexical(target_side)
             grid = run_layer(layer, self.config, grid, sides, sight, None, maps)
-        logits = self._predict(grid, source, maps)
+        logits = self._predict(grid, source != pad_id, maps)
         if maps is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
             maps.target = [weights.transpose(1, 2) for weights in maps.target]
             maps.source = [weights.transpose(1, 2) for weights in maps.source]
@@ -191,11 +191,11 @@ class Reformer(TranslationModel):
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
         side = self.encode(source, maps)[:, :, None]
-        constants = {"source": source.clone(), "side": side}
+        constants = {"side": side}
         for i, layer in enumerate(self._grid_layers()):
             projected = layer.project_lexical(side)
             constants |= {f"lexical_{axis}_{i}": part for axis, part in vars(projected).items() if part is not None}
-        return CachedState(len(self.layers), constants)
+        return CachedState(len(self.layers), source != pad_id, constants)
 
     def step(
         self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
@@ -203,18 +203,18 @@ class Reformer(TranslationModel):
         """Compute the newest column only: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
         assert isinstance(state, CachedState)
         state.advance()
-        source, source_side = state.constants["source"], state.constants["side"]
+        mask, source_side = state.constants["mask"], state.constants["side"]
         target_side = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         target_side = target_side.view(state.num_sentences, 1, state.rows_per_sentence, -1)
         grid = Stream(source_side + target_side)
         sight = GridSight(
-            source=Sight.of_tokens(source != pad_id, source_side, axes=3),
+            source=Sight.of_tokens(mask, source_side, axes=3),
             target=Sight(state.slot_bias(source_side.dtype)[:, None, None], slots=state.slots),
         )
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
             of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))
             grid = layer(grid, (of_source, layer.project_lexical(target_side)), sight, cache, maps)
-        logits = self._predict(grid, source, maps)
+        logits = self._predict(grid, mask, maps)
         if maps is not None:
             # [G, S, H, R, L] -> [N, H, S, 1, J]; [G, R, H, S, S] -> [N, H, 1, S, S]; [G, R, S] -> [N, 1, S]
             maps.target = [state.by_position(weights).transpose(1, 2) for weights in maps.target]
@@ -228,8 +228,8 @@ class Reformer(TranslationModel):
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)
 
-    def _predict(self, grid: Stream, source: Int[Tensor, "B S"], maps: AttentionMaps | None) -> Float[Tensor, "B T V"]:
-        hidden, alignment = self.reduction(grid, source != pad_id, wants_alignment=maps is not None)
+    def _predict(self, grid: Stream, mask: Bool[Tensor, "B S"], maps: AttentionMaps | None) -> Float[Tensor, "B T V"]:
+        hidden, alignment = self.reduction(grid, mask, wants_alignment=maps is not None)
         if maps is not None:
             maps.alignment = alignment
         return self.output(hidden)

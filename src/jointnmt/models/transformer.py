@@ -223,7 +223,7 @@ class Transformer(TranslationModel):
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
         projected = self._project_source(source, maps)
         constants = {f"projected_{i}": tensor for i, tensor in enumerate(projected)}
-        return CachedState(len(self.layers), {"mask": source != pad_id, **constants})
+        return CachedState(len(self.layers), source != pad_id, constants)
 
     def step(
         self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jointnmt.native import operations as native
@@ -24,15 +24,16 @@ class Move:
 
     sentences: Int[Tensor, " M"]
     """The kept ones, by their old places."""
-    filled: Int[Tensor, " P"] | None
-    """The places of dropped sentences that others fill from behind the kept part; None: all sentences are copied."""
+    filled: tuple[tuple[int, int], ...] | None
+    """The places of dropped sentences, each with that of the sentence from behind the kept part which fills it; None:
+    all sentences are copied."""
 
     @classmethod
     def plan(cls, sentences: Int[Tensor, " M"], count: int) -> Self:
         """Plan to keep `sentences` of `count`, in this order, perhaps repeatedly."""
-        kept = len(sentences)
-        filled = (sentences != torch.arange(kept, device=sentences.device)).nonzero().flatten()
-        in_place = kept <= count and bool((sentences[filled] >= kept).all())
+        kept = sentences.tolist()
+        filled = tuple((to, place) for to, place in enumerate(kept) if to != place)
+        in_place = len(kept) <= count and all(place >= len(kept) for _, place in filled)
         return cls(sentences, filled if in_place else None)
 
     def apply(self, stored: Tensor, used: int | None = None) -> Tensor:
@@ -44,8 +45,8 @@ class Move:
         """
         kept, content = len(self.sentences), stored if used is None else stored[..., :used, :]
         if self.filled is not None:
-            if len(self.filled):
-                content.index_copy_(0, self.filled, content.index_select(0, self.sentences[self.filled]))
+            for to, place in self.filled:  # one by one: indices copy what is not contiguous number by number
+                content[to] = content[place]
             return stored[:kept]
         picked = content.index_select(0, self.sentences)
         if used is None:
@@ -58,10 +59,11 @@ class Move:
 class KeyValueCache:
     """Keys, then values, of one attention layer: `[G, slots, 2E]`, or `[G, S, slots, 2E]` on the grid.
 
-    G counts sentences. Slots are preallocated and doubled when they run out.
+    G counts sentences. Slots are preallocated, for the positions that are expected, and doubled when they run out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int) -> None:
+        self._expected = expected
         self.stored = torch.empty(0)
         """With all slots that there is room for, `[G, *lines, C, 2E]`, contiguous."""
         self._used = 0
@@ -75,7 +77,7 @@ class KeyValueCache:
         """Write the newest position of the R rows of every sentence."""
         end = self._used + key_value.shape[-2]
         if not self._used or end > self.stored.shape[-2]:
-            self._grow(key_value, end)
+            self._grow(key_value, max(2 * self._used, self._expected * key_value.shape[-2], end))
         self.stored[..., self._used : end, :] = key_value
         self._used = end
 
@@ -84,8 +86,8 @@ class KeyValueCache:
         if self._used:
             self.stored = move.apply(self.stored, used=self._used)
 
-    def _grow(self, like: Tensor, end: int) -> None:
-        grown = native.empty((*like.shape[:-2], max(16, 2 * end), like.shape[-1]), like)
+    def _grow(self, like: Tensor, slots: int) -> None:
+        grown = native.empty((*like.shape[:-2], slots, like.shape[-1]), like)
         if self._used:
             grown[..., : self._used, :] = self.kept
         self.stored = grown
@@ -97,13 +99,17 @@ class CachedState:
     The N rows are R rows of each of G sentences, side by side.
     """
 
-    def __init__(self, num_layers: int, constants: dict[str, Tensor]) -> None:
-        """Begin with one row for each sentence; the `constants` have the sentences as their first axis."""
-        first = next(iter(constants.values()))
-        self.constants = constants
-        self.caches = [KeyValueCache() for _ in range(num_layers)]
+    def __init__(self, num_layers: int, mask: Bool[Tensor, "B S"], constants: dict[str, Tensor]) -> None:
+        """Begin with one row for each sentence.
+
+        `mask`, the real tokens of the source, becomes one of the `constants`, which have the sentences as their first
+        axis.
+        """
+        self.constants = {"mask": mask, **constants}
+        expected = mask.shape[1] + mask.shape[1] // 4 + 4  # translations are about as long as their sources
+        self.caches = [KeyValueCache(expected) for _ in range(num_layers)]
         self.rows_per_sentence = 1
-        self.slots = torch.empty(first.shape[0], 0, dtype=torch.long, device=first.device)  # [N, t]
+        self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
         self._used_slots = 0
 
     @property
