@@ -41,6 +41,10 @@ SHORTCUT_MATRICES = {"plain": 2, "fusion": 6}
 """How many E x E matrices the shortcuts of an attention layer add (Emelin et al. 2019, Eqs. 5-8 and 13-14)."""
 
 
+SMALLEST_RATIO = 1.05
+"""That is worth asking for."""
+
+
 class ScalingError(ConfigurationError):
     """The measured gradient leads to no larger model: what was asked for, this recipe at this ratio, cannot be had."""
 
@@ -127,10 +131,11 @@ def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -
     discriminant = b * b + 4 * a * wanted
     if b <= 0 or discriminant < 0:
         most = 1 + b * b / (-4 * a * here) if b > 0 else 1.0
+        instead = "" if most < SMALLEST_RATIO else ", or ask for a smaller ratio"
         raise ScalingError(
             f"The ratio {ratio:g} cannot be met: one side of the gradient is negative ({gradient.depth:.5f} nats a "
             f"layer, {gradient.width:.5f} nats a width of E), and along it a model has at most {most:.3f} times the "
-            "parameters. Ask for a smaller ratio, or train the runs for longer, and scale again."
+            f"parameters. Train the runs for longer{instead}, and scale again."
         )
     return 2 * wanted / (b + math.sqrt(discriminant))
 

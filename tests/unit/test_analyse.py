@@ -12,7 +12,7 @@ import pytest
 from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 from typer.testing import CliRunner
 
-from jointnmt.analysis.buckets import FEWEST_COMPARED, Buckets, Shares, Value, ratios
+from jointnmt.analysis.buckets import Buckets, Shares, Value, ratios
 from jointnmt.analysis.corpus import (
     Analysis,
     Predictions,
@@ -24,6 +24,7 @@ from jointnmt.analysis.corpus import (
 from jointnmt.analysis.figures import MARKERS, analysis_csv, analysis_figure
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_scores
+from jointnmt.evaluation.significance import FEWEST_COMPARED
 
 
 def test_buckets_are_named_and_found() -> None:
@@ -152,7 +153,8 @@ def test_a_star_marks_what_differs_from_the_first_system() -> None:
     first = [Value("1-9", 30, 0.5, 0.4, 0.6), Value("10+", 20, 0.6, 0.5, 0.7)]
     axes = analysis_figure(Analysis("x", "Title", "length", "y", "tokens", {"first": first, "second": values})).axes[0]
     (star,) = (text for text in axes.texts if text.get_text() == "*")
-    assert star.xy[1] == 0.8
+    assert star.get_position()[1] == 1 and star.get_transform() == axes.get_xaxis_transform()
+    assert star.get_color() != axes.lines[0].get_color()
     assert "p < 0.05" in axes.get_legend().get_title().get_text()
 
 

@@ -466,11 +466,11 @@ def test_minimal_pairs_by_lines_and_by_folder(invoke: Invoke, tmp_path: Path) ->
     assert counts == [("agreement.mt", 3), ("negation.human", 3)]
 
 
-def test_other_languages_are_refused(invoke: Invoke, suite: Path, tmp_path: Path) -> None:
+def test_other_languages_are_refused(invoke: Invoke, suite: Path, run: Path, tmp_path: Path) -> None:
     renamed = suite.rename(tmp_path / "mine.en-de.json")
     result = invoke(renamed)
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "this suite is en-de, but the model translates de-en" in result.stderr
+    assert f"this suite is en-de, but {run} translates de-en" in result.stderr
     assert invoke(renamed, "--any-language").exit_code == 0
     assert invoke(renamed.rename(tmp_path / "my-de-en.json")).exit_code == 0
     folder = write_pairs(tmp_path / "pairs", ("de", "fr"))

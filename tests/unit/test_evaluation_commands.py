@@ -69,7 +69,15 @@ def test_the_table_has_scores_signatures_and_the_length_ratio(invoke: Invoke) ->
     assert "resampling" not in result.stdout
 
 
-def test_two_systems_are_compared_with_the_first(invoke: Invoke) -> None:
+def test_few_sentences_are_not_compared(invoke: Invoke) -> None:
+    result = invoke("evaluate", "--hypothesis", "good", "--hypothesis", "bad", "--reference", "reference")
+    assert "3 sentences are too few to compare systems by" in result.stderr
+    assert "p = " not in result.stdout
+
+
+def test_two_systems_are_compared_with_the_first(invoke: Invoke, texts: Path) -> None:
+    for name in ("good", "bad", "reference"):
+        (texts / name).write_text((texts / name).read_text(encoding="utf-8") * 4, encoding="utf-8")
     files = ["--hypothesis", "good", "--hypothesis", "bad", "--reference", "reference"]
     report = json.loads(invoke("evaluate", *files, "--json", "--samples", 200).stdout)
     assert [system["name"] for system in report["systems"]] == ["good", "bad"]
@@ -127,6 +135,24 @@ def test_examples_stand_beside_source_and_reference(invoke: Invoke) -> None:
     for shown in (SOURCES[0], REFERENCES[0], BAD[0]):
         assert shown in result.stdout
     assert SOURCES[1] not in result.stdout
+
+
+def test_runs_and_texts_have_the_same_languages(invoke: Invoke, run: Path, texts: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other")
+    word_segmentation(languages=("en", "de")).save(other / "segmentation")
+    both = invoke("evaluate", run, other, "--source", "source", "--reference", "reference", "--device", "cpu")
+    assert (both.exit_code, both.stdout) == (2, "")
+    assert "not of the same languages: de-en, en-de" in " ".join(both.stderr.split())
+    (texts / "source").rename(texts / "test.en.gz")
+    (texts / "reference").rename(texts / "test.de")
+    words = ["--source", "test.en.gz", "--reference", "test.de", "--device", "cpu"]
+    (texts / "test.en.gz").write_bytes(gzip.compress((texts / "test.en.gz").read_bytes()))
+    exchanged = invoke("evaluate", run, *words)
+    assert (exchanged.exit_code, exchanged.stdout) == (3, "")
+    assert "the source is en and the target de, but the model translates de to en" in exchanged.stderr
+    for command in ("score", "align"):
+        result = invoke(command, run, "--source", "test.en.gz", "--target", "test.de", "--device", "cpu")
+        assert (result.exit_code, result.stdout) == (3, "") and "Exchange them" in result.stderr
 
 
 def test_options_reach_the_metrics(invoke: Invoke, texts: Path) -> None:

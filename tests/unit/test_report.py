@@ -43,10 +43,13 @@ def write_log(run: Path) -> None:
     (run / "log.jsonl").write_text(text + '{"event": "train", "st', encoding="utf-8")
 
 
-def write_folder(folder: Path) -> None:
-    """Two runs, `first` and `a<b`, with the training text of the first alone, and texts to report on."""
-    sources = [TRICKY, "", *(" ".join(SOURCE_WORDS[:n]) for n in range(2, 9))]
-    references = ["the dog", "", *(" ".join(TARGET_WORDS[:n]) for n in range(2, 9))]
+def write_folder(folder: Path, shortest: int = 2) -> None:
+    """Two runs, `first` and `a<b`, with the training text of the first alone, and texts to report on.
+
+    Their sentences have `shortest` to 8 words.
+    """
+    sources = [TRICKY, "", *(" ".join(SOURCE_WORDS[:n]) for n in range(shortest, 9))]
+    references = ["the dog", "", *(" ".join(TARGET_WORDS[:n]) for n in range(shortest, 9))]
     for name, lines in (("test.de", sources), ("test.en", references), ("de", sources[2:]), ("en", references[2:])):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     data: dict[str, Any] = {"source_language": "de", "target_language": "en"}
@@ -71,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a report, for tests that look at it."""
     folder = tmp_path_factory.mktemp("reported")
-    write_folder(folder)
+    write_folder(folder, shortest=1)
     result = report(folder, "first", "a<b")
     assert result.exit_code == 0, result.output
     return folder

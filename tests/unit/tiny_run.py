@@ -30,10 +30,10 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment.parse({**values, **changes}, origin="test")
 
 
-def word_segmentation(lowercase: bool = False) -> Segmentation:
+def word_segmentation(lowercase: bool = False, languages: tuple[str, str] = ("de", "en")) -> Segmentation:
     """Every word of the two lists is a piece."""
     config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1, lowercase=lowercase)
-    return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], "de", "en")
+    return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], *languages)
 
 
 def sizes(segmentation: Segmentation) -> tuple[int, int]:

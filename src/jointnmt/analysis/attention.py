@@ -120,13 +120,13 @@ def attention_panels(
 def attention_figure(panels: Sequence[Panel], title: str = "") -> Figure:
     """The panels with their pieces as labels, each with a colour bar of its own.
 
-    Means stand side by side (four: two by two). Layers have a line for each kind of attention; heads, for each layer.
+    Means stand two in a line. Layers have a line for each kind of attention; heads, for each layer.
     """
     grid = [
         list(line) for _, line in groupby(panels, lambda each: (each.layer and each.title, each.head and each.layer))
     ]
-    if len(grid) == 1 and len(panels) == 4 and panels[0].layer is None:
-        grid = [list(panels[:2]), list(panels[2:])]
+    if len(grid) == 1 and panels[0].layer is None:
+        grid = [list(panels[first : first + 2]) for first in range(0, len(panels), 2)]
     places = [[_Place.of(panel) for panel in line] for line in grid]
     columns = [
         _Place.around([line[number] for line in places if number < len(line)])

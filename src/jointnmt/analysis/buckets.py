@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.evaluation.significance import SEED, two_sided
+from jointnmt.evaluation.significance import FEWEST_COMPARED, SEED, two_sided
 
 SAMPLES = 1000
 """Resampled test sets behind an interval."""
-FEWEST_COMPARED = 10
-"""Sentences in a bucket below which systems are not compared: resampling a few says too little."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.analysis.buckets import FEWEST_COMPARED, SAMPLES, Buckets, Shares, Value, ratios
+from jointnmt.analysis.buckets import SAMPLES, Buckets, Shares, Value, ratios
 from jointnmt.evaluation.scores import TITLES, Measure, measures
-from jointnmt.evaluation.significance import paired_bootstrap
+from jointnmt.evaluation.significance import FEWEST_COMPARED, paired_bootstrap
 
 LENGTHS = Buckets((10, 20, 30, 40))
 POSITIONS = Buckets((10, 20, 30, 40))
@@ -32,6 +32,8 @@ class Analysis:
     unit: str
     """What a bucket's size counts."""
     systems: Mapping[str, Sequence[Value]]
+    ideal: float | None = None
+    """What a perfect system has, if that is no end of the scale."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ def length_ratios(
     }
     systems = ratios(shares, buckets.names)
     title = "Length of translations over length of references"
-    return Analysis("length-ratio", title, "words of the source", "length ratio", "reference tokens", systems)
+    return Analysis(
+        "length-ratio", title, "words of the source", "length ratio", "reference tokens", systems, ideal=1.0
+    )
 
 
 def scores_by_length(

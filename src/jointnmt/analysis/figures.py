@@ -28,7 +28,7 @@ SPREAD = 0.36
 def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names.
 
-    A star above an interval: different from the first system, by paired resampling.
+    A star at the top, in a system's colour: different from the first system there, by paired resampling.
 
     `width` is in inches.
     """
@@ -38,6 +38,7 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     # The second seven lines have their colours with other markers, and so on.
     markers = (MARKERS[(number + number // len(COLOURS)) % len(MARKERS)] for number in count_from(0))
     looks = zip(cycle(COLOURS), markers, cycle(STYLES), strict=False)
+    stars: list[tuple[float, str]] = []
     for number, ((name, values), (colour, marker, style)) in enumerate(
         zip(analysis.systems.items(), looks, strict=False)
     ):
@@ -65,10 +66,15 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
             label=name,
         )
         for place, each in points:
-            if each.p_value is not None and each.p_value < SIGNIFICANT and each.high is not None:
-                axes.annotate(
-                    "*", (place, each.high), (0, -2), textcoords="offset points", ha="center", color=colour, fontsize=12
-                )
+            if each.p_value is not None and each.p_value < SIGNIFICANT:
+                stars.append((place, colour))
+    for place, colour in stars:  # in a row of their own, where no line covers them
+        top = axes.get_xaxis_transform()
+        axes.text(place, 1, "*", transform=top, ha="center", va="top", color=colour, fontsize=14, weight="bold")
+    if stars:
+        axes.margins(y=0.12)
+    if analysis.ideal is not None:
+        axes.axhline(analysis.ideal, color="0.45", linewidth=0.8, zorder=1)
     names, sizes = _labels(analysis)
     same = len(set(sizes)) == 1
     axes.set_xticks(range(len(names)), names if same else [f"{a}\nn = {b}" for a, b in zip(names, sizes, strict=True)])
@@ -80,8 +86,8 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     compared = any(each.p_value is not None for values in analysis.systems.values() for each in values)
-    stars = f"; *: p < {SIGNIFICANT} against the first" if compared else ""
-    look = {"frameon": False, "fontsize": 9, "title": f"value and 95% interval{stars}", "title_fontsize": 8}
+    meant = f"; *: p < {SIGNIFICANT} against the first" if compared else ""
+    look = {"frameon": False, "fontsize": 9, "title": f"value and 95% interval{meant}", "title_fontsize": 8}
     if count <= MOST_INSIDE:
         axes.legend(**look)
     else:

@@ -9,6 +9,7 @@ import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
 from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.text.languages import check_sides
 from jointnmt.translator import Aligned, Translator
 
 
@@ -34,6 +35,7 @@ def align(
     """
     translator = Translator.load(run, device, precision)
     whole_words = pieces or translator.experiment.segmentation.kind == "word"
+    check_sides(str(source), str(target), translator.segmentation.languages)
     with open_output(output) as write:
         for aligned in translator.align_stream(text_lines(source), text_lines(target), str(source)):
             write(_links(aligned, whole_words))

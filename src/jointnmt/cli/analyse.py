@@ -26,7 +26,6 @@ from jointnmt.comparison.measuring import (
     common_languages,
     measure,
     training_counts,
-    translator_languages,
 )
 from jointnmt.comparison.records import run_name
 from jointnmt.errors import ConfigurationError
@@ -62,6 +61,8 @@ def analyse(
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
     check_runs(runs)
+    if out.exists() and not out.is_dir():
+        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Name another one.")
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
     bucketing = Bucketing(*(_buckets(given, default) for given, default in edges))
     texts = Texts(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
@@ -81,7 +82,7 @@ def _measure(runs: Sequence[Path], texts: Texts, device: str) -> tuple[list[Meas
     with Reports() as reports:
         for run in runs:
             translator = Translator.load(run, device)
-            languages.append(translator_languages(translator))
+            languages.append(translator.segmentation.languages)
             common_languages(languages)  # before the work, not after it
             found = training_counts(translator, run)  # first: where there is no training text, it shows at once
             if found is not None:

@@ -14,7 +14,7 @@ import typer
 
 from jointnmt.cli.console import stdout
 from jointnmt.cli.contrast_report import Against, show, verdict_csv
-from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.cli.lines import check_output, open_output, text_lines
 from jointnmt.cli.progress import Reports
 from jointnmt.comparison.records import Record, Work, kept_records
 from jointnmt.errors import ConfigurationError, DataError
@@ -28,6 +28,7 @@ from jointnmt.evaluation.contrastive import (
     scored_items,
 )
 from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
+from jointnmt.text.languages import check_sides
 from jointnmt.translator import TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
@@ -79,17 +80,21 @@ def contrast(
     ones count as wrong. With --against, an exact test says whether two models differ. Interrupted, the same command
     goes on where it stopped.
     """
-    _check_outputs(scores, csv)
+    for path in (scores, csv):
+        if path is not None:
+            check_output(path)
     rule: Rule = "summed" if summed else "length-normalised"
     found, languages = _read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
-    translators = [Translator.load(each, device, precision, batch_cells) for each in (run, against) if each is not None]
-    if not any_language:
-        for translator in translators:
-            _check_languages(translator, found.name, languages)
-    items, skipped = _fitting(translators, found, skip_long)
-    _warn_of_identical(items)
     runs = [each for each in (run, against) if each is not None]
-    scored = [_scored(translator, each, found.name, items) for translator, each in zip(translators, runs, strict=True)]
+    models = [(each, Translator.load(each, device, precision, batch_cells)) for each in runs]
+    if not any_language:
+        for each, translator in models:
+            _check_languages(each, translator, found.name, languages)
+            if source is not None and right is not None:
+                check_sides(str(source), str(right), translator.segmentation.languages)
+    items, skipped = _fitting(models, found, skip_long)
+    _warn_of_identical(items)
+    scored = [_scored(translator, each, found.name, items) for each, translator in models]
     verdict, *others = (judge(found, each, rule) for each in scored)
     other = Against(str(against), compare(verdict, others[0])) if others else None
     if scores is not None:
@@ -106,13 +111,6 @@ def contrast(
         typer.echo(json.dumps(plain, ensure_ascii=False))
     else:
         show(stdout(), str(run), verdict, len(skipped), other)
-
-
-def _check_outputs(*paths: Path | None) -> None:
-    """Find out before the scoring whether its results can be written."""
-    for path in paths:
-        if path is not None and not path.parent.is_dir():
-            raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
 
 
 def _read_suite(
@@ -181,17 +179,16 @@ def _language(file: Path, name: str) -> str:
     return file.name.removeprefix(f"{name}.").removesuffix(".gz").removesuffix(".xz")
 
 
-def _check_languages(translator: Translator, name: str, told: Sequence[tuple[str, str]]) -> None:
-    segmentation = translator.segmentation
-    languages = (segmentation.source.language, segmentation.target.language)
+def _check_languages(run: Path, translator: Translator, name: str, told: Sequence[tuple[str, str]]) -> None:
+    languages = translator.segmentation.languages
     if told and languages not in told:
         raise DataError(
-            f"{name}: by the names of its files, this suite is {' or '.join(map('-'.join, told))}, but the model "
+            f"{name}: by the names of its files, this suite is {' or '.join(map('-'.join, told))}, but {run} "
             f"translates {'-'.join(languages)}. Take another suite or model; if the names mislead, add --any-language."
         )
 
 
-def _fitting(translators: Sequence[Translator], suite: Suite, skip_long: bool) -> tuple[list[Item], list[Item]]:
+def _fitting(models: Sequence[tuple[Path, Translator]], suite: Suite, skip_long: bool) -> tuple[list[Item], list[Item]]:
     """The items that all models take, and those that are too long for one.
 
     Raises:
@@ -200,15 +197,17 @@ def _fitting(translators: Sequence[Translator], suite: Suite, skip_long: bool) -
     """
     items: Sequence[Item] = suite.items
     skipped: list[Item] = []
-    for translator in translators:
-        items, more = _fitting_one(translator, items, skip_long)
+    for run, translator in models:
+        items, more = _fitting_one(run, translator, items, skip_long)
         skipped += more
     if not items:
         raise DataError(f"{suite.name}: all {len(skipped)} items are too long for the model, so nothing is left.")
     return list(items), skipped
 
 
-def _fitting_one(translator: Translator, given: Sequence[Item], skip_long: bool) -> tuple[list[Item], list[Item]]:
+def _fitting_one(
+    run: Path, translator: Translator, given: Sequence[Item], skip_long: bool
+) -> tuple[list[Item], list[Item]]:
     sources = list(dict.fromkeys(item.source for item in given))
     encoded = translator.segmentation.source.encode_ids_batch([source.strip() for source in sources])
     lengths = {source: len(ids) + 1 for source, ids in zip(sources, encoded, strict=True)}
@@ -223,17 +222,15 @@ def _fitting_one(translator: Translator, given: Sequence[Item], skip_long: bool)
             continue
         if not skip_long:
             raise DataError(
-                f"{item.place}: the source has {length} tokens, end mark included, but the model takes at most "
+                f"{item.place}: the source has {length} tokens, end mark included, but {run} takes at most "
                 f"{largest} (model.max_length). Remove the item, or have all such items left out (--skip-long)."
             )
         logger.debug("%s: the source has %d tokens, so the item is left out", item.place, length)
         skipped.append(item)
     if skipped:
         logger.info(
-            "%d items, the first of them %s, have more than the %d tokens that the model takes, so they are left out",
-            len(skipped),
-            skipped[0].place,
-            largest,
+            "%d items, the first of them %s, have more than the %d tokens that %s takes, so they are left out",
+            *(len(skipped), skipped[0].place, largest, run),
         )
     return items, skipped
 

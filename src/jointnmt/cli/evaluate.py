@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,9 +69,12 @@ def evaluate(
     metrics = metric or METRICS
     _check_usage(hypothesis or [], run or [], runs or [], source, metrics)
     texts = _read_texts(reference, source)
-    systems = [*_systems_of_files(hypothesis or [], run or [], texts, device)]
-    systems += [_system_of_run(path, texts, device) for path in runs or []]
-    language = language or next((system.language for system in systems if system.language), "en")
+    systems: list[System] = []
+    for path, made_by in zip_longest(hypothesis or [], run or []):
+        systems.append(_system_of_file(path, made_by, texts, device, systems))
+    for path in runs or []:
+        systems.append(_system_of_run(path, texts, device, systems))
+    language = language or next((system.languages[1] for system in systems if system.languages), "en")
     lowercase = lowercase or _ignores_case(systems, texts)
     if len({system.pieces for system in systems if system.pieces}) > 1:
         logger.warning("perplexity is that of a piece: systems with different pieces cannot be compared by it")
@@ -124,29 +127,23 @@ def _read_texts(reference: Path, source: Path | None) -> Texts:
     return Texts(references, sources, str(reference), str(source))
 
 
-def _systems_of_files(paths: Sequence[Path], made_by: Sequence[Path], texts: Texts, device: str) -> Iterator[System]:
-    for path, run in zip_longest(paths, made_by):
-        translations = list(text_lines(path))
-        check_parallel(translations, texts.references, str(path), texts.reference_name)
-        if run is None:
-            yield System(str(path), translations)
-            continue
-        yield _system_made_by(run, path, translations, texts, device)
+def _system_of_file(path: Path, run: Path | None, texts: Texts, device: str, others: Sequence[System]) -> System:
+    from jointnmt.comparison.measuring import measure_perplexity  # slow to import, and not needed to measure files
 
-
-def _system_made_by(run: Path, path: Path, translations: Sequence[str], texts: Texts, device: str) -> System:
-    from jointnmt.comparison.measuring import measure_perplexity
-
-    translator = _load(run, device)
+    translations = list(text_lines(path))
+    check_parallel(translations, texts.references, str(path), texts.reference_name)
+    if run is None:
+        return System(str(path), translations)
+    translator = _load(run, device, others)
     with Reports() as reports:
         perplexity = measure_perplexity(translator, run, _parallel(texts), reports.tell)
     return _system(str(path), translations, translator, perplexity)
 
 
-def _system_of_run(run: Path, texts: Texts, device: str) -> System:
+def _system_of_run(run: Path, texts: Texts, device: str, others: Sequence[System]) -> System:
     from jointnmt.comparison.measuring import measure
 
-    translator = _load(run, device)
+    translator = _load(run, device, others)
     with Reports() as reports:
         measured = measure(translator, run, _parallel(texts), reports.tell)
     if measured.cut:
@@ -154,9 +151,19 @@ def _system_of_run(run: Path, texts: Texts, device: str) -> System:
     return _system(str(run), measured.translations, translator, measured.perplexity)
 
 
+def _load(run: Path, device: str, others: Sequence[System]) -> Translator:
+    """A run of the same languages as the other systems."""
+    from jointnmt.comparison.measuring import common_languages
+    from jointnmt.translator import Translator
+
+    translator = Translator.load(run, device)
+    common_languages([*(each.languages for each in others if each.languages), translator.segmentation.languages])
+    return translator
+
+
 def _parallel(texts: Texts) -> Parallel:
     """The texts as what measures runs takes them."""
-    from jointnmt.comparison.measuring import Texts as Parallel  # slow to import, and not needed to measure files
+    from jointnmt.comparison.measuring import Texts as Parallel
 
     return Parallel(texts.sources, texts.references, texts.source_name, texts.reference_name)
 
@@ -164,7 +171,7 @@ def _parallel(texts: Texts) -> Parallel:
 def _system(name: str, translations: Sequence[str], translator: Translator, perplexity: float) -> System:
     segmentation = translator.segmentation
     pieces = segmentation.fingerprint()
-    return System(name, translations, segmentation.target.language, perplexity, segmentation.config.lowercase, pieces)
+    return System(name, translations, segmentation.languages, perplexity, segmentation.config.lowercase, pieces)
 
 
 def _ignores_case(systems: Sequence[System], texts: Texts) -> bool:
@@ -183,9 +190,3 @@ def _ignores_case(systems: Sequence[System], texts: Texts) -> bool:
 
 def _has_capitals(text: str) -> bool:
     return text != text.lower()
-
-
-def _load(run: Path, device: str) -> Translator:
-    from jointnmt.translator import Translator  # slow to import, and not needed to measure files
-
-    return Translator.load(run, device)

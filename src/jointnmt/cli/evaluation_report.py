@@ -31,8 +31,8 @@ class System:
 
     name: str
     translations: Sequence[str]
-    language: str | None = None
-    """Target language, if the system is a run's."""
+    languages: tuple[str, str] | None = None
+    """Of source and target, if the system is a run's."""
     perplexity: float | None = None
     """Of the references, if the system is a run's."""
     lowercase: bool = False

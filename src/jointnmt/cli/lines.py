@@ -65,6 +65,18 @@ def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     unfinished.replace(path)
 
 
+def check_output(path: Path) -> None:
+    """Find out before the work whether its result can be written to a file.
+
+    Raises:
+        ConfigurationError: if it is a folder, or is in none.
+    """
+    if path.is_dir():
+        raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
+
+
 def _writer(stream: IO[bytes]) -> Callable[[str], None]:
     def write(line: str) -> None:
         stream.write(line.encode("utf-8") + b"\n")

@@ -18,6 +18,7 @@ from jointnmt.cli.lines import text_lines
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import check_parallel
+from jointnmt.text.languages import check_sides
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import Translator
 from jointnmt.translator.parts import Preparation, pair_lines
@@ -75,7 +76,7 @@ def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenSt
             not as many as its words; if the sides seem exchanged; if nothing is left.
     """
     segmentation = translator.segmentation
-    _check_sides(text, segmentation)
+    check_sides(str(text.files["source"]), str(text.files["target"]), segmentation.languages)
     lines = list(pair_lines(text.lines["source"], text.lines["target"], str(text.files["source"]), "targets"))
     parts = Preparation(segmentation, translator.experiment.model.max_length).parts(lines)
     pairs: list[Pair | None] = [(each[0].source[:-1], each[0].target) if each else None for each in parts]
@@ -104,17 +105,6 @@ def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenSt
         ids = [pair[number] for pair in kept]
         sides[side] = side_text(ids, segmenter, FrequencyBins.of(counts[side]), tags, places)
     return Sorted(HeldOut(kept, sides), empty, left_out)
-
-
-def _check_sides(text: TaggedText, segmentation: Segmentation) -> None:
-    """Refuse files whose names say that source and target are exchanged."""
-    languages = [segmentation.source.language, segmentation.target.language]
-    told = [text.files[side].name.removesuffix(".gz").removesuffix(".xz").rpartition(".")[2] for side in SIDES]
-    if told[0] != told[1] and told == languages[::-1]:
-        raise DataError(
-            f"{text.files['source']}: by the names of the files, the source is {told[0]} and the target {told[1]}, but "
-            f"the model translates {languages[0]} to {languages[1]}. Exchange --source and --target."
-        )
 
 
 def _known(pairs: Iterable[Pair], stores: Iterable[TokenStore]) -> set[Pair]:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.cli.lines import text_lines
+from jointnmt.cli.lines import check_output, text_lines
 from jointnmt.cli.progress import Reports
 from jointnmt.comparison.analyses import analyses
-from jointnmt.comparison.measuring import Texts, check_runs, common_languages, ignores_case, translator_languages
+from jointnmt.comparison.measuring import Texts, check_runs, common_languages, ignores_case
 from jointnmt.comparison.page import Report, render
 from jointnmt.comparison.samples import attention_lines, different_lines, sample, spread_lines
 from jointnmt.comparison.systems import System, read_system
@@ -38,13 +38,14 @@ def report(
     If a run writes lower case only, scores and marks ignore case.
     """
     check_runs(runs)
-    texts = Texts(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
     out.parent.mkdir(parents=True, exist_ok=True)
+    check_output(out)
+    texts = Texts(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
     systems: list[System] = []
     with Reports() as reports:
         for run in runs:
             translator = Translator.load(run, device)
-            common_languages([*(system.measured.languages for system in systems), translator_languages(translator)])
+            common_languages([*(system.measured.languages for system in systems), translator.segmentation.languages])
             systems.append(read_system(translator, run, texts, attention_lines(texts), reports.tell))
     write_text(out, render(_report(systems, texts)))
     logger.info("the report is in %s", out)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.text.languages import check_sides
 from jointnmt.translator import Score, Translator
 
 
@@ -38,6 +39,7 @@ def score(
     them.
     """
     translator = Translator.load(run, device, precision, batch_cells)
+    check_sides(str(source), str(target), translator.segmentation.languages)
     scores = translator.score_stream(text_lines(source), text_lines(target), str(source), pieces)
     with open_output(output) as write:
         for number, scored in enumerate(scores, start=1):

@@ -16,6 +16,7 @@ from jointnmt.comparison.records import Progress, Record, Work, kept_records, ru
 from jointnmt.data.store import build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.scores import check_parallel
+from jointnmt.text.languages import check_sides
 from jointnmt.text.special import eos_id
 from jointnmt.translator import TranslationOptions, Translator
 from jointnmt.translator.parts import Line, Part, Preparation
@@ -85,11 +86,6 @@ def check_runs(runs: Sequence[Path]) -> None:
         raise ConfigurationError("Two runs have the same name, and a figure could not tell them apart. Rename one.")
 
 
-def translator_languages(translator: Translator) -> tuple[str, str]:
-    """The languages of source and target."""
-    return translator.segmentation.source.language, translator.segmentation.target.language
-
-
 def common_languages(systems: Sequence[tuple[str, str]]) -> tuple[str, str]:
     """The languages of source and target.
 
@@ -105,7 +101,8 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
     """Translate the sources and predict the references, or go on where an earlier try was interrupted.
 
     Raises:
-        DataError: naming the line, if a source is too long for the model, or empty while its reference is not.
+        DataError: naming the line, if a source is too long for the model, or empty while its reference is not; if the
+            names of the files say that they are exchanged.
         ConfigurationError: if the cache cannot be written.
     """
     prepared = _prepared(translator, texts)
@@ -122,7 +119,7 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
     predicted = _predicted(translator, run, texts, progress)
     return Measured(
         name=run_name(run),
-        languages=translator_languages(translator),
+        languages=translator.segmentation.languages,
         lowercase=translator.segmentation.config.lowercase,
         translations=[each["text"] for each in translated],
         cut=sum(not each["complete"] for each in translated),
@@ -141,6 +138,7 @@ def measure_perplexity(translator: Translator, run: Path, texts: Texts, progress
 
 def _prepared(translator: Translator, texts: Texts) -> list[list[Part]]:
     """The parts that each line is computed in, once it is known that all can be."""
+    check_sides(texts.source_name, texts.reference_name, translator.segmentation.languages)
     pairs = zip(texts.sources, texts.references, strict=True)
     lines = [Line(i, f"{texts.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
     return Preparation(translator.segmentation, translator.experiment.model.max_length).parts(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,14 @@ from sacrebleu.significance import estimate_ci
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import Measure, check_parallel
 
+logger = logging.getLogger(__name__)
+
 Numbers = npt.NDArray[np.float64]
 
 SEED = 12345
 """Of resampling; sacrebleu's."""
+FEWEST_COMPARED = 10
+"""Sentences below which systems are not compared: resampling a few says too little."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class Resampled:
     half_width: float
     """Half the width of the 95% interval around `mean`."""
     p_value: float | None
-    """Probability of a difference from the first system as large as this by chance; None for the first system."""
+    """Probability of a difference from the first system as large as this by chance; None for the first system, and if
+    there are fewer than `FEWEST_COMPARED` sentences."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ def paired_bootstrap(
         raise ValueError("a comparison takes two or more systems")
     for name, hypotheses in systems.items():
         check_parallel(hypotheses, references, name)
+    if len(references) < FEWEST_COMPARED:
+        logger.warning("%d sentences are too few to compare systems by: there are no p-values", len(references))
     return [_compare(systems, references, key, measure, samples) for key, measure in measures.items()]
 
 
@@ -95,7 +103,8 @@ def _compare(
     for index, (name, score) in enumerate(zip(systems, scores, strict=True)):
         mean, half_width = estimate_ci(resampled[:, index])
         differences = resampled[:, index] - resampled[:, 0]
-        p_value = two_sided(score - scores[0], differences) if index else None
+        compared = index > 0 and len(references) >= FEWEST_COMPARED
+        p_value = two_sided(score - scores[0], differences) if compared else None
         results.append(Resampled(name, score, float(mean), float(half_width), p_value))
     signature = metric.get_signature()
     signature.update("bs", samples)

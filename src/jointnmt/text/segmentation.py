@@ -122,6 +122,11 @@ class Segmentation:
         self.config = source.config
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """Of source and target."""
+        return self.source.language, self.target.language
+
+    @property
     def joint(self) -> bool:
         """Whether both sides share one vocabulary."""
         return self.config.joint
