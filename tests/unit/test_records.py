@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from tiny_run import write_run
 
 from jointnmt.comparison.records import Record, Work, kept_records
@@ -55,6 +58,24 @@ def test_only_windows_that_are_not_finished_are_computed_again(run: Path) -> Non
     assert started == [0, 6]
     keep(counting(started, fact="another"))
     assert started == [0, 6, 0]
+
+
+def test_another_process_is_waited_for(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    translator, started = Translator.load(run, "cpu"), list[int]()
+    first = kept_records(translator, run, counting(started), lambda *each: None)
+    (file,) = (run.parent / "cache" / "measured").glob("*.jsonl")
+    held = threading.Event()
+
+    def hold() -> None:
+        with FileLock(file.with_suffix(".lock")):
+            held.set()
+            time.sleep(0.3)
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    with caplog.at_level("INFO"):
+        assert kept_records(translator, run, counting(started), lambda *each: None) == first
+    assert "another process is at it" in caplog.text
 
 
 def test_a_cache_that_cannot_be_written_is_named(run: Path) -> None:

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError
@@ -61,11 +61,19 @@ def kept_records(translator: Translator, run: Path, work: Work, progress: Progre
     """
     folder = cache_folder(translator.experiment.data) / "measured"
     file = folder / f"{_fingerprint(translator, run, work)[:32]}.jsonl"
+    what = f"{run_name(run)}: {work.name}"
     with _told(file):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file.with_suffix(".lock")).acquire()
-    with lock:
-        return _completed(file, work, f"{run_name(run)}: {work.name}", progress)
+        lock = FileLock(file.with_suffix(".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.info("%s: another process is at it; waiting for its result", what)
+            lock.acquire()
+    try:
+        return _completed(file, work, what, progress)
+    finally:
+        lock.release()
 
 
 @contextmanager
