@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from itertools import count as count_from
 from itertools import cycle
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jointnmt.analysis.buckets import Value
 from jointnmt.analysis.corpus import Analysis
 
 # Okabe and Ito's palette, which people with a colour vision deficiency can tell apart; yellow is too faint on paper.
@@ -38,36 +41,14 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     # The second seven lines have their colours with other markers, and so on.
     markers = (MARKERS[(number + number // len(COLOURS)) % len(MARKERS)] for number in count_from(0))
     looks = zip(cycle(COLOURS), markers, cycle(STYLES), strict=False)
-    stars: list[tuple[float, str]] = []
-    for number, ((name, values), (colour, marker, style)) in enumerate(
-        zip(analysis.systems.items(), looks, strict=False)
-    ):
+    stars = []
+    for number, ((name, values), drawn) in enumerate(zip(analysis.systems.items(), looks, strict=False)):
         shift = SPREAD * (number - (count - 1) / 2) / max(count, 1)
         points = [(place + shift, each) for place, each in enumerate(values) if each.value is not None]
-        middles = [each.value or 0.0 for _, each in points]
-        below = [
-            middle - (middle if each.low is None else each.low)
-            for middle, (_, each) in zip(middles, points, strict=True)
+        _draw_system(axes, name, points, drawn)
+        stars += [
+            (place, drawn[0]) for place, each in points if each.p_value is not None and each.p_value < SIGNIFICANT
         ]
-        above = [
-            (middle if each.high is None else each.high) - middle
-            for middle, (_, each) in zip(middles, points, strict=True)
-        ]
-        axes.errorbar(
-            [place for place, _ in points],
-            middles,
-            yerr=[[max(value, 0.0) for value in below], [max(value, 0.0) for value in above]],
-            color=colour,
-            marker=marker,
-            linestyle=style,
-            linewidth=1.3,
-            markersize=5,
-            capsize=3,
-            label=name,
-        )
-        for place, each in points:
-            if each.p_value is not None and each.p_value < SIGNIFICANT:
-                stars.append((place, colour))
     for place, colour in stars:  # in a row of their own, where no line covers them
         top = axes.get_xaxis_transform()
         axes.text(place, 1, "*", transform=top, ha="center", va="top", color=colour, fontsize=14, weight="bold")
@@ -85,8 +66,8 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    compared = any(each.p_value is not None for values in analysis.systems.values() for each in values)
-    meant = f"; *: p < {SIGNIFICANT} against the first" if compared else ""
+    tested = any(each.p_value is not None for values in analysis.systems.values() for each in values)
+    meant = f"; *: p < {SIGNIFICANT} against the first" if tested else ""
     look = {"frameon": False, "fontsize": 9, "title": f"value and 95% interval{meant}", "title_fontsize": 8}
     if count <= MOST_INSIDE:
         axes.legend(**look)
@@ -94,6 +75,28 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
         figure.legend(**look, loc="outside lower center", ncols=2)
         figure.set_figheight(figure.get_figheight() + LEGEND_HEIGHT + LINE_HEIGHT * ((count + 1) // 2))
     return figure
+
+
+def _draw_system(axes: Axes, name: str, points: Sequence[tuple[float, Value]], look: tuple[str, str, str]) -> None:
+    """A system's values at their places, with intervals where they are known; `look` is colour, marker and line."""
+    colour, marker, style = look
+    middles = [each.value or 0.0 for _, each in points]
+    lows = [each.low for _, each in points]
+    highs = [each.high for _, each in points]
+    below = [0.0 if low is None else max(middle - low, 0.0) for middle, low in zip(middles, lows, strict=True)]
+    above = [0.0 if high is None else max(high - middle, 0.0) for middle, high in zip(middles, highs, strict=True)]
+    axes.errorbar(
+        [place for place, _ in points],
+        middles,
+        yerr=[below, above],
+        color=colour,
+        marker=marker,
+        linestyle=style,
+        linewidth=1.3,
+        markersize=5,
+        capsize=3,
+        label=name,
+    )
 
 
 def _labels(analysis: Analysis) -> tuple[list[str], list[str]]:

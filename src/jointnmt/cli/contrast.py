@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -90,7 +90,8 @@ def contrast(
     if not any_language:
         for each, translator in models:
             _check_languages(each, translator, found.name, languages)
-            if source is not None and right is not None:
+        if source is not None and right is not None:
+            for _, translator in models:
                 check_sides(str(source), str(right), translator.segmentation.languages)
     items, skipped = _fitting(models, found, skip_long)
     _warn_of_identical(items)
@@ -98,12 +99,11 @@ def contrast(
     verdict, *others = (judge(found, each, rule) for each in scored)
     other = Against(str(against), compare(verdict, others[0])) if others else None
     if scores is not None:
-        with open_output(scores) as write:
-            _write_scores(dict(zip(map(str, runs), scored, strict=True)), skipped, rule, write)
+        _write_scores(scores, [*zip(runs, scored, strict=True)], skipped, rule)
     if csv is not None:
-        with open_output(csv) as write_row:
+        with open_output(csv) as write:
             for row in verdict_csv(verdict, None if other is None else other.differences):
-                write_row(row)
+                write(row)
     if as_json:
         plain = {"run": str(run), "skipped": len(skipped), **verdict.plain()}
         if other is not None:
@@ -253,14 +253,15 @@ def _scored(translator: Translator, run: Path, name: str, items: Sequence[Item])
 
 
 def _write_scores(
-    scored: Mapping[str, Iterable[ScoredItem]], skipped: Iterable[Item], rule: Rule, write: Callable[[str], None]
+    path: Path, scored: Iterable[tuple[Path, Iterable[ScoredItem]]], skipped: Iterable[Item], rule: Rule
 ) -> None:
     """Each item with its scores by each run, and then the items that have none."""
-    for run, items in scored.items():
-        for each in items:
-            write(json.dumps({"run": run, **each.plain(rule)}, ensure_ascii=False))
-    for item in skipped:
-        write(json.dumps({"item": item.number, "place": item.place, "skipped": "too long"}, ensure_ascii=False))
+    with open_output(path) as write:
+        for run, items in scored:
+            for each in items:
+                write(json.dumps({"run": str(run), **each.plain(rule)}, ensure_ascii=False))
+        for item in skipped:
+            write(json.dumps({"item": item.number, "place": item.place, "skipped": "too long"}, ensure_ascii=False))
 
 
 def _warn_of_identical(items: Sequence[Item]) -> None:
