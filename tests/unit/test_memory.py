@@ -49,6 +49,16 @@ def test_memory_is_lent_again_when_the_last_tensor_over_it_is_gone(pool: Pool) -
     assert pool.most_lent_bytes == 2 * 4 * LARGE
 
 
+def test_of_equal_blocks_that_came_back_the_last_is_lent_first(pool: Pool) -> None:
+    first, second, other = (pool.empty((size,), torch.float32) for size in (LARGE, LARGE, LARGE // 2))
+    address, lent = second.data_ptr(), pool.lent_bytes
+    del first
+    del second
+    del other
+    assert pool.empty((LARGE - 10,), torch.float32).data_ptr() == address
+    assert pool.lent_bytes == lent  # nothing has been sorted in
+
+
 def test_what_autograd_saves_is_not_lent_again(pool: Pool) -> None:
     x = pool.empty((LARGE,), torch.float32).fill_(2).requires_grad_()
     y = x * x
@@ -76,8 +86,8 @@ def test_neighbours_become_one_block_again(pool: Pool) -> None:
     del tensor
     tensors.clear()
     assert lent <= pool.lent_bytes
-    pool.empty((LARGE,), torch.float32)  # what has come back is sorted in when memory is taken
-    pool.empty((LARGE,), torch.float32)
+    pool.empty((5 * LARGE,), torch.float32)  # what has come back is sorted in when nothing of it fits
+    pool.empty((6 * LARGE,), torch.float32)
     assert sum(block.before is None and block.after is None for block in pool._free) == pool._arenas - 1
     assert sum(block.size for block in pool._free) + pool.lent_bytes == pool.held_bytes
 

@@ -109,10 +109,11 @@ class GatedMixture(ctypes.Structure):
 
 def call(name: str, like: Tensor, *arguments: Any) -> int:
     """Call a kernel for the type of `like`, with as many threads as PyTorch uses; what it returns, if anything."""
-    kernels = library()
-    assert kernels is not None
-    plain = (_plain(argument) for argument in arguments)
-    result: int = getattr(kernels, f"{name}_{TYPES[like.dtype]}")(*plain, torch.get_num_threads())
+    kernel = getattr(library(), f"{name}_{TYPES[like.dtype]}")
+    if kernel.argtypes is None:  # a parameter is a number in every call, or a pointer in every call
+        kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
+    plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
+    result: int = kernel(*plain, torch.get_num_threads())
     return result
 
 
@@ -126,13 +127,11 @@ def _compiled_products() -> bool:
     return hasattr(library(), "linear_forward_bfloat16")
 
 
-def _plain(argument: Any) -> Any:
-    """As ctypes takes it without asking what the kernel wants."""
-    if isinstance(argument, Tensor):
-        return ctypes.c_void_p(argument.data_ptr())
-    if argument is None:
-        return ctypes.c_void_p(None)
-    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+def _parameter(argument: Any) -> type[ctypes._SimpleCData[Any]]:
+    """What takes arguments of this kind."""
+    if isinstance(argument, int):
+        return ctypes.c_long
+    return ctypes.c_double if isinstance(argument, float) else ctypes.c_void_p
 
 
 def rows_of(x: Tensor) -> tuple[int, int]:

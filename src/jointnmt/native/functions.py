@@ -104,13 +104,14 @@ def residual_normed(
     noise: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
+    wants_statistics: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """`x + noise * (update + update_bias)`, or x; its layer norm; and mean and inverse deviation of each row."""
     x = x.contiguous()
     update = None if update is None else update.contiguous()
     total = x if update is None else empty(x, *x.shape)
     normed = None if weight is None else empty(x, *x.shape)
-    statistics = None if weight is None else floats(rows_of(x)[0], 2)
+    statistics = floats(rows_of(x)[0], 2) if wants_statistics and weight is not None else None
     factors = shared(noise, x)
     call(
         "residual_norm_forward", x, *rows_of(x), x, update, update_bias, ctypes.byref(factors), weight, bias, total,
@@ -131,7 +132,7 @@ class ResidualNormFunction(torch.autograd.Function):
         bias: Tensor | None,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
-        total, normed, statistics = residual_normed(x, update, update_bias, noise, weight, bias)
+        total, normed, statistics = residual_normed(x, update, update_bias, noise, weight, bias, wants_statistics=True)
         ctx.save_for_backward(total, statistics, noise, weight)
         ctx.has_update, ctx.has_update_bias = update is not None, update_bias is not None
         if statistics is not None:
@@ -290,7 +291,7 @@ class CrossEntropyFunction(torch.autograd.Function):
         result = empty(logits, *logits.shape)
         call(
             "cross_entropy_backward", logits, *logits.shape, logits, gold, statistics, weights * gradient,
-            ctypes.c_double(ctx.smoothing), result,
+            float(ctx.smoothing), result,
         )  # fmt: skip
         return result, None, None, None
 

@@ -57,8 +57,7 @@ void residual_norm_forward(long rows, long width, const T* x, const T* update, c
             const float scale = 1.0f / std::sqrt(sum(squares) / width + 1e-5f);
             for (long e = 0; e < width; e += LANES)
                 store(out + r * width + e, normed(load(row + e), mean, scale, weight + e, bias + e));
-            statistics[2 * r] = mean;
-            statistics[2 * r + 1] = scale;
+            if (statistics) statistics[2 * r] = mean, statistics[2 * r + 1] = scale;
         }
     });
 }

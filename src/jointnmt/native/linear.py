@@ -32,16 +32,14 @@ class PackedLinear(nn.Module):
     def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
         return self.multiply(x, self.bias)
 
-    @torch.no_grad()
     def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus `bias`."""
         x, bias = x.contiguous(), exact(bias)
         features = -(-self.out_features // LANES) * LANES
         result = operations.empty((*x.shape[:-1], features), x)
         call("linear" + self.kernels, x, rows_of(x)[0], x, ctypes.byref(self.packed(bias)), result)
-        return result[..., : self.out_features]
+        return result if features == self.out_features else result[..., : self.out_features]
 
-    @torch.no_grad()
     def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         """`max(0, x W1 + b1) W2`, where `output` has W2."""
         x, bias = x.contiguous(), exact(self.bias)

@@ -70,6 +70,10 @@ class Pool:
     def _take(self, size: int) -> Block:
         size = _rounded(size, mmap.PAGESIZE)
         with self._lock:
+            for block in reversed(list(self._returned)):  # the last one may still be in the cache
+                if size <= block.size < size + SMALLEST:
+                    self._returned.remove(block)
+                    return block
             while self._returned:
                 self._put_back(self._returned.popleft())
             at = bisect_left(self._free, (size, 0, 0), key=lambda block: block.rank)

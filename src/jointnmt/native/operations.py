@@ -140,7 +140,7 @@ def residual_norm(
     """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
     weight, bias = (None, None) if norm is None else (exact(norm.weight), exact(norm.bias))
     if not torch.is_grad_enabled():
-        return residual_normed(x, update, exact(update_bias), noise, weight, bias)[:2]
+        return residual_normed(x, update, exact(update_bias), noise, weight, bias, wants_statistics=False)[:2]
     added, normed, statistics = ResidualNormFunction.apply(x, update, exact(update_bias), noise, weight, bias)
     total = x if update is None else added
     if normed is not None:
@@ -256,5 +256,5 @@ def dropout_noise(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     """Factors of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`."""
     noise = like.new_empty(shape)
     seed = int(torch.randint(2**63 - 1, (), device="cpu").item())
-    call("fill_noise", noise, noise.numel(), ctypes.c_double(rate), ctypes.c_uint64(seed), noise)
+    call("fill_noise", noise, noise.numel(), float(rate), seed, noise)
     return noise

@@ -119,11 +119,15 @@ inline void multiply_tile(long rows, const BFloat16* x, const Weights& w, long f
     multiply<TILE>(rows, vectors, x, w.inputs, 2, panel, w.inputs / 2, start, out, stride);
 }
 
-// out = x W + bias.
-inline void product(long rows, const BFloat16* x, const Weights& w, BFloat16* out) {
-    for (long f = 0; f < w.features; f += PANEL)
+// out = x W + bias, of the features from `begin` to `end`, which begin with a panel.
+inline void product(long rows, const BFloat16* x, const Weights& w, BFloat16* out, long begin, long end) {
+    for (long f = begin; f < end; f += PANEL)
         for (long r = 0; r < rows; r += TILE)
             multiply_tile(std::min(TILE, rows - r), x + r * w.inputs, w, f, out + r * w.features + f, w.features);
+}
+
+inline void product(long rows, const BFloat16* x, const Weights& w, BFloat16* out) {
+    product(rows, x, w, out, 0, w.features);
 }
 
 // The same, which calls done(row, feature, vector).
@@ -176,8 +180,13 @@ class Totals {
     std::vector<float> held;
 };
 
-// out = x W + bias.
+// out = x W + bias. Of few rows, each thread computes some of the features, and reads no weights of the others.
 inline void linear(long rows, const BFloat16* x, const Weights& w, BFloat16* out, int threads) {
+    const long panels = whole_panels(w.features) / PANEL;
+    if (rows <= BLOCK * threads && panels >= 2 * threads)
+        return share(panels, threads, [=, &w](int, long begin, long end) {
+            product(rows, x, w, out, begin * PANEL, std::min(end * PANEL, w.features));
+        });
     share(rows, threads, [=, &w](int, long begin, long end) {
         for (long r = begin; r < end; r += BLOCK)
             product(std::min(BLOCK, end - r), x + r * w.inputs, w, out + r * w.features);
@@ -246,7 +255,7 @@ inline void feed_forward(long rows, const BFloat16* x, const Weights& first, con
     const long ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         std::vector<const BFloat16*> held(BLOCK);
-        std::vector<BFloat16> passing(hidden ? 0 : BLOCK * ffn);
+        std::vector<BFloat16> passing(hidden ? 0 : std::min(BLOCK, end - begin) * ffn);
         for (long r = begin; r < end; r += BLOCK) {
             const long count = std::min(BLOCK, end - r);
             const BFloat16* const* factors = factors_of(noise, r, count, held);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, NamedTuple
@@ -85,29 +85,31 @@ class Preparation:
         """
         texts = [line.source.strip() for line in lines]
         encoded = self.segmentation.source.encode_ids_batch(texts)
-        return [self._parts(*each) for each in zip(lines, texts, encoded, strict=True)]
+        return [self._parts(*each) for each in zip(lines, texts, encoded, self._targets(lines), strict=True)]
 
-    def _parts(self, line: Line, text: str, ids: list[int]) -> list[Part]:
+    def _parts(self, line: Line, text: str, ids: list[int], target: tuple[int, ...]) -> list[Part]:
         sentences = [ids] if ids else []
         if self._too_long(ids):
             sentences = self._split(line, text, ids)
         if line.target.strip() and len(sentences) != 1:
             what = "an empty line" if not sentences else "a line that has to be split"
             raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
-        target = self._target_ids(line)
         return [Part(line.origin, (line.number, i), (*each, eos_id), target) for i, each in enumerate(sentences)]
 
-    def _target_ids(self, line: Line) -> tuple[int, ...]:
+    def _targets(self, lines: Sequence[Line]) -> list[tuple[int, ...]]:
         if self._ids is None:
-            return tuple(self.segmentation.target.encode_ids(line.target))
+            return [tuple(ids) for ids in self.segmentation.target.encode_ids_batch([line.target for line in lines])]
+        return [self._ids_of_pieces(line, self._ids) for line in lines]
+
+    def _ids_of_pieces(self, line: Line, known: Mapping[str, int]) -> tuple[int, ...]:
         pieces = line.target.split()
-        unknown = [piece for piece in pieces if self._ids.get(piece) in (None, pad_id, bos_id, eos_id)]
+        unknown = [piece for piece in pieces if known.get(piece) in (None, pad_id, bos_id, eos_id)]
         if unknown:
             raise DataError(
                 f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the "
                 "pieces of a translation by this model, without the end mark, or text without --pieces."
             )
-        return tuple(self._ids[piece] for piece in pieces)
+        return tuple(known[piece] for piece in pieces)
 
     def _split(self, line: Line, text: str, ids: list[int]) -> list[list[int]]:
         if self.long != "split":
