@@ -36,8 +36,11 @@ void attend_to_slots(const Steps& g, const T* q, long q_stride, const T* kept, T
                 const int64_t* slots = g.slots ? g.slots + (sentence * g.rows + r) * g.seen : nullptr;
                 const long seen = slots ? g.seen : g.lengths[sentence];
                 const T* row = q + (line * g.rows + r) * q_stride;
-                if (line + 1 < end && (line + 1) % g.lines)  // the next line's, which has the same slots
-                    for (long j = 0; j < seen; ++j) ask_for(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);
+                const bool another = line + 1 < end && (line + 1) % g.lines && (slots || !r);  // with the same slots
+                const int64_t* above = slots && r ? slots - g.seen : nullptr;  // the row before mostly sees the same
+                for (long j = 0; another && j < seen; ++j)
+                    if (!above || above[j] != slots[j])
+                        ask_for(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);
                 for (long e = 0; e < width; e += LANES) store(query + e, load(row + e) * scale);
                 for (long h = 0; h < g.heads; ++h) {
                     const T* keys = own + h * g.size;
