@@ -35,19 +35,24 @@ inline void pack_int8(long features, long inputs, const int8_t* weight, int8_t* 
     }
 }
 
-// Each row as integers from -127 to 127, plus 128, and what one of them is worth.
+// Magnitudes by their bits, which are in order, and what is not a number comes last.
+inline __m512i larger_magnitude(__m512i most, Vector value) {
+    return _mm512_max_epu32(most, _mm512_and_si512((__m512i)value, _mm512_set1_epi32(0x7fffffff)));
+}
+
+// What one of the integers of a row is worth; not a number, if the row holds what is none, or infinity.
+inline float scale_of(__m512i magnitudes) {
+    const uint32_t bits = _mm512_reduce_max_epu32(magnitudes);
+    float most;
+    std::memcpy(&most, &bits, sizeof most);
+    return most / 127 + 0.0f * most;
+}
+
+// Each row as integers from -127 to 127, plus 128.
 template <class T>
-inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, float* scales) {
+inline void round_rows(long rows, long width, const T* x, const float* scales, Unsigned* out) {
     for (long r = 0; r < rows; ++r, x += width, out += width) {
-        Vector most = {}, strange = {};  // the latter is 0, or no number if one of the row is none
-        for (long e = 0; e < width; e += LANES) {
-            const Vector value = load(x + e);
-            most = larger(most, (Vector)_mm512_abs_ps((__m512)value));
-            strange += 0.0f * value;
-        }
-        const float scale = largest(most) / 127 + sum(strange);
-        scales[r] = scale;
-        const float inverse = scale > 0 ? 1 / scale : 0;
+        const float inverse = scales[r] > 0 ? 1 / scales[r] : 0;
         for (long e = 0; e < width; e += LANES) {
             const __m512i integers = _mm512_cvtps_epi32((__m512)(load(x + e) * inverse + 128.0f));
             const __m128i bytes = _mm512_cvtepi32_epi8(integers);
@@ -56,60 +61,74 @@ inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, floa
     }
 }
 
-// sums [M, PANEL]: products of M rows by the V first vectors of features of a panel.
-template <long M, long V>
-__attribute__((noinline)) void multiply_int8(const Unsigned* x, long inputs, const int8_t* panel, const int32_t* offsets,
-                                             int32_t* sums) {
+// The same, and what one of them is worth.
+template <class T>
+inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, float* scales) {
+    for (long r = 0; r < rows; ++r) {
+        __m512i most = {};
+        for (long e = 0; e < width; e += LANES) most = larger_magnitude(most, load(x + r * width + e));
+        scales[r] = scale_of(most);
+    }
+    round_rows(rows, width, x, scales, out);
+}
+
+// Products of M quantised rows by V vectors of a panel's features: calls done(row, vectors).
+template <long M, long V, class Done>
+__attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row_scales, const Int8Weights& w, long feature,
+                                             Done done) {
     Ints held[M][V];
     for (long m = 0; m < M; ++m)
-        for (long v = 0; v < V; ++v) std::memcpy(&held[m][v], offsets + v * LANES, sizeof held[m][v]);
-    for (long i = 0; i < inputs; i += 4) {
+        for (long v = 0; v < V; ++v) std::memcpy(&held[m][v], w.offsets + feature + v * LANES, sizeof held[m][v]);
+    const int8_t* panel = w.packed + feature * w.inputs;
+    for (long i = 0; i < w.inputs; i += 4) {
         __m512i right[V];
         for (long v = 0; v < V; ++v) right[v] = _mm512_loadu_si512(panel + i * INT8_PANEL + v * 4 * LANES);
         for (long m = 0; m < M; ++m) {
             int32_t four;
-            std::memcpy(&four, x + m * inputs + i, sizeof four);
+            std::memcpy(&four, x + m * w.inputs + i, sizeof four);
             const __m512i left = _mm512_set1_epi32(four);
             for (long v = 0; v < V; ++v) held[m][v] = (Ints)_mm512_dpbusd_epi32((__m512i)held[m][v], left, right[v]);
         }
     }
-    for (long m = 0; m < M; ++m)
-        for (long v = 0; v < V; ++v) std::memcpy(sums + m * INT8_PANEL + v * LANES, &held[m][v], sizeof held[m][v]);
-}
-
-template <long M = INT8_TILE>
-inline void multiply_int8(long rows, long vectors, const Unsigned* x, long inputs, const int8_t* panel,
-                          const int32_t* offsets, int32_t* sums) {
-    if constexpr (M > 1)
-        if (rows < M) return multiply_int8<M - 1>(rows, vectors, x, inputs, panel, offsets, sums);
-    switch (vectors) {
-        case 1: return multiply_int8<M, 1>(x, inputs, panel, offsets, sums);
-        case 2: return multiply_int8<M, 2>(x, inputs, panel, offsets, sums);
-        case 3: return multiply_int8<M, 3>(x, inputs, panel, offsets, sums);
-        default: return multiply_int8<M, 4>(x, inputs, panel, offsets, sums);
+    for (long m = 0; m < M; ++m) {
+        Vector values[V];
+        for (long v = 0; v < V; ++v) {
+            values[v] = __builtin_convertvector(held[m][v], Vector) * (load(w.scales + feature + v * LANES) * row_scales[m]);
+            if (w.bias) values[v] += load(w.bias + feature + v * LANES);
+        }
+        done(m, values);
     }
 }
 
-// Quantised rows times weights: calls done(row, feature, vector).
+template <long M = INT8_TILE, class Done>
+inline void multiply_int8(long rows, long vectors, const Unsigned* x, const float* row_scales, const Int8Weights& w,
+                          long feature, Done done) {
+    if constexpr (M > 1)
+        if (rows < M) return multiply_int8<M - 1>(rows, vectors, x, row_scales, w, feature, done);
+    switch (vectors) {
+        case 1: return multiply_int8<M, 1>(x, row_scales, w, feature, done);
+        case 2: return multiply_int8<M, 2>(x, row_scales, w, feature, done);
+        case 3: return multiply_int8<M, 3>(x, row_scales, w, feature, done);
+        default: return multiply_int8<M, 4>(x, row_scales, w, feature, done);
+    }
+}
+
+// Quantised rows times weights, plus bias: calls done(row, feature, vectors from that feature on).
 template <class Done>
 inline void product_int8(long rows, const Unsigned* x, const float* row_scales, const Int8Weights& w, Done done) {
-    alignas(64) int32_t sums[INT8_TILE * INT8_PANEL];
-    for (long f = 0; f < w.features; f += INT8_PANEL) {
-        const long vectors = std::min(w.features - f, INT8_PANEL) / LANES;
-        for (long r = 0; r < rows; r += INT8_TILE) {
-            const long count = std::min(INT8_TILE, rows - r);
-            multiply_int8(count, vectors, x + r * w.inputs, w.inputs, w.packed + f * w.inputs, w.offsets + f, sums);
-            for (long v = 0; v < vectors; ++v) {
-                const Vector scale = load(w.scales + f + v * LANES);
-                const Vector bias = w.bias ? load(w.bias + f + v * LANES) : Vector{};
-                for (long m = 0; m < count; ++m) {
-                    Ints total;
-                    std::memcpy(&total, sums + m * INT8_PANEL + v * LANES, sizeof total);
-                    done(r + m, f + v * LANES, __builtin_convertvector(total, Vector) * (scale * row_scales[r + m]) + bias);
-                }
-            }
-        }
-    }
+    for (long f = 0; f < w.features; f += INT8_PANEL)
+        for (long r = 0; r < rows; r += INT8_TILE)
+            multiply_int8(std::min(INT8_TILE, rows - r), std::min(w.features - f, INT8_PANEL) / LANES, x + r * w.inputs,
+                          row_scales + r, w, f, [=](long m, const auto& values) { done(r + m, f, values); });
+}
+
+// The same, written to `out`.
+template <class T>
+inline void write_product_int8(long rows, const Unsigned* x, const float* row_scales, const Int8Weights& w, T* out) {
+    product_int8(rows, x, row_scales, w, [=, width = w.features](long row, long feature, const auto& values) {
+        T* to = out + row * width + feature;
+        for (const Vector& value : values) store(to, value), to += LANES;
+    });
 }
 
 template <class T>
@@ -120,9 +139,7 @@ void linear_int8(long rows, const T* x, const Int8Weights& w, T* out, int thread
         for (long r = begin; r < end; r += INT8_BLOCK) {
             const long count = std::min(INT8_BLOCK, end - r);
             quantise_rows(count, w.inputs, x + r * w.inputs, quantised.data(), scales.data());
-            T* to = out + r * w.features;
-            product_int8(count, quantised.data(), scales.data(), w,
-                         [=, &w](long row, long f, Vector value) { store(to + row * w.features + f, value); });
+            write_product_int8(count, quantised.data(), scales.data(), w, out + r * w.features);
         }
     });
 }
@@ -130,20 +147,31 @@ void linear_int8(long rows, const T* x, const Int8Weights& w, T* out, int thread
 // max(0, x W1 + b1) W2 + b2.
 template <class T>
 void feed_forward_int8(long rows, const T* x, const Int8Weights& first, const Int8Weights& second, T* out, int threads) {
+    const long embed = first.inputs, ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
-        std::vector<Unsigned> quantised(INT8_BLOCK * std::max(first.inputs, second.inputs));
-        std::vector<float> scales(INT8_BLOCK), held(INT8_BLOCK * first.features + LANES);
+        const long most_rows = std::min(INT8_BLOCK, end - begin);
+        std::vector<Unsigned> quantised(most_rows * std::max(embed, ffn));
+        std::vector<float> scales(most_rows), held(most_rows * ffn + LANES);
         float* hidden = aligned(held);
+        __m512i magnitudes[INT8_BLOCK];  // of hidden rows
         for (long r = begin; r < end; r += INT8_BLOCK) {
             const long count = std::min(INT8_BLOCK, end - r);
-            quantise_rows(count, first.inputs, x + r * first.inputs, quantised.data(), scales.data());
-            product_int8(count, quantised.data(), scales.data(), first, [=, &first](long row, long f, Vector value) {
-                store(hidden + row * first.features + f, larger(Vector{}, value));
-            });
-            quantise_rows(count, second.inputs, hidden, quantised.data(), scales.data());
-            T* to = out + r * second.features;
-            product_int8(count, quantised.data(), scales.data(), second,
-                         [=, &second](long row, long e, Vector value) { store(to + row * second.features + e, value); });
+            quantise_rows(count, embed, x + r * embed, quantised.data(), scales.data());
+            std::fill_n(magnitudes, count, __m512i{});
+            product_int8(count, quantised.data(), scales.data(), first,
+                         [=, most = magnitudes](long row, long feature, const auto& values) {
+                             float* to = hidden + row * ffn + feature;
+                             __m512i greatest = most[row];
+                             for (Vector value : values) {
+                                 value = larger(Vector{}, value);
+                                 greatest = larger_magnitude(greatest, value);
+                                 store(to, value), to += LANES;
+                             }
+                             most[row] = greatest;
+                         });
+            for (long i = 0; i < count; ++i) scales[i] = scale_of(magnitudes[i]);
+            round_rows(count, ffn, hidden, scales.data(), quantised.data());
+            write_product_int8(count, quantised.data(), scales.data(), second, out + r * second.features);
         }
     });
 }
