@@ -1,0 +1,37 @@
+"""`training.compile`: the compiled model trains as the model itself does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jaxtyping
+import pytest
+import torch
+
+from jointnmt.models import build_model
+from jointnmt.models.reformer import ReformerFastConfig
+from tiny import VOCABULARY, tiny_trainer
+
+
+def test_a_compiled_model_trains_as_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through what reads the model of torch.compile; what makes code of it takes minutes and is PyTorch's own affair.
+
+    Of the family that has layers of all kinds but those of a decoder's attention to its encoder.
+    """
+    compile_, compiled = partial(torch.compile, backend="eager"), []
+
+    def compile_model(model: torch.nn.Module, **settings: object) -> torch.nn.Module:
+        compiled.append(settings)
+        return compile_(model, **settings)
+
+    monkeypatch.setattr("jointnmt.training.trainer.torch.compile", compile_model)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # the tests' shape checker cannot be compiled
+    config = ReformerFastConfig(embed_dim=8, num_heads=2, ffn_dim=16, dropout=0.0, num_layers=1, prenet_layers=1)
+    trainers = []
+    for compiles in (False, True):
+        torch.manual_seed(3)
+        trainers.append(tiny_trainer(model=build_model(config, VOCABULARY, VOCABULARY), compile=compiles))
+    plain, other = (next(trainer.steps()) for trainer in trainers)
+    assert compiled == [{"dynamic": True}]
+    assert other.sums.loss == pytest.approx(plain.sums.loss, rel=1e-5)
+    assert other.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
