@@ -6,13 +6,13 @@ puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from jointnmt.errors import ConfigurationError
 
@@ -21,6 +21,16 @@ class Config(BaseModel):
     """A part of the configuration: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: Any) -> Any:
+        for name, field in cls.model_fields.items():
+            kinds = set(_kinds(field.annotation))
+            given = values.get(name) if isinstance(values, Mapping) else None
+            if isinstance(given, bool) and bool not in kinds and kinds & {int, float}:
+                raise ValueError(f"{name} should be a number (given: {given!r})")
+        return values
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], origin: str) -> Self:
@@ -51,6 +61,8 @@ class _OneOfEachKey(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if not isinstance(key, Hashable):
+                continue  # refused below
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is given twice", key_node.start_mark
@@ -71,7 +83,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: is no configuration: it is not UTF-8 text. Name a YAML file.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter: a date that there is not
         raise ConfigurationError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path}: expected a mapping of keys to values at the top level.")
@@ -117,7 +129,7 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
             raise ConfigurationError(f"--set {setting}: expected key.path=value, such as model.dropout=0.1.")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise ConfigurationError(f"--set {setting}: the value is not valid YAML.") from error
         _assign(result, keys, value, setting)
     return result
@@ -214,7 +226,12 @@ def _suggestion(config: type[Config], place: Sequence[int | str]) -> str:
 
 
 def _parts(annotation: Any) -> Iterator[type[Config]]:
-    if isinstance(annotation, type) and issubclass(annotation, Config):
+    return (kind for kind in _kinds(annotation) if issubclass(kind, Config))
+
+
+def _kinds(annotation: Any) -> Iterator[type]:
+    """The classes that an annotation names."""
+    if isinstance(annotation, type) and not get_args(annotation):
         yield annotation
     for argument in get_args(annotation):
-        yield from _parts(argument)
+        yield from _kinds(argument)

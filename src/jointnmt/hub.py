@@ -113,6 +113,10 @@ class PretrainedMixin(
                 f"{pretrained_model_name_or_path}: there is no such folder, and no such model can be had from the Hub "
                 f"({' '.join(str(error).split())}). Check the name, the network, and for a private model the token."
             ) from error
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ModelError(
+                f"{pretrained_model_name_or_path}: its config.json is damaged ({error}). Save or get the model anew."
+            ) from error
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload the folder to a repository of the Hub, made if it is not there; the address of the commit.
@@ -218,12 +222,16 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
     """Perplexity and BLEU on the validation text of the weights in a RUN, or a saved folder; None if not on record.
 
     The last record counts: a training that was started anew logs again.
+
+    Raises:
+        ModelError: if the saved folder's record is damaged.
     """
     saved = run / "config.json"
     if saved.is_file():
-        kept: dict[str, Any] | None = (
-            json.loads(saved.read_text(encoding="utf-8")).get("jointnmt", {}).get("validation")
-        )
+        try:
+            kept: dict[str, Any] | None = json.loads(saved.read_bytes()).get("jointnmt", {}).get("validation")
+        except (ValueError, AttributeError) as error:
+            raise ModelError(f"{saved}: is damaged. Save the model anew, or delete it, and its scores.") from error
         return kept
     log = run / "log.jsonl"
     if not log.is_file():

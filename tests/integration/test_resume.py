@@ -21,6 +21,7 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training import checkpoint
+from jointnmt.training.averaging import choose_checkpoints
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
@@ -289,6 +290,19 @@ def test_an_interruption_after_the_last_update_loses_nothing(
     assert_same_runs(tmp_path / "whole", run)
 
 
+def test_the_validation_that_a_stop_at_the_last_update_left_out_is_made_up_for_once(
+    corpus: Path, tmp_path: Path
+) -> None:
+    settings = {"training__max_updates": 6, "training__checkpoint_every": 1000}
+    run = tmp_path / "run"
+    with pytest.raises(TrainingInterruptedError, match="after update 6, saved"):
+        train(experiment(corpus, **settings), run, At(5, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    for _ in range(2):
+        train(experiment(corpus, **settings), run, NoDisplay())
+        assert [record["step"] for record in log(run) if record["event"] == "validation"] == [3, 6]
+        assert len(choose_checkpoints(run, best=2)) == 2
+
+
 def test_another_configuration_is_refused_with_the_difference(whole: Path, corpus: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"training\.label_smoothing: 0\.1 -> 0\.2") as caught:
         train(experiment(corpus, training__label_smoothing=0.2), whole, NoDisplay())
@@ -299,6 +313,7 @@ def test_a_directory_with_other_things_is_refused(corpus: Path, tmp_path: Path) 
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ConfigurationError, match="holds no run"):
         train(experiment(corpus), tmp_path, NoDisplay())
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_changed_data_is_refused(tmp_path: Path) -> None:

@@ -187,6 +187,9 @@ def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None
     assert choose_checkpoints(directory.path, last=2) == [directory.scored(3), directory.scored(4)]
     with pytest.raises(ModelError, match="keeps only 2 such checkpoints, not 3"):
         choose_checkpoints(directory.path, best=3)
+    assert choose_checkpoints(directory.path, given=[directory.last]) == [directory.last]
+    with pytest.raises(ModelError, match="there is no run here"):
+        choose_checkpoints(directory.path / "nowhere", given=[directory.last])
 
 
 def test_choosing_while_a_training_saves_deletes_nothing(

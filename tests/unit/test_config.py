@@ -23,6 +23,24 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data: {root: {{ROOT}}}\n", "unhashable key"),
+        ("name: 2024-13-01\n", "month must be in 1..12"),
+        ("a: [1\n", "expected ',' or ']'"),
+    ],
+)
+def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, message: str) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"recipe\.yaml: is not valid YAML: ") as caught:
+        read_yaml(recipe)
+    assert message in str(caught.value)
+    with pytest.raises(ConfigurationError, match=r"--set name=.*: the value is not valid YAML"):
+        override({}, [f"name={text.partition(':')[2].strip()}"])
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"model__famly": 1}, "model.famly: is not a known key (did you mean family?)"),
@@ -36,6 +54,8 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
         ({"model__embed_dim": 15}, "model: embed_dim 15 is not a multiple of num_heads 2"),
         ({"model__embeddings": "all", "segmentation__joint": False}, "model.embeddings 'all' needs segmentation.joint"),
         ({"training__devices": "many"}, "training.devices: Input should be 'auto' (given: 'many')"),
+        ({"seed": True}, "not valid. seed should be a number (given: True)"),
+        ({"model__dropout": False}, "model: dropout should be a number (given: False)"),
         ({"data__source_language": False}, "data.source_language: Input should be a valid string (given: False), as"),
         ({"data__train": [{"source": "a", "target": "b", "x": 1}]}, "data.train.0.x: is not a known key"),
         ({"data__train": []}, "data.train: Tuple should have at least 1 item after validation, not 0 (given: [])"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 import os
 import threading
 
@@ -105,6 +107,27 @@ def test_little_more_is_held_than_was_ever_lent_at_once(pool: Pool) -> None:
             kept.pop()
     assert pool.most_lent_bytes > 500e6
     assert pool.held_bytes < 1.2 * pool.most_lent_bytes
+
+
+def test_no_memory_left_is_a_memory_error(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory.mmap, "mmap", refuse)
+        with pytest.raises(MemoryError, match="bytes of memory left"):
+            pool.empty((LARGE,), torch.float32)
+    assert pool.empty((LARGE,), torch.float32).shape == (LARGE,)
+    assert pool.lent_bytes == 4 * LARGE
+
+
+def test_a_system_without_huge_pages_will_do(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoHugePages(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(memory.mmap, "mmap", NoHugePages)
+    assert bool((pool.empty((LARGE,), torch.float32).fill_(1) == 1).all())
 
 
 def test_arenas_that_are_too_small_are_given_up_for_a_larger_one(pool: Pool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -469,6 +471,36 @@ def test_an_empty_batch() -> None:
     assert normed is not None
     operations.feed_forward(normed, linear, linear, None).sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
+
+
+NO_MEMORY_LEFT = """
+import resource, torch
+from jointnmt.native import operations
+torch.set_num_threads(2)
+x, linear = torch.zeros(1, 5000, 48, dtype=torch.bfloat16), torch.zeros(6400, 6400, dtype=torch.bfloat16)
+rows = torch.zeros(600, 6400, dtype=torch.bfloat16)
+operations.attention([x[:, :16].contiguous()], None, 1, 1, None, True)  # the library is loaded, the threads are there
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 2**26, -1))
+for run in (
+    lambda: operations.attention([x], None, 1, 1, None, True),  # each thread's own memory
+    lambda: operations.multiply(rows, linear),  # the packed weights
+    lambda: torch.zeros(2**30),
+):
+    try:
+        run()
+    except (MemoryError, RuntimeError) as error:
+        print(type(error).__name__)
+"""
+
+
+@needs_products
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory as Linux has them")
+def test_a_kernel_that_finds_no_memory_raises_an_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MEMORY_LEFT], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout.split(), done.returncode) == (["MemoryError", "MemoryError", "RuntimeError"], 0), done.stderr
 
 
 @needs_kernels

@@ -245,6 +245,12 @@ def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
         translator.translate("die Katze")
     with pytest.raises(TypeError, match="a list of texts"):
         translator.score(["die Katze"], "the cat")
+    with pytest.raises(TypeError, match="a list of texts"):
+        translator.translate(["die Katze", "der Hund"], prefixes="th")
+    with pytest.raises(TypeError, match="a list of texts"):
+        list(translator.align_stream("ab", "cd"))
+    with pytest.raises(TypeError, match="text 2 of those given is None, which is no str"):
+        translator.translate(["die Katze", None])  # type: ignore[list-item]
 
 
 def test_a_split_that_cannot_happen_is_reported(segmentation: Segmentation, caplog: pytest.LogCaptureFixture) -> None:

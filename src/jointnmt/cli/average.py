@@ -29,6 +29,6 @@ def average(
         raise ConfigurationError(
             f"--out {out}: is a directory. Name the file to write, such as {out}/model.safetensors."
         )
-    paths = checkpoints or choose_checkpoints(run, best=best, last=last)
+    paths = choose_checkpoints(run, best, last, checkpoints)
     average_into(out, paths)
     logger.info("%s: the average of %s", out, ", ".join(str(path) for path in paths))

@@ -67,6 +67,8 @@ def _generate(to: Path, local: Path | None, options: dict[str, int]) -> None:
         raise ConfigurationError(
             f"--from: not for {SYNTHETIC}, which is generated, but for {', '.join(catalogue.CATALOGUE)}. Leave it out."
         )
+    if not any(options[f"--{part}"] for part in ("train", "validation", "test")):
+        raise ConfigurationError("--train, --validation and --test are all 0: there is nothing to write.")
     logger.info("%s: generating %s", to, SYNTHETIC)
     write_corpus(to, options["--seed"], options["--train"], options["--validation"], options["--test"])
     sizes = ", ".join(f"{options[f'--{part}']:,} for {part}" for part in ("train", "validation", "test"))

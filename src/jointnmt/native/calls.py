@@ -14,6 +14,7 @@ from jointnmt.native import library
 from jointnmt.native.memory import pool
 
 LANES = 16
+NO_MEMORY = -1
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -108,12 +109,18 @@ class GatedMixture(ctypes.Structure):
 
 
 def call(name: str, like: Tensor, *arguments: Any) -> int:
-    """Call a kernel for the type of `like`, with as many threads as PyTorch uses; what it returns, if anything."""
+    """Call a kernel for the type of `like`, with as many threads as PyTorch uses; what it returns, or 0.
+
+    Raises:
+        MemoryError: if there is no memory left.
+    """
     kernel = getattr(library(), f"{name}_{TYPES[like.dtype]}")
     if kernel.argtypes is None:  # a parameter is a number in every call, or a pointer in every call
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
     result: int = kernel(*plain, torch.get_num_threads())
+    if result == NO_MEMORY:
+        raise MemoryError(f"no memory left for {name}")
     return result
 
 

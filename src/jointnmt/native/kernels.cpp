@@ -17,70 +17,77 @@
 #include "shortcut.h"
 
 #define EXPORT(TYPE, NAME)                                                                                             \
-    extern "C" void attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,     \
-                                             long kvs, const float* bias, TYPE* out, int threads) {                    \
-        attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, bias, out, threads);                                                 \
+    extern "C" int attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,      \
+                                            long kvs, const float* bias, TYPE* out, int threads) {                     \
+        return guarded([&] { attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, bias, out, threads); });                  \
     }                                                                                                                  \
-    extern "C" void attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,    \
-                                              long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk,      \
-                                              TYPE* dv, float* d_bias, int threads) {                                  \
-        attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, {dq, dk, dv, qs, kvs}, d_bias, threads);                            \
+    extern "C" int attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,     \
+                                             long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk,       \
+                                             TYPE* dv, float* d_bias, int threads) {                                   \
+        return guarded([&] { attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, {dq, dk, dv, qs,            \
+            kvs}, d_bias, threads); });                                                                                \
     }                                                                                                                  \
-    extern "C" void attend_to_slots_##NAME(const Steps* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,        \
-                                           int threads) {                                                              \
-        attend_to_slots(*g, q, qs, kept, out, threads);                                                                \
+    extern "C" int attend_to_slots_##NAME(const Steps* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,         \
+                                          int threads) {                                                               \
+        return guarded([&] { attend_to_slots(*g, q, qs, kept, out, threads); });                                       \
     }                                                                                                                  \
-    extern "C" void residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub, \
-                                                 const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \
-                                                 TYPE* normed, float* statistics, int threads) {                       \
-        residual_norm_forward(rows, width, x, u, ub, *noise, w, b, sum, normed, statistics, threads);                  \
+    extern "C" int residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub,  \
+                                                const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \
+                                                TYPE* normed, float* statistics, int threads) {                        \
+        return guarded([&] { residual_norm_forward(rows, width, x, u, ub, *noise, w, b, sum, normed,                   \
+            statistics, threads); });                                                                                  \
     }                                                                                                                  \
-    extern "C" void residual_norm_backward_##NAME(long rows, long width, const TYPE* x, const float* statistics,       \
-                                                  const Shared<TYPE>* noise, const float* w, const TYPE* d_sum,         \
-                                                  const TYPE* d_normed, TYPE* dx, TYPE* du, float* gradients,          \
-                                                  int threads) {                                                       \
-        residual_norm_backward(rows, width, x, statistics, *noise, w, d_sum, d_normed, dx, du, gradients, threads);    \
+    extern "C" int residual_norm_backward_##NAME(long rows, long width, const TYPE* x, const float* statistics,        \
+                                                 const Shared<TYPE>* noise, const float* w, const TYPE* d_sum,         \
+                                                 const TYPE* d_normed, TYPE* dx, TYPE* du, float* gradients,           \
+                                                 int threads) {                                                        \
+        return guarded([&] { residual_norm_backward(rows, width, x, statistics, *noise, w, d_sum, d_normed,            \
+            dx, du, gradients, threads); });                                                                           \
     }                                                                                                                  \
-    extern "C" void bias_relu_forward_##NAME(long rows, long width, TYPE* x, const float* bias,                        \
-                                             const Shared<TYPE>* noise, int threads) {                                  \
-        bias_relu_forward(rows, width, x, bias, *noise, threads);                                                      \
+    extern "C" int bias_relu_forward_##NAME(long rows, long width, TYPE* x, const float* bias,                         \
+                                            const Shared<TYPE>* noise, int threads) {                                  \
+        return guarded([&] { bias_relu_forward(rows, width, x, bias, *noise, threads); });                             \
     }                                                                                                                  \
-    extern "C" void bias_relu_backward_##NAME(long rows, long width, const TYPE* result, TYPE* gradient,               \
-                                              const Shared<TYPE>* noise, float* d_bias, int threads) {                  \
-        bias_relu_backward(rows, width, result, gradient, *noise, d_bias, threads);                                    \
+    extern "C" int bias_relu_backward_##NAME(long rows, long width, const TYPE* result, TYPE* gradient,                \
+                                             const Shared<TYPE>* noise, float* d_bias, int threads) {                  \
+        return guarded([&] { bias_relu_backward(rows, width, result, gradient, *noise, d_bias,                         \
+            threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" void reduction_forward_##NAME(long b, long s, long t, long width, const int32_t* lengths,               \
-                                             const TYPE* x, const TYPE* scores, TYPE* out, int threads) {              \
-        reduction_forward(b, s, t, width, lengths, x, scores, out, threads);                                           \
+    extern "C" int reduction_forward_##NAME(long b, long s, long t, long width, const int32_t* lengths,                \
+                                            const TYPE* x, const TYPE* scores, TYPE* out, int threads) {               \
+        return guarded([&] { reduction_forward(b, s, t, width, lengths, x, scores, out, threads); });                  \
     }                                                                                                                  \
-    extern "C" void reduction_backward_##NAME(long b, long s, long t, long width, const int32_t* lengths,              \
-                                              const TYPE* x, const TYPE* scores, const TYPE* d_out, TYPE* dx,          \
-                                              TYPE* d_scores, int threads) {                                           \
-        reduction_backward(b, s, t, width, lengths, x, scores, d_out, dx, d_scores, threads);                          \
+    extern "C" int reduction_backward_##NAME(long b, long s, long t, long width, const int32_t* lengths,               \
+                                             const TYPE* x, const TYPE* scores, const TYPE* d_out, TYPE* dx,           \
+                                             TYPE* d_scores, int threads) {                                            \
+        return guarded([&] { reduction_backward(b, s, t, width, lengths, x, scores, d_out, dx, d_scores,               \
+            threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" void cross_entropy_forward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold,  \
-                                                 float* statistics, int threads) {                                     \
-        cross_entropy_forward(rows, vocabulary, logits, gold, statistics, threads);                                    \
+    extern "C" int cross_entropy_forward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold,   \
+                                                float* statistics, int threads) {                                      \
+        return guarded([&] { cross_entropy_forward(rows, vocabulary, logits, gold, statistics,                         \
+            threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" void cross_entropy_backward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold, \
-                                                  const float* statistics, const float* weights, double smoothing,     \
-                                                  TYPE* gradient, int threads) {                                       \
-        cross_entropy_backward(rows, vocabulary, logits, gold, statistics, weights, (float)smoothing, gradient,        \
-                               threads);                                                                               \
+    extern "C" int cross_entropy_backward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold,  \
+                                                 const float* statistics, const float* weights, double smoothing,      \
+                                                 TYPE* gradient, int threads) {                                        \
+        return guarded([&] { cross_entropy_backward(rows, vocabulary, logits, gold, statistics, weights,               \
+            (float)smoothing, gradient, threads); });                                                                  \
     }                                                                                                                  \
-    extern "C" void log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {           \
-        log_softmax(rows, width, logits, out, threads);                                                                \
+    extern "C" int log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {            \
+        return guarded([&] { log_softmax(rows, width, logits, out, threads); });                                       \
     }                                                                                                                  \
-    extern "C" void mixture_forward_##NAME(long rows, const Mixture<TYPE>* m, TYPE* out, TYPE* gates, int threads) {   \
-        mixture_forward(rows, *m, out, gates, threads);                                                                \
+    extern "C" int mixture_forward_##NAME(long rows, const Mixture<TYPE>* m, TYPE* out, TYPE* gates, int threads) {    \
+        return guarded([&] { mixture_forward(rows, *m, out, gates, threads); });                                       \
     }                                                                                                                  \
-    extern "C" void mixture_backward_##NAME(long batch, const Mixture<TYPE>* m, const TYPE* d_out, TYPE* d_hidden,     \
-                                            const Shared<float>* d_first, const Shared<float>* d_second, float* d_bias,  \
-                                            int threads) {                                                             \
-        mixture_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias, threads);                            \
+    extern "C" int mixture_backward_##NAME(long batch, const Mixture<TYPE>* m, const TYPE* d_out, TYPE* d_hidden,      \
+                                           const Shared<float>* d_first, const Shared<float>* d_second,                \
+                                           float* d_bias, int threads) {                                               \
+        return guarded([&] { mixture_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias,                 \
+            threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" void fill_noise_##NAME(long count, double rate, uint64_t seed, TYPE* out, int threads) {                \
-        fill_noise(count, rate, seed, out, threads);                                                                   \
+    extern "C" int fill_noise_##NAME(long count, double rate, uint64_t seed, TYPE* out, int threads) {                 \
+        return guarded([&] { fill_noise(count, rate, seed, out, threads); });                                          \
     }
 
 EXPORT(float, float32)
@@ -88,40 +95,43 @@ EXPORT(BFloat16, bfloat16)
 
 extern "C" int greatest_float32(long rows, long width, const float* values, long count, float* best, int64_t* places,
                                 int threads) {
-    return greatest(rows, width, values, count, best, places, threads);
+    return guarded([&] { return greatest(rows, width, values, count, best, places, threads); });
 }
 
 #ifdef HAS_PRODUCTS
 extern "C" void pack_weights_bfloat16(long features, long inputs, const BFloat16* weight, BFloat16* packed) {
     pack({weight, 1, inputs}, inputs, features, packed);
 }
-extern "C" void linear_bfloat16(long rows, const BFloat16* x, const Weights* w, BFloat16* out, int threads) {
-    linear(rows, x, *w, out, threads);
+extern "C" int linear_bfloat16(long rows, const BFloat16* x, const Weights* w, BFloat16* out, int threads) {
+    return guarded([&] { linear(rows, x, *w, out, threads); });
 }
-extern "C" void feed_forward_bfloat16(long rows, const BFloat16* x, const Weights* first, const Weights* second,
-                                      BFloat16* out, int threads) {
-    feed_forward(rows, x, *first, {}, *second, nullptr, out, threads);
+extern "C" int feed_forward_bfloat16(long rows, const BFloat16* x, const Weights* first, const Weights* second,
+                                     BFloat16* out, int threads) {
+    return guarded([&] { feed_forward(rows, x, *first, {}, *second, nullptr, out, threads); });
 }
-extern "C" void linear_forward_bfloat16(long rows, long inputs, long features, const BFloat16* x, const BFloat16* weight,
-                                        const float* bias, BFloat16* out, int threads) {
-    linear_forward(rows, inputs, features, x, weight, bias, out, threads);
+extern "C" int linear_forward_bfloat16(long rows, long inputs, long features, const BFloat16* x,
+                                       const BFloat16* weight, const float* bias, BFloat16* out, int threads) {
+    return guarded([&] { linear_forward(rows, inputs, features, x, weight, bias, out, threads); });
 }
-extern "C" void linear_backward_bfloat16(long rows, long inputs, long features, const Rows* x, const BFloat16* weight,
-                                         const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias,
-                                         int threads) {
-    linear_backward(rows, inputs, features, *x, weight, d_out, d_x, d_weight, d_bias, threads);
+extern "C" int linear_backward_bfloat16(long rows, long inputs, long features, const Rows* x, const BFloat16* weight,
+                                        const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias,
+                                        int threads) {
+    return guarded([&] { linear_backward(rows, inputs, features, *x, weight, d_out, d_x, d_weight, d_bias,
+        threads); });
 }
-extern "C" void feed_forward_forward_bfloat16(long rows, long embed, long ffn, const BFloat16* x, const BFloat16* weight1,
-                                              const float* bias, const Shared<BFloat16>* noise, const BFloat16* weight2,
-                                              BFloat16* hidden, BFloat16* out, int threads) {
-    feed_forward_forward(rows, embed, ffn, x, weight1, bias, *noise, weight2, hidden, out, threads);
+extern "C" int feed_forward_forward_bfloat16(long rows, long embed, long ffn, const BFloat16* x,
+                                             const BFloat16* weight1, const float* bias,
+                                             const Shared<BFloat16>* noise, const BFloat16* weight2,
+                                             BFloat16* hidden, BFloat16* out, int threads) {
+    return guarded([&] { feed_forward_forward(rows, embed, ffn, x, weight1, bias, *noise, weight2, hidden,
+        out, threads); });
 }
-extern "C" void feed_forward_backward_bfloat16(long rows, long embed, long ffn, const Rows* x, const BFloat16* hidden,
-                                               const BFloat16* weight1, const Shared<BFloat16>* noise,
-                                               const BFloat16* weight2, const BFloat16* d_out, BFloat16* d_x,
-                                               float* d_weight1, float* d_bias, float* d_weight2, int threads) {
-    feed_forward_backward(rows, embed, ffn, *x, hidden, weight1, *noise, weight2, d_out, d_x, d_weight1, d_bias, d_weight2,
-                          threads);
+extern "C" int feed_forward_backward_bfloat16(long rows, long embed, long ffn, const Rows* x, const BFloat16* hidden,
+                                              const BFloat16* weight1, const Shared<BFloat16>* noise,
+                                              const BFloat16* weight2, const BFloat16* d_out, BFloat16* d_x,
+                                              float* d_weight1, float* d_bias, float* d_weight2, int threads) {
+    return guarded([&] { feed_forward_backward(rows, embed, ffn, *x, hidden, weight1, *noise, weight2, d_out,
+        d_x, d_weight1, d_bias, d_weight2, threads); });
 }
 #endif
 
@@ -131,12 +141,12 @@ extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weig
 }
 
 #define EXPORT_INT8(TYPE, NAME)                                                                                        \
-    extern "C" void linear_int8_##NAME(long rows, const TYPE* x, const Int8Weights* w, TYPE* out, int threads) {       \
-        linear_int8(rows, x, *w, out, threads);                                                                        \
+    extern "C" int linear_int8_##NAME(long rows, const TYPE* x, const Int8Weights* w, TYPE* out, int threads) {        \
+        return guarded([&] { linear_int8(rows, x, *w, out, threads); });                                               \
     }                                                                                                                  \
-    extern "C" void feed_forward_int8_##NAME(long rows, const TYPE* x, const Int8Weights* first,                       \
-                                             const Int8Weights* second, TYPE* out, int threads) {                      \
-        feed_forward_int8(rows, x, *first, *second, out, threads);                                                     \
+    extern "C" int feed_forward_int8_##NAME(long rows, const TYPE* x, const Int8Weights* first,                        \
+                                            const Int8Weights* second, TYPE* out, int threads) {                       \
+        return guarded([&] { feed_forward_int8(rows, x, *first, *second, out, threads); });                            \
     }
 
 EXPORT_INT8(float, float32)

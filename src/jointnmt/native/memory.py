@@ -13,6 +13,7 @@ import mmap
 import threading
 from bisect import bisect_left, insort
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -60,7 +61,11 @@ class Pool:
         self.held_bytes = self.lent_bytes = self.most_lent_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A contiguous tensor, its values whatever its memory held before. Its memory comes back when it is freed."""
+        """A contiguous tensor, its values whatever its memory held before. Its memory comes back when it is freed.
+
+        Raises:
+            MemoryError: if there is no memory left.
+        """
         size = math.prod(shape) * dtype.itemsize
         if size < SMALLEST:
             return torch.empty(shape, dtype=dtype, device="cpu")
@@ -116,13 +121,27 @@ class Pool:
                 self._remove(block)
                 given_up += block.size
         self.held_bytes -= given_up
-        # Private: what a forked process writes into its copy stays its own.
-        arena = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if PRIVATE else mmap.mmap(-1, size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            arena.madvise(mmap.MADV_HUGEPAGE)
+        arena = _arena(size)
         self.held_bytes += size
         self._arenas += 1
         return Block(arena, self._arenas, 0, size)
+
+
+def _arena(size: int) -> mmap.mmap:
+    """Memory from the system.
+
+    Raises:
+        MemoryError: if it has none left.
+    """
+    try:
+        # Private: what a forked process writes into its copy stays its own.
+        arena = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if PRIVATE else mmap.mmap(-1, size)
+    except OSError as error:
+        raise MemoryError(f"the system has no {size:,} bytes of memory left") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # this system has none
+            arena.madvise(mmap.MADV_HUGEPAGE)
+    return arena
 
 
 def _rounded(size: int, step: int) -> int:

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -166,19 +169,40 @@ inline void transpose(Vector* rows) { exchange<8>(rows), exchange<4>(rows), exch
 // The first address in `held` at which a vector may lie whole in one line of the cache.
 inline float* aligned(std::vector<float>& held) { return (float*)(((uintptr_t)held.data() + 63) & ~(uintptr_t)63); }
 
-// Calls body(thread, begin, end) with each thread's share of 0 ... count, from at most `threads` threads.
+// Calls body(thread, begin, end) with each thread's share of 0 ... count, from at most `threads` threads. If one of them
+// finds no memory, that is thrown when all have ended.
 template <class Body>
 void share(long count, int threads, Body body) {
     threads = (int)std::max<long>(1, std::min<long>(threads, count));
 #ifdef _OPENMP
+    std::atomic<bool> failed{false};
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num(), team = omp_get_num_threads();
-        body(thread, count * thread / team, count * (thread + 1) / team);
+        try {
+            body(thread, count * thread / team, count * (thread + 1) / team);
+        } catch (const std::bad_alloc&) {
+            failed = true;
+        }
     }
+    if (failed) throw std::bad_alloc();
 #else
     body(0, 0, count);
 #endif
+}
+
+constexpr int NO_MEMORY = -1;
+
+// What a kernel tells its caller: what the body returns, if anything, or that it found no memory.
+template <class Body>
+int guarded(Body body) {
+    try {
+        if constexpr (!std::is_void_v<decltype(body())>) return body();
+        body();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return NO_MEMORY;
+    }
 }
 
 }  // namespace

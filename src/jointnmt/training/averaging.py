@@ -60,8 +60,10 @@ def steps_of(values: Mapping[str, Any]) -> list[int]:
     return list(values["steps"]) if "steps" in values else [values["trainer"]["position"]["step"]]
 
 
-def choose_checkpoints(run: Path, best: int | None = None, last: int | None = None) -> list[Path]:
-    """The `best` checkpoints of a run, best first, or the `last` ones, oldest first, of those that are kept.
+def choose_checkpoints(
+    run: Path, best: int | None = None, last: int | None = None, given: Sequence[Path] | None = None
+) -> list[Path]:
+    """Checkpoints of a run: the `best`, best first; the `last`, oldest first, of those that are kept; or the `given`.
 
     Raises:
         ModelError: if there is no run, or it keeps fewer.
@@ -72,6 +74,8 @@ def choose_checkpoints(run: Path, best: int | None = None, last: int | None = No
             f"{run}: there is no run here ({directory.checkpoints.name} is missing). Check the path: it should be the "
             "directory that training wrote, jointnmt train RECIPE --out RUN."
         )
+    if given:
+        return list(given)
     if best is not None:
         saved = directory.read_last()
         steps = Selection.from_plain(saved[1]["run"]["selection"]).steps[:best] if saved else ()

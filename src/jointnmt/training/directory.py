@@ -87,8 +87,7 @@ class RunDirectory:
                 )
             if not self._is_trained() and self.segmentation.exists():
                 shutil.rmtree(self.segmentation)
-        elif self.path.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-            raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
+        self._check_place()
         self.path.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(self.experiment, experiment.to_yaml())  # first: from now on this is a run
         for directory in (self.checkpoints, self.validation):
@@ -97,6 +96,12 @@ class RunDirectory:
             for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # safetensors' name for its own
                 if unfinished.is_file():  # a killed process was writing it
                     unfinished.unlink()
+
+    def _check_place(self) -> None:
+        """Refuse a directory of other things."""
+        empty = not self.path.exists() or all(entry.name.startswith(".") for entry in self.path.iterdir())
+        if not (empty or self.experiment.exists()):
+            raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
 
     def _check(self, experiment: Config) -> None:
         old = type(experiment).parse(read_yaml(self.experiment), origin=str(self.experiment))
@@ -121,8 +126,9 @@ class RunDirectory:
         """Keep a second training out while this one runs; the lock goes with the process, however that ends.
 
         Raises:
-            ConfigurationError: if another training is running.
+            ConfigurationError: if another training is running, or the directory holds something else.
         """
+        self._check_place()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
             try:

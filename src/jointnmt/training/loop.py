@@ -147,6 +147,7 @@ class Run:
         with _stop_signals(self.trainer):
             if self._validation_is_due():  # the run was interrupted between an update and its validation
                 self._validate(self._translation_is_due())
+                self._save()
             steps = self.trainer.steps()
             while not (reason := self._reason_to_stop()):
                 report = next(steps)

@@ -33,7 +33,7 @@ class Candidate:
     @property
     def log_probability(self) -> float:
         """The sum of the tokens' log-probabilities."""
-        return sum(self.token_log_probabilities)
+        return float(sum(self.token_log_probabilities))
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""

@@ -185,7 +185,7 @@ class Translator(PretrainedMixin):
         paired = (
             (Line(number, f"{origin}:{number}", line, "") for number, line in enumerate(lines, start=1))
             if prefixes is None
-            else pair_lines(lines, prefixes, origin, "target prefixes")
+            else pair_lines(lines, _several(prefixes), origin, "target prefixes")
         )
         total = ended = 0
         for window in windows(paired, options.window):
@@ -230,7 +230,7 @@ class Translator(PretrainedMixin):
             DataError: as of `score_stream`.
         """
         preparation = Preparation(self.segmentation, self.experiment.model.max_length)
-        for window in windows(pair_lines(sources, targets, origin, "targets"), DEFAULTS.window):
+        for window in windows(pair_lines(_several(sources), _several(targets), origin, "targets"), DEFAULTS.window):
             lines = preparation.parts(window)
             found = self._forced([part for line in lines for part in line], self._read)
             for prepared in lines:
@@ -323,11 +323,18 @@ class Translator(PretrainedMixin):
         return torch.autocast(self.device.type, kind, self.precision != "float32")
 
 
-def _several(texts: Iterable[str]) -> Iterable[str]:
-    """The texts, unless they are a single one: its letters would be taken for texts."""
-    if isinstance(texts, str):
+def _several(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, unless they are a single one, whose letters would be taken for texts, or something is no text."""
+    if isinstance(texts, str | bytes):
         raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
-    return texts
+    return _each_a_text(texts)
+
+
+def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} of those given is {text!r:.80}, which is no str")
+        yield text
 
 
 def _tokens(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
