@@ -121,6 +121,20 @@ def test_no_memory_left_is_a_memory_error(pool: Pool, monkeypatch: pytest.Monkey
     assert pool.lent_bytes == 4 * LARGE
 
 
+def test_what_is_not_lent_can_be_given_back(pool: Pool) -> None:
+    kept, large = pool.empty((LARGE,), torch.float32), pool.empty((32 * LARGE,), torch.float32)
+    held = pool.held_bytes
+    pool.release()
+    assert pool.held_bytes == held  # all arenas are in use
+    del large
+    pool.release()
+    assert pool.held_bytes == memory.ARENA
+    assert bool((kept.fill_(3) == 3).all())
+    del kept
+    pool.release()
+    assert (pool.held_bytes, pool.lent_bytes, pool._free) == (0, 0, [])
+
+
 def test_a_system_without_huge_pages_will_do(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     class NoHugePages(mmap.mmap):
         def madvise(self, *_: int) -> None:

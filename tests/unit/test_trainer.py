@@ -203,6 +203,7 @@ def test_lack_of_memory_is_recognised() -> None:
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert is_out_of_memory(MemoryError())
     assert is_out_of_memory(RuntimeError(CPU_MESSAGE))
+    assert is_out_of_memory(RuntimeError("could not create a primitive"))
     assert not is_out_of_memory(RuntimeError("expected scalar type Long"))
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50)  # a petabyte: what torch itself says

@@ -79,8 +79,7 @@ class Pool:
                 if size <= block.size < size + SMALLEST:
                     self._returned.remove(block)
                     return block
-            while self._returned:
-                self._put_back(self._returned.popleft())
+            self._sort_in()
             at = bisect_left(self._free, (size, 0, 0), key=lambda block: block.rank)
             block = self._free.pop(at) if at < len(self._free) else self._new_arena(size)
             block.free = False
@@ -89,6 +88,25 @@ class Pool:
             self.lent_bytes += block.size
             self.most_lent_bytes = max(self.most_lent_bytes, self.lent_bytes)
             return block
+
+    def release(self) -> None:
+        """Give the arenas of which nothing is lent back to the system."""
+        with self._lock:
+            self._sort_in()
+            for block in self._unused():
+                self._give_up(block)
+
+    def _sort_in(self) -> None:
+        while self._returned:
+            self._put_back(self._returned.popleft())
+
+    def _unused(self) -> list[Block]:
+        """Free blocks that are whole arenas."""
+        return [block for block in self._free if block.before is None and block.after is None]
+
+    def _give_up(self, block: Block) -> None:
+        self._remove(block)
+        self.held_bytes -= block.size
 
     def _cut(self, block: Block, size: int) -> None:
         rest = Block(block.arena, block.number, block.start + size, block.size - size, block, block.after, free=True)
@@ -116,12 +134,14 @@ class Pool:
         """A block that is an arena of its own, in place of free arenas, all of which are too small."""
         size = _rounded(max(least, ARENA, self.held_bytes // GROWTH), HUGE_PAGE)
         given_up = 0
-        for block in [each for each in self._free if each.before is None and each.after is None]:
+        for block in self._unused():
             if given_up < size:
-                self._remove(block)
+                self._give_up(block)
                 given_up += block.size
-        self.held_bytes -= given_up
-        arena = _arena(size)
+        try:
+            arena = _arena(size)
+        except MemoryError:
+            arena = _arena(size := _rounded(least, HUGE_PAGE))
         self.held_bytes += size
         self._arenas += 1
         return Block(arena, self._arenas, 0, size)

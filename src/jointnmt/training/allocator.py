@@ -26,6 +26,12 @@ def keep_freed_memory() -> bool:
     return all(taken)
 
 
+def give_freed_memory_back() -> bool:
+    """Give what is kept, and unused, back to the system, once; whether the C library could be told."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and trim(ctypes.c_size_t(0)) == 1
+
+
 def bound_kernel_cache() -> None:
     """Let oneDNN keep fewer compiled kernels, unless the environment says how many.
 

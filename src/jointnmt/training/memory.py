@@ -7,21 +7,31 @@ from typing import TypeVar
 
 import torch
 
+from jointnmt.native.memory import pool
+from jointnmt.training.allocator import give_freed_memory_back
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_CPU_MESSAGES = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_MESSAGES = (
+    "can't allocate memory",
+    "not enough memory",
+    "could not create a primitive",  # what oneDNN says
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device, or the CPU's allocator, had no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in _CPU_MESSAGES)
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
 
 
 def release_memory() -> None:
-    """Give cached but unused device memory back, so that smaller parts find unbroken room."""
+    """Give cached but unused memory back, so that smaller parts find unbroken room."""
+    pool.release()
+    give_freed_memory_back()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
