@@ -166,17 +166,25 @@ inline void add_rows(long rows, long columns, const BFloat16* x, float* totals) 
 // Sums of each thread, those of the first in `out`.
 class Totals {
   public:
-    Totals(float* out, long size, int threads) : out(out), size(size), held(size * (threads - 1)) {}
+    Totals(float* out, long size, int threads) : out(out), size(size), threads(threads), held(size * (threads - 1)) {}
 
     float* of(int thread) { return thread ? held.data() + (thread - 1) * size : out; }
 
     void settle() const {
-        for (size_t i = 0; i < held.size(); ++i) out[i % size] += held[i];
+        if (held.empty()) return;
+        share(size / LANES, threads, [this](int, long begin, long end) {
+            for (long i = begin * LANES; i < end * LANES; i += LANES) {
+                Vector total = load(out + i);
+                for (int other = 0; other < threads - 1; ++other) total += load(held.data() + other * size + i);
+                store(out + i, total);
+            }
+        });
     }
 
   private:
     float* out;
-    long size;
+    long size;  // whole vectors
+    int threads;
     std::vector<float> held;
 };
 
