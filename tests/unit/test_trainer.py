@@ -16,7 +16,8 @@ from jointnmt.data.batch import Batch
 from jointnmt.data.batches import load, plan_epoch
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
-from jointnmt.training.memory import is_out_of_memory
+from jointnmt.native.memory import pool
+from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
 from tiny import TinyModel, tiny_trainer
@@ -197,6 +198,15 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
     trainer = tiny_trainer(model=SmallMemory(0, False, "mat1 and mat2 shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="mat1"):
         reports(trainer, 1)
+
+
+def test_memory_that_is_kept_unused_is_given_back() -> None:
+    large = pool.empty((2**25,), torch.float32)
+    held = pool.held_bytes
+    del large
+    assert pool.held_bytes == held
+    release_memory()
+    assert pool.held_bytes <= held - 2**27
 
 
 def test_lack_of_memory_is_recognised() -> None:

@@ -26,10 +26,11 @@ def keep_freed_memory() -> bool:
     return all(taken)
 
 
-def give_freed_memory_back() -> bool:
-    """Give what is kept, and unused, back to the system, once; whether the C library could be told."""
+def give_freed_memory_back() -> None:
+    """Give what is kept, and unused, back to the system, once, if the C library can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return trim is not None and trim(ctypes.c_size_t(0)) == 1
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def bound_kernel_cache() -> None:
