@@ -7,7 +7,7 @@
 namespace {
 
 // Small matrix products in float, all of whose operands lie in the nearest cache.
-// C[m, n] = sum over k in [begin, end) of A(m, k) * B[k, n] for ROWS rows and VECTORS * 16 columns.
+// C[m, n] = sum over k in [begin, end) of A(m, k) * B[k, n] for ROWS rows and VECTORS of columns.
 template <int ROWS, int VECTORS>
 inline void tile(const float* a, long row, long column, const float* b, long ldb, float* c, long ldc, long begin, long end) {
     Vector total[ROWS][VECTORS] = {};
@@ -23,7 +23,7 @@ inline void tile(const float* a, long row, long column, const float* b, long ldb
         for (int v = 0; v < VECTORS; ++v) store(c + m * ldc + v * LANES, total[m][v]);
 }
 
-constexpr long TILE_ROWS = 8;
+constexpr long TILE_ROWS = LANES == 16 ? 8 : 6;  // with 2 vectors of columns: 16 sums in 32 registers, or 12 in 16
 
 template <int VECTORS, int ROWS = TILE_ROWS>
 inline void tile_of(long rows, const float* a, long row, long column, const float* b, long ldb, float* c, long ldc,
@@ -76,7 +76,7 @@ inline void transpose(const float* from, long length, long size, long padded, fl
 }
 
 // Attention along one axis, separately for every line along it. Weights are held transposed, [keys, queries], so that
-// the softmax over the keys works on 16 queries at once.
+// the softmax over the keys works on a vector of queries at once.
 struct Lines {
     long batch, lines, length;   // sentences, lines in each, places along a line
     long plane, between, step;   // rows from one sentence, one line, one place to the next

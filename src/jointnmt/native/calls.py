@@ -126,12 +126,12 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
 
 def has_products(x: Tensor, *features: int) -> bool:
     """Whether there are matrix products of our own for rows like those of `x`, and for these numbers of features."""
-    return x.dtype == torch.bfloat16 and not any(size % LANES for size in features) and _compiled_products()
+    return not any(size % LANES for size in features) and x.dtype in TYPES and _compiled_products(TYPES[x.dtype])
 
 
 @functools.cache
-def _compiled_products() -> bool:
-    return hasattr(library(), "linear_forward_bfloat16")
+def _compiled_products(kind: str) -> bool:
+    return hasattr(library(), f"linear_forward_{kind}")
 
 
 def _parameter(argument: Any) -> type[ctypes._SimpleCData[Any]]:

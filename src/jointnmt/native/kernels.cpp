@@ -1,6 +1,6 @@
 // What lies between the matrix products of a model, each in one pass over memory: attention at sentence lengths, the
 // residual connection with layer norm, bias with ReLU, the reduction, lexical shortcuts and the loss; forwards and
-// backwards. And, where the processor has instructions for them, the products of bfloat16 and of 8-bit integers.
+// backwards. And, where the processor has instructions for them, matrix products, of 8-bit integers, too.
 //
 // Tensors are rows of features, one row for each cell of a grid [B, S, T, features] (a sequence has S = 1), in float or
 // bfloat16; sums are float. Features come in whole vectors of 16. Threads take equal shares of the work in order, so
@@ -99,40 +99,46 @@ extern "C" int greatest_float32(long rows, long width, const float* values, long
 }
 
 #ifdef HAS_PRODUCTS
-extern "C" void pack_weights_bfloat16(long features, long inputs, const BFloat16* weight, BFloat16* packed) {
-    pack({weight, 1, inputs}, inputs, features, packed);
-}
-extern "C" int linear_bfloat16(long rows, const BFloat16* x, const Weights* w, BFloat16* out, int threads) {
-    return guarded([&] { linear(rows, x, *w, out, threads); });
-}
-extern "C" int feed_forward_bfloat16(long rows, const BFloat16* x, const Weights* first, const Weights* second,
-                                     BFloat16* out, int threads) {
-    return guarded([&] { feed_forward(rows, x, *first, {}, *second, nullptr, out, threads); });
-}
-extern "C" int linear_forward_bfloat16(long rows, long inputs, long features, const BFloat16* x,
-                                       const BFloat16* weight, const float* bias, BFloat16* out, int threads) {
-    return guarded([&] { linear_forward(rows, inputs, features, x, weight, bias, out, threads); });
-}
-extern "C" int linear_backward_bfloat16(long rows, long inputs, long features, const Rows* x, const BFloat16* weight,
-                                        const BFloat16* d_out, BFloat16* d_x, float* d_weight, float* d_bias,
-                                        int threads) {
-    return guarded([&] { linear_backward(rows, inputs, features, *x, weight, d_out, d_x, d_weight, d_bias,
-        threads); });
-}
-extern "C" int feed_forward_forward_bfloat16(long rows, long embed, long ffn, const BFloat16* x,
-                                             const BFloat16* weight1, const float* bias,
-                                             const Shared<BFloat16>* noise, const BFloat16* weight2,
-                                             BFloat16* hidden, BFloat16* out, int threads) {
-    return guarded([&] { feed_forward_forward(rows, embed, ffn, x, weight1, bias, *noise, weight2, hidden,
-        out, threads); });
-}
-extern "C" int feed_forward_backward_bfloat16(long rows, long embed, long ffn, const Rows* x, const BFloat16* hidden,
-                                              const BFloat16* weight1, const Shared<BFloat16>* noise,
-                                              const BFloat16* weight2, const BFloat16* d_out, BFloat16* d_x,
-                                              float* d_weight1, float* d_bias, float* d_weight2, int threads) {
-    return guarded([&] { feed_forward_backward(rows, embed, ffn, *x, hidden, weight1, *noise, weight2, d_out,
-        d_x, d_weight1, d_bias, d_weight2, threads); });
-}
+#define EXPORT_PRODUCTS(TYPE, NAME)                                                                                    \
+    extern "C" int packs_as_float_##NAME() { return std::is_same_v<Number<TYPE>, float>; }                             \
+    extern "C" void pack_weights_##NAME(long features, long inputs, const TYPE* weight, Number<TYPE>* packed) {        \
+        pack<TYPE>({weight, 1, inputs}, inputs, features, packed);                                                     \
+    }                                                                                                                  \
+    extern "C" int linear_##NAME(long rows, const TYPE* x, const Weights<TYPE>* w, TYPE* out, int threads) {           \
+        return guarded([&] { linear(rows, x, *w, out, threads); });                                                    \
+    }                                                                                                                  \
+    extern "C" int feed_forward_##NAME(long rows, const TYPE* x, const Weights<TYPE>* first,                           \
+                                       const Weights<TYPE>* second, TYPE* out, int threads) {                          \
+        return guarded([&] { feed_forward<TYPE>(rows, x, *first, {}, *second, nullptr, out, threads); });              \
+    }                                                                                                                  \
+    extern "C" int linear_forward_##NAME(long rows, long inputs, long features, const TYPE* x, const TYPE* weight,     \
+                                         const float* bias, TYPE* out, int threads) {                                  \
+        return guarded([&] { linear_forward(rows, inputs, features, x, weight, bias, out, threads); });                \
+    }                                                                                                                  \
+    extern "C" int linear_backward_##NAME(long rows, long inputs, long features, const Rows<TYPE>* x,                  \
+                                          const TYPE* weight, const TYPE* d_out, TYPE* d_x, float* d_weight,           \
+                                          float* d_bias, int threads) {                                                \
+        return guarded([&] { linear_backward(rows, inputs, features, *x, weight, d_out, d_x, d_weight, d_bias,         \
+            threads); });                                                                                              \
+    }                                                                                                                  \
+    extern "C" int feed_forward_forward_##NAME(long rows, long embed, long ffn, const TYPE* x, const TYPE* weight1,    \
+                                               const float* bias, const Shared<TYPE>* noise, const TYPE* weight2,      \
+                                               TYPE* hidden, TYPE* out, int threads) {                                 \
+        return guarded([&] { feed_forward_forward(rows, embed, ffn, x, weight1, bias, *noise, weight2, hidden, out,    \
+            threads); });                                                                                              \
+    }                                                                                                                  \
+    extern "C" int feed_forward_backward_##NAME(long rows, long embed, long ffn, const Rows<TYPE>* x,                  \
+                                                const TYPE* hidden, const TYPE* weight1, const Shared<TYPE>* noise,    \
+                                                const TYPE* weight2, const TYPE* d_out, TYPE* d_x, float* d_weight1,   \
+                                                float* d_bias, float* d_weight2, int threads) {                        \
+        return guarded([&] { feed_forward_backward(rows, embed, ffn, *x, hidden, weight1, *noise, weight2, d_out, d_x, \
+            d_weight1, d_bias, d_weight2, threads); });                                                                \
+    }
+
+EXPORT_PRODUCTS(float, float32)
+#ifdef HAS_BFLOAT16_PRODUCTS
+EXPORT_PRODUCTS(BFloat16, bfloat16)
+#endif
 #endif
 
 #ifdef HAS_INT8_PRODUCTS

@@ -61,7 +61,8 @@ class BFloat16Linear(PackedLinear):
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__(weight, bias)
         weight = functional.pad(weight.detach(), (0, 0, 0, -self.out_features % LANES)).bfloat16().contiguous()
-        self._weight = torch.zeros(-(-len(weight) // PANEL) * PANEL * self.in_features, dtype=torch.bfloat16)
+        kind = torch.float32 if _kernel("packs_as_float_bfloat16")() else torch.bfloat16
+        self._weight = torch.zeros(-(-len(weight) // PANEL) * PANEL * self.in_features, dtype=kind)
         self._features = len(weight)
         _pack("bfloat16", *weight.shape, weight, self._weight)
 
@@ -148,9 +149,13 @@ def has_int8_products() -> bool:
     return hasattr(library(), "pack_weights_int8")
 
 
+def _kernel(name: str) -> Any:
+    return getattr(library(), name)
+
+
 def _pack(kind: str, features: int, inputs: int, *tensors: Tensor) -> None:
-    pack = getattr(library(), f"pack_weights_{kind}")
-    pack(ctypes.c_long(features), ctypes.c_long(inputs), *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors))
+    pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors)
+    _kernel(f"pack_weights_{kind}")(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
 
 
 def _compute_type(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-// Vectors of 16 numbers, in float or bfloat16 in memory and float in registers, and the sharing of work by threads.
+// Vectors of numbers, in float or bfloat16 in memory and float in registers, and the sharing of work by threads.
 
 #pragma once
 
@@ -21,7 +21,11 @@
 
 namespace {
 
+#ifdef __AVX512F__
 constexpr long LANES = 16;
+#else
+constexpr long LANES = 8;  // longer ones, of several registers, are kept in memory by compilers
+#endif
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
@@ -163,11 +167,18 @@ inline void exchange(Vector* rows) {
         if (!(i & WIDTH)) exchange_lanes<WIDTH>(rows[i], rows[i + WIDTH], std::make_index_sequence<LANES>());
 }
 
-// 16 rows of 16 become 16 columns, in place: four rounds of exchanging halves, quarters, pairs and neighbours.
-inline void transpose(Vector* rows) { exchange<8>(rows), exchange<4>(rows), exchange<2>(rows), exchange<1>(rows); }
+// A vector of rows becomes one of columns, in place: rounds of exchanging halves, quarters, pairs and neighbours.
+template <int WIDTH = LANES / 2>
+inline void transpose(Vector* rows) {
+    exchange<WIDTH>(rows);
+    if constexpr (WIDTH > 1) transpose<WIDTH / 2>(rows);
+}
 
 // The first address in `held` at which a vector may lie whole in one line of the cache.
-inline float* aligned(std::vector<float>& held) { return (float*)(((uintptr_t)held.data() + 63) & ~(uintptr_t)63); }
+inline float* aligned(std::vector<float>& held) {
+    constexpr uintptr_t most = sizeof(Vector) - 1;  // bytes skipped
+    return (float*)(((uintptr_t)held.data() + most) & ~most);
+}
 
 // Calls body(thread, begin, end) with each thread's share of 0 ... count, from at most `threads` threads. If one of them
 // finds no memory, that is thrown when all have ended.
