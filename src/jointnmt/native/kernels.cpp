@@ -3,7 +3,7 @@
 // backwards. And, where the processor has instructions for them, matrix products, of 8-bit integers, too.
 //
 // Tensors are rows of features, one row for each cell of a grid [B, S, T, features] (a sequence has S = 1), in float or
-// bfloat16; sums are float. Features come in whole vectors of 16. Threads take equal shares of the work in order, so
+// bfloat16; sums are float. Features come in multiples of 16. Threads take equal shares of the work in order, so
 // that a result depends on their number alone.
 
 #include "attention.h"
@@ -100,17 +100,6 @@ extern "C" int greatest_float32(long rows, long width, const float* values, long
 
 #ifdef HAS_PRODUCTS
 #define EXPORT_PRODUCTS(TYPE, NAME)                                                                                    \
-    extern "C" int packs_as_float_##NAME() { return std::is_same_v<Number<TYPE>, float>; }                             \
-    extern "C" void pack_weights_##NAME(long features, long inputs, const TYPE* weight, Number<TYPE>* packed) {        \
-        pack<TYPE>({weight, 1, inputs}, inputs, features, packed);                                                     \
-    }                                                                                                                  \
-    extern "C" int linear_##NAME(long rows, const TYPE* x, const Weights<TYPE>* w, TYPE* out, int threads) {           \
-        return guarded([&] { linear(rows, x, *w, out, threads); });                                                    \
-    }                                                                                                                  \
-    extern "C" int feed_forward_##NAME(long rows, const TYPE* x, const Weights<TYPE>* first,                           \
-                                       const Weights<TYPE>* second, TYPE* out, int threads) {                          \
-        return guarded([&] { feed_forward<TYPE>(rows, x, *first, {}, *second, nullptr, out, threads); });              \
-    }                                                                                                                  \
     extern "C" int linear_forward_##NAME(long rows, long inputs, long features, const TYPE* x, const TYPE* weight,     \
                                          const float* bias, TYPE* out, int threads) {                                  \
         return guarded([&] { linear_forward(rows, inputs, features, x, weight, bias, out, threads); });                \
@@ -136,9 +125,22 @@ extern "C" int greatest_float32(long rows, long width, const float* values, long
     }
 
 EXPORT_PRODUCTS(float, float32)
+#endif
+
 #ifdef HAS_BFLOAT16_PRODUCTS
 EXPORT_PRODUCTS(BFloat16, bfloat16)
-#endif
+
+extern "C" int packs_as_float() { return std::is_same_v<Half, float>; }
+extern "C" void pack_weights_bfloat16(long features, long inputs, const BFloat16* weight, Half* packed) {
+    pack<BFloat16>({weight, 1, inputs}, inputs, features, packed);
+}
+extern "C" int linear_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* w, BFloat16* out, int threads) {
+    return guarded([&] { linear(rows, x, *w, out, threads); });
+}
+extern "C" int feed_forward_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* first,
+                                     const Weights<BFloat16>* second, BFloat16* out, int threads) {
+    return guarded([&] { feed_forward<BFloat16>(rows, x, *first, {}, *second, nullptr, out, threads); });
+}
 #endif
 
 #ifdef HAS_INT8_PRODUCTS

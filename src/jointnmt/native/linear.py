@@ -36,6 +36,8 @@ class PackedLinear(nn.Module):
         """The product with the weights, plus `bias`."""
         x, bias = x.contiguous(), exact(bias)
         features = -(-self.out_features // LANES) * LANES
+        if bias is not None and len(bias) < features:
+            bias = functional.pad(bias, (0, features - len(bias)))
         result = operations.empty((*x.shape[:-1], features), x)
         call("linear" + self.kernels, x, rows_of(x)[0], x, ctypes.byref(self.packed(bias)), result)
         return result if features == self.out_features else result[..., : self.out_features]
@@ -61,7 +63,7 @@ class BFloat16Linear(PackedLinear):
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__(weight, bias)
         weight = functional.pad(weight.detach(), (0, 0, 0, -self.out_features % LANES)).bfloat16().contiguous()
-        kind = torch.float32 if _kernel("packs_as_float_bfloat16")() else torch.bfloat16
+        kind = torch.float32 if _kernel("packs_as_float")() else torch.bfloat16
         self._weight = torch.zeros(-(-len(weight) // PANEL) * PANEL * self.in_features, dtype=kind)
         self._features = len(weight)
         _pack("bfloat16", *weight.shape, weight, self._weight)

@@ -138,6 +138,7 @@ def residual_norm(
     norm: torch.nn.LayerNorm | None,
 ) -> tuple[Float[Tensor, "B *places E"], Float[Tensor, "B *places E"] | None]:
     """`x + noise * (update + update_bias)`, or x without an update; and its layer norm, if there is a `norm`."""
+    x = x.contiguous()
     weight, bias = (None, None) if norm is None else (exact(norm.weight), exact(norm.bias))
     if not torch.is_grad_enabled():
         return residual_normed(x, update, exact(update_bias), noise, weight, bias, wants_statistics=False)[:2]

@@ -85,11 +85,9 @@ inline void pack(const Matrix<T> m, long rows, long columns, Number<T>* out) {
     }
 }
 
-inline long packed_size(long rows, long columns) { return (rows + 1) / 2 * 2 * whole_panels(columns); }
-
 template <class T>
 inline std::vector<Number<T>> packed(const Matrix<T> m, long rows, long columns) {
-    std::vector<Number<T>> out(packed_size(rows, columns));
+    std::vector<Number<T>> out(rows * whole_panels(columns));
     pack(m, rows, columns, out.data());
     return out;
 }
@@ -121,23 +119,21 @@ inline Vector plus(Vector sum, __m512bh left, __m512bh right) {
 }
 #endif
 
-// What sums begin with: rows at a distance of `stride`, or nothing.
-struct Start {
+// What is added to sums: rows at a distance of `stride`, or nothing.
+struct Addend {
     const float* data;
     long stride;
 
-    Start at(long row, long column) const { return {data ? data + row * stride + column : nullptr, stride}; }
+    Addend at(long row, long column) const { return {data ? data + row * stride + column : nullptr, stride}; }
 };
 
-// out [M, V vectors] = start + products of M rows of x by the V first vectors of columns of a panel. Rows of x begin at
+// out [M, V vectors] = addend + products of M rows of x by the V first vectors of columns of a panel. Rows of x begin at
 // a distance of `row`, and the next step of what is summed over lies at a distance of `step`. Not inlined, lest what
 // surrounds it take the registers.
 template <long M, long V, class N, class T>
-__attribute__((noinline)) void multiply(const N* x, long row, long step, const N* panel, long steps, const Start start,
+__attribute__((noinline)) void multiply(const N* x, long row, long step, const N* panel, long steps, const Addend addend,
                                         T* out, long stride) {
     Vector sums[M][V] = {};
-    for (long m = 0; start.data && m < M; ++m)
-        for (long v = 0; v < V; ++v) sums[m][v] = load(start.data + m * start.stride + v * LANES);
     for (long s = 0; s < steps; ++s) {
         decltype(columns(panel)) right[V];
         for (long v = 0; v < V; ++v) right[v] = columns(panel + (s * PANEL + v * LANES) * STEP<N>);
@@ -146,6 +142,8 @@ __attribute__((noinline)) void multiply(const N* x, long row, long step, const N
             for (long v = 0; v < V; ++v) sums[m][v] = plus(sums[m][v], left, right[v]);
         }
     }
+    for (long m = 0; addend.data && m < M; ++m)
+        for (long v = 0; v < V; ++v) sums[m][v] += load(addend.data + m * addend.stride + v * LANES);
     for (long m = 0; m < M; ++m)
         for (long v = 0; v < V; ++v) store(out + m * stride + v * LANES, sums[m][v]);
 }
@@ -153,20 +151,20 @@ __attribute__((noinline)) void multiply(const N* x, long row, long step, const N
 // At most M rows and V vectors.
 template <long M, long V = WIDTH, class N, class T>
 inline void multiply_part(long rows, long vectors, const N* x, long row, long step, const N* panel, long steps,
-                          const Start start, T* out, long stride) {
+                          const Addend addend, T* out, long stride) {
     if constexpr (M > 1)
-        if (rows < M) return multiply_part<M - 1, V>(rows, vectors, x, row, step, panel, steps, start, out, stride);
+        if (rows < M) return multiply_part<M - 1, V>(rows, vectors, x, row, step, panel, steps, addend, out, stride);
     if constexpr (V > 1)
-        if (vectors < V) return multiply_part<M, V - 1>(rows, vectors, x, row, step, panel, steps, start, out, stride);
-    multiply<M, V>(x, row, step, panel, steps, start, out, stride);
+        if (vectors < V) return multiply_part<M, V - 1>(rows, vectors, x, row, step, panel, steps, addend, out, stride);
+    multiply<M, V>(x, row, step, panel, steps, addend, out, stride);
 }
 
 // At most M rows, and a panel's vectors.
 template <long M, class N, class T>
 inline void multiply_panel(long rows, long vectors, const N* x, long row, long step, const N* panel, long steps,
-                           const Start start, T* out, long stride) {
+                           const Addend addend, T* out, long stride) {
     for (long v = 0; v < vectors; v += WIDTH)
-        multiply_part<M>(rows, vectors - v, x, row, step, panel + v * LANES * STEP<N>, steps, start.at(0, v * LANES),
+        multiply_part<M>(rows, vectors - v, x, row, step, panel + v * LANES * STEP<N>, steps, addend.at(0, v * LANES),
                          out + v * LANES, stride);
 }
 
@@ -183,8 +181,8 @@ template <class T, class Out>
 inline void multiply_tile(long rows, const Number<T>* x, const Weights<T>& w, long feature, Out* out, long stride) {
     constexpr long SIZE = STEP<Number<T>>;
     const long vectors = std::min(w.features - feature, PANEL) / LANES;
-    const Start start = Start{w.bias, 0}.at(0, feature);
-    multiply_panel<TILE>(rows, vectors, x, w.inputs, SIZE, w.packed + feature * w.inputs, w.inputs / SIZE, start, out,
+    const Addend addend = Addend{w.bias, 0}.at(0, feature);
+    multiply_panel<TILE>(rows, vectors, x, w.inputs, SIZE, w.packed + feature * w.inputs, w.inputs / SIZE, addend, out,
                          stride);
 }
 
@@ -223,21 +221,21 @@ template <class N>
 inline void add_products(long count, long rows, long columns, const N* left, const N* right, float* totals) {
     constexpr long M = 4;
     const long steps = (count + STEP<N> - 1) / STEP<N>;
-    const Start start = {totals, columns};
+    const Addend addend = {totals, columns};
     for (long c = 0; c < columns; c += PANEL, right += steps * PANEL * STEP<N>)
         for (long r = 0; r < rows; r += M)
             multiply_panel<M>(M, std::min(columns - c, PANEL) / LANES,
                               left + (r / PANEL * steps * PANEL + r % PANEL) * STEP<N>, STEP<N>, PANEL * STEP<N>, right,
-                              steps, start.at(r, c), totals + r * columns + c, columns);
+                              steps, addend.at(r, c), totals + r * columns + c, columns);
 }
 
 // totals [columns] += the sum of the rows.
 template <class T>
 inline void add_rows(long rows, long columns, const T* x, float* totals) {
     for (long c = 0; c < columns; c += LANES) {
-        Vector sum = load(totals + c);
+        Vector sum = {};
         for (long r = 0; r < rows; ++r) sum += load(x + r * columns + c);
-        store(totals + c, sum);
+        store(totals + c, load(totals + c) + sum);
     }
 }
 
@@ -282,8 +280,8 @@ inline void linear(long rows, const T* x, const Weights<T>& w, T* out, int threa
 
 // out = x W^T + bias; W is [features, inputs], bias may be null.
 template <class T>
-void linear_forward(long rows, long inputs, long features, const T* x, const T* weight,
-                           const float* bias, T* out, int threads) {
+void linear_forward(long rows, long inputs, long features, const T* x, const T* weight, const float* bias, T* out,
+                    int threads) {
     const auto held = packed<T>({weight, 1, inputs}, inputs, features);
     linear<T>(rows, x, {held.data(), inputs, features, bias}, out, threads);
 }
@@ -311,8 +309,8 @@ struct Rows {
 
 // d_x = d_out W, d_weight += d_out^T x, d_bias += sums of d_out, unless it is null.
 template <class T>
-void linear_backward(long rows, long inputs, long features, const Rows<T>& x, const T* weight,
-                            const T* d_out, T* d_x, float* d_weight, float* d_bias, int threads) {
+void linear_backward(long rows, long inputs, long features, const Rows<T>& x, const T* weight, const T* d_out, T* d_x,
+                     float* d_weight, float* d_bias, int threads) {
     const auto held = packed<T>({weight, inputs, 1}, features, inputs);
     const Weights<T> weights = {held.data(), features, inputs};
     Totals totals(d_weight, features * inputs, threads), biases(d_bias, d_bias ? features : 0, threads);
@@ -335,8 +333,7 @@ void linear_backward(long rows, long inputs, long features, const Rows<T>& x, co
 
 // Where each row of a block has its factors of dropout; null: it has none.
 template <class T>
-inline const T* const* factors_of(const Shared<T>& noise, long r, long count,
-                                         std::vector<const T*>& held) {
+inline const T* const* factors_of(const Shared<T>& noise, long r, long count, std::vector<const T*>& held) {
     if (!noise.data) return nullptr;
     for (long i = 0; i < count; ++i) held[i] = noise.row(r + i);
     return held.data();
@@ -344,8 +341,8 @@ inline const T* const* factors_of(const Shared<T>& noise, long r, long count,
 
 // hidden = noise * max(0, x W1 + bias), out = hidden W2. `hidden` may be null.
 template <class T>
-void feed_forward(long rows, const T* x, const Weights<T>& first, const Shared<T> noise,
-                         const Weights<T>& second, T* hidden, T* out, int threads) {
+void feed_forward(long rows, const T* x, const Weights<T>& first, const Shared<T> noise, const Weights<T>& second,
+                  T* hidden, T* out, int threads) {
     const long ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         std::vector<const T*> held(BLOCK);
@@ -365,18 +362,16 @@ void feed_forward(long rows, const T* x, const Weights<T>& first, const Shared<T
 
 // The same for W1 [ffn, embed] and W2 [embed, ffn], both transposed.
 template <class T>
-void feed_forward_forward(long rows, long embed, long ffn, const T* x, const T* weight1,
-                                 const float* bias, const Shared<T> noise, const T* weight2,
-                                 T* hidden, T* out, int threads) {
+void feed_forward_forward(long rows, long embed, long ffn, const T* x, const T* weight1, const float* bias,
+                          const Shared<T> noise, const T* weight2, T* hidden, T* out, int threads) {
     const auto first = packed<T>({weight1, 1, embed}, embed, ffn), second = packed<T>({weight2, 1, ffn}, ffn, embed);
     feed_forward<T>(rows, x, {first.data(), embed, ffn, bias}, noise, {second.data(), ffn, embed}, hidden, out, threads);
 }
 
 template <class T>
-void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hidden,
-                                  const T* weight1, const Shared<T> noise, const T* weight2,
-                                  const T* d_out, T* d_x, float* d_weight1, float* d_bias,
-                                  float* d_weight2, int threads) {
+void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hidden, const T* weight1,
+                           const Shared<T> noise, const T* weight2, const T* d_out, T* d_x, float* d_weight1,
+                           float* d_bias, float* d_weight2, int threads) {
     const auto held1 = packed<T>({weight1, embed, 1}, ffn, embed), held2 = packed<T>({weight2, ffn, 1}, embed, ffn);
     const Weights<T> first = {held1.data(), ffn, embed}, second = {held2.data(), embed, ffn};
     Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads);
@@ -386,7 +381,6 @@ void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, co
         std::vector<T> held_x;
         std::vector<T> d_hidden(LONG_BLOCK<T> * ffn);
         std::vector<Number<T>> wide(LONG_BLOCK<T> * whole_panels(ffn)), narrow(LONG_BLOCK<T> * whole_panels(embed));
-        float* to_bias = biases.of(thread);
         for (long r = begin; r < end; r += LONG_BLOCK<T>) {
             const long count = std::min(LONG_BLOCK<T>, end - r);
             const T* const* factors = factors_of(noise, r, count, held);
@@ -396,8 +390,8 @@ void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, co
                 d = load(own + row * ffn + f) > Vector{} ? d : Vector{};
                 if (factors) d *= load(factors[row] + f);
                 store(to + row * ffn + f, d);
-                store(to_bias + f, load(to_bias + f) + d);
             });
+            add_rows(count, ffn, to, biases.of(thread));
             product(count, to, first, d_x + r * embed);
             pack<T>({own_d, embed, 1}, count, embed, narrow.data());
             pack<T>({own, ffn, 1}, count, ffn, wide.data());

@@ -29,7 +29,6 @@ constexpr long LANES = 8;  // longer ones, of several registers, are kept in mem
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
-typedef int8_t Bytes __attribute__((vector_size(LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 struct BFloat16 {
