@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.comparing import Case, Row, compare
 from benchmarks.decoding import DecodingCase
@@ -79,6 +79,7 @@ def growth_figure(rows: Sequence[Row], title: str) -> Figure:
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")
             panel.set_xticks(ticks, [str(tick) for tick in ticks])
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             panel.yaxis.set_major_formatter("{x:g}")
             panel.yaxis.set_minor_formatter(NullFormatter())
             panel.set_xlabel(label)
