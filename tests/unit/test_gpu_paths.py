@@ -1,18 +1,26 @@
-"""What runs on a GPU only, as far as a CPU can tell: the library's fused attention instead of batched products."""
+"""What runs on a GPU only, as far as a CPU can tell: the library's fused attention instead of batched products, and
+positions of decoding that are replayed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from jointnmt.models import ModelConfig, build_model
+from jointnmt.models import ModelConfig, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
-from jointnmt.models.layers import attention
+from jointnmt.models.decoding import for_decoding
+from jointnmt.models.layers import attention, cache, replay
+from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
+from jointnmt.models.layers.replay import Recorder
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.native import operations
@@ -47,7 +55,7 @@ def fused_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         yield calls
 
 
-def model_and_text(name: str) -> tuple[torch.nn.Module, Tensor, Tensor]:
+def model_and_text(name: str) -> tuple[TranslationModel, Tensor, Tensor]:
     torch.manual_seed(2)
     model = build_model(MODELS[name], VOCABULARY, VOCABULARY)
     for parameter in model.parameters():
@@ -79,3 +87,154 @@ def test_fused_attention_translates_alike(name: str, request: pytest.FixtureRequ
     found = beam_search(model, source, SearchConfig(beam_size=3))
     assert calls
     assert [each[0].ids for each in found] == [each[0].ids for each in expected]
+
+
+class Tape(TorchDispatchMode):
+    """Does on a CPU what a CUDA graph does: the same operations again, on the same memory, and no Python between."""
+
+    not_in_graphs = ("aten::_local_scalar_dense", "aten::nonzero", "aten::lift_fresh", "aten::_unique2")
+    """What waits for the GPU or copies from the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        assert func._schema.name not in self.not_in_graphs
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def play(self) -> None:
+        for func, args, kwargs, result in self.calls:
+            for old, new in zip(tree_leaves(result), tree_leaves(func(*args, **kwargs)), strict=True):
+                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class Stream:
+    """A stream of a GPU, of which there is none: all happens at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        assert device.type == "cpu"
+
+    def wait_stream(self, other: Stream) -> None: ...
+
+
+@pytest.fixture
+def replays(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The CPU records and replays positions, too; each entry is a recording or a replay."""
+    log: list[str] = []
+
+    class Graph:
+        def capture_begin(self, capture_error_mode: str) -> None:
+            log.append("recorded")
+            assert not torch.is_autocast_cache_enabled()
+            self.tape = Tape()
+            self.tape.__enter__()
+
+        def capture_end(self) -> None:
+            self.tape.__exit__(None, None, None)
+            self.tape.calls[-1][-1].fill_(torch.nan)  # recording computes nothing
+
+        def replay(self) -> None:
+            log.append("replayed")
+            self.tape.play()
+
+    monkeypatch.setattr(cache, "records", lambda _: True)
+    for name, fake in {"Stream": Stream, "current_stream": Stream, "CUDAGraph": Graph, "stream": nullcontext}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    replay._side_stream.cache_clear()
+    yield log
+    replay._side_stream.cache_clear()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_replayed_positions_translate_alike(name: str, mixed: bool, request: pytest.FixtureRequest) -> None:
+    model, source, _ = model_and_text(name)
+    request.getfixturevalue("fused_calls")
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        expected = beam_search(model.eval(), source, SearchConfig(beam_size=3))
+    log = request.getfixturevalue("replays")
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        found = beam_search(model, source, SearchConfig(beam_size=3))
+    assert log.count("replayed") > log.count("recorded") > 0
+    tolerance = 0.05 if mixed else 1e-4
+    for each, alike in zip(found, expected, strict=True):
+        assert each[0].ids == alike[0].ids
+        assert each[0].token_log_probabilities == pytest.approx(alike[0].token_log_probabilities, abs=tolerance)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MODELS)
+def test_replays_follow_rows_that_branch_and_leave_and_caches_that_grow(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    model, source, _ = model_and_text(name)
+    states = [model.eval().start(source)]
+    log = request.getfixturevalue("replays")
+    states.append(model.start(source))
+    generator, sentences = torch.Generator().manual_seed(5), 4
+    rows = torch.arange(sentences).repeat_interleave(3)
+    for position in range(40):
+        last_ids = torch.randint(4, VOCABULARY, (len(rows),), generator=generator)
+        logits = []
+        for number, state in enumerate(states):
+            found, states[number] = model.step(last_ids, state.select(rows))
+            logits.append(found)
+        assert_close(*logits, rtol=1e-4, atol=1e-4)
+        sentences -= position in (8, 20)  # the last one leaves
+        rows = torch.randint(3, (sentences, 3), generator=generator) + 3 * torch.arange(sentences)[:, None]
+        rows = rows.flatten()
+    assert log.count("recorded") == 4, "at the beginning, when the caches have grown, and when a sentence has left"
+    assert log.count("replayed") > 10
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_in_half_precision_compute_what_autocast_does(name: str, fused_calls: list[bool]) -> None:
+    model, source, target = model_and_text(name)
+    model.eval()
+    half = for_decoding(model, "float16")
+    kinds = {type(module): module.weight.dtype for module in half.modules() if hasattr(module, "weight")}
+    assert kinds[nn.Linear] == kinds[VocabularyProjection] == torch.float16
+    assert kinds[nn.LayerNorm] == kinds[TokenEmbedding] == torch.float32
+    with torch.autocast("cpu", torch.float16):
+        assert torch.equal(half(source, target), model(source, target))
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_each_recording_asks_for_more_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = []
+    monkeypatch.setattr(replay, "record", lambda compute, x: recorded.append(x) or compute)
+    recorder, x = Recorder(), torch.ones(2)
+    places = torch.zeros(6, 3).unbind()
+    for place, (repetitions, count) in zip(places, ((1, 0), (2, 1), (2, 1), (3, 2), (4, 2), (9, 3)), strict=True):
+        for _ in range(repetitions):
+            assert torch.equal(recorder.run(lambda x: 2 * x, x, [place]), 2 * x)
+        assert len(recorded) == count
+
+
+def test_what_cannot_be_recorded_is_computed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def record(*_: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(replay, "record", record)
+    for _ in range(2):
+        recorder, x = Recorder(), torch.ones(2)
+        for _ in range(5):
+            assert torch.equal(recorder.run(lambda x: 2 * x, x, []), 2 * x)
+    (message,) = caplog.messages
+    assert "operation not permitted when stream is capturing)" in message
+    assert "JOINTNMT_GRAPHS=0" in message
+
+
+def test_recording_is_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JOINTNMT_GRAPHS", raising=False)
+    assert replay.records(torch.device("cuda:1"))
+    assert not replay.records(torch.device("cpu"))
+    monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
+    assert not replay.records(torch.device("cuda"))

@@ -1,9 +1,10 @@
-"""Models whose linear layers hold their weights as decoding on a CPU reads them fastest."""
+"""Models whose linear layers hold their weights as decoding reads them fastest."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,23 +15,33 @@ from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.embedding import VocabularyProjection
 from jointnmt.native.linear import BFloat16Linear, Int8Linear
 
+HalfPrecision = Literal["bfloat16", "float16", "int8"]
+Layer = Callable[[nn.Linear | VocabularyProjection], nn.Module]
+
 
 @torch.no_grad()
-def for_decoding(model: TranslationModel, precision: Literal["bfloat16", "int8"]) -> TranslationModel:
+def for_decoding(model: TranslationModel, precision: HalfPrecision) -> TranslationModel:
     """A copy of `model` to decode with in mixed precision; it cannot be trained.
 
-    Its linear layers multiply numbers of bfloat16 or, but for the projection to the vocabulary, 8-bit integers. All
-    other weights, such as the embeddings, are the model's own. Layers that use parts of their weights, the queries,
+    Its linear layers have weights of half precision or, on a CPU, of 8-bit integers, but for the projection to the
+    vocabulary, which then is in bfloat16. All other weights, such as the embeddings, are the model's own. In bfloat16
+    on a CPU and in 8-bit integers they lie packed for the kernels: layers that use parts of their weights, the queries,
     keys and values with lexical shortcuts, stay as they are, and in bfloat16 all do on a machine without kernels.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    packs = precision == "int8" or (precision == "bfloat16" and next(model.parameters()).device.type == "cpu")
+    half: Layer = BFloat16Linear.of if packs else partial(_in_type, dtype=getattr(torch, precision))
+    linear: Callable[[nn.Linear], nn.Module] = Int8Linear if precision == "int8" else half
     model = copy.deepcopy(model, shared)
-    kind: Callable[[nn.Linear], nn.Module] = Int8Linear if precision == "int8" else BFloat16Linear.of
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            whole = not (isinstance(module, SelfAttention) and module.shortcut is not None and name == "qkv")
-            if type(child) is nn.Linear and whole:
-                setattr(module, name, kind(child))
+            in_parts = isinstance(module, SelfAttention) and module.shortcut is not None and name == "qkv"
+            if type(child) is nn.Linear and not (packs and in_parts):
+                setattr(module, name, linear(child))
             elif isinstance(child, VocabularyProjection):
-                setattr(module, name, BFloat16Linear.of(child))
+                setattr(module, name, half(child))
     return model
+
+
+def _in_type(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
+    return copy.deepcopy(layer).to(dtype)

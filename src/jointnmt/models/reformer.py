@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast
 
 from jaxtyping import Bool, Float, Int
@@ -200,12 +201,27 @@ class Reformer(TranslationModel):
     def step(
         self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
     ) -> tuple[Float[Tensor, "N V"], CachedState]:
-        """Compute the newest column only: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
         assert isinstance(state, CachedState)
         state.advance()
-        mask, source_side = state.constants["mask"], state.constants["side"]
         target_side = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
-        target_side = target_side.view(state.num_sentences, 1, state.rows_per_sentence, -1)
+        target_side = target_side.view(state.num_sentences, state.rows_per_sentence, -1)
+        if maps is None:
+            return state.compute(partial(self._newest, state=state), target_side).flatten(0, 1), state
+        logits = self._newest(target_side, state, maps)
+        # [G, S, H, R, L] -> [N, H, S, 1, J]; [G, R, H, S, S] -> [N, H, 1, S, S]; [G, R, S] -> [N, 1, S]
+        maps.target = [state.by_position(weights).transpose(1, 2) for weights in maps.target]
+        maps.source = [weights.flatten(0, 1).unsqueeze(2) for weights in maps.source]
+        maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
+        for axis in ("target", "source"):  # [G, S, R, 2, E] -> [N, S, 1, 2, E]
+            columns = [gates.transpose(1, 2).flatten(0, 1).unsqueeze(2) for gates in maps.gates[axis]]
+            maps.gates[axis] = columns
+        return logits.flatten(0, 1), state
+
+    def _newest(
+        self, target_side: Float[Tensor, "G R E"], state: CachedState, maps: AttentionMaps | None = None
+    ) -> Float[Tensor, "G R V"]:
+        """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
+        mask, source_side, target_side = state.constants["mask"], state.constants["side"], target_side[:, None]
         grid = Stream(source_side + target_side)
         sight = GridSight(
             source=Sight.of_tokens(mask, source_side, axes=3),
@@ -214,16 +230,7 @@ class Reformer(TranslationModel):
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
             of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))
             grid = layer(grid, (of_source, layer.project_lexical(target_side)), sight, cache, maps)
-        logits = self._predict(grid, mask, maps)
-        if maps is not None:
-            # [G, S, H, R, L] -> [N, H, S, 1, J]; [G, R, H, S, S] -> [N, H, 1, S, S]; [G, R, S] -> [N, 1, S]
-            maps.target = [state.by_position(weights).transpose(1, 2) for weights in maps.target]
-            maps.source = [weights.flatten(0, 1).unsqueeze(2) for weights in maps.source]
-            maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
-            for axis in ("target", "source"):  # [G, S, R, 2, E] -> [N, S, 1, 2, E]
-                columns = [gates.transpose(1, 2).flatten(0, 1).unsqueeze(2) for gates in maps.gates[axis]]
-                maps.gates[axis] = columns
-        return logits.flatten(0, 1), state
+        return self._predict(grid, mask, maps)
 
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple, Self, cast
 
 import torch
@@ -232,18 +233,25 @@ class Transformer(TranslationModel):
         state.advance()
         x = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
         x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
+        if maps is None:
+            return state.compute(partial(self._newest, state=state), x).flatten(0, 1), state
+        logits = self._newest(x, state, maps)
+        maps.decoder = [state.by_position(weights) for weights in maps.decoder]
+        maps.cross = [weights.transpose(1, 2).flatten(0, 1).unsqueeze(2) for weights in maps.cross]
+        maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
+        maps.gates["decoder"] = [gates.flatten(0, 1).unsqueeze(1) for gates in maps.gates["decoder"]]
+        return logits.flatten(0, 1), state
+
+    def _newest(
+        self, embedded: Float[Tensor, "G R E"], state: CachedState, maps: AttentionMaps | None = None
+    ) -> Float[Tensor, "G R V"]:
+        """Logits of the newest position of the R rows of each sentence."""
         own, source = (
-            Sight(state.slot_bias(x.dtype)[:, None], slots=state.slots),
-            Sight.of_tokens(state.constants["mask"], x, axes=2),
+            Sight(state.slot_bias(embedded.dtype)[:, None], slots=state.slots),
+            Sight.of_tokens(state.constants["mask"], embedded, axes=2),
         )
         projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
-        logits = self._decode(x, projected, DecoderSight(own, source), state.caches, maps)
-        if maps is not None:
-            maps.decoder = [state.by_position(weights) for weights in maps.decoder]
-            maps.cross = [weights.transpose(1, 2).flatten(0, 1).unsqueeze(2) for weights in maps.cross]
-            maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
-            maps.gates["decoder"] = [gates.flatten(0, 1).unsqueeze(1) for gates in maps.gates["decoder"]]
-        return logits.flatten(0, 1), state
+        return self._decode(embedded, projected, DecoderSight(own, source), state.caches, maps)
 
     def _project_source(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None) -> list[Float[Tensor, "B S EE"]]:
         """The keys and values that each decoder layer makes of the encoder's output."""

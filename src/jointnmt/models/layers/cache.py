@@ -8,13 +8,16 @@ row's own past are masked.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jointnmt.models.layers.replay import Recorder, records
 from jointnmt.native import operations as native
 
 
@@ -22,18 +25,17 @@ from jointnmt.native import operations as native
 class Move:
     """Which sentences are kept, and what that moves: decided once, done to every tensor."""
 
-    sentences: Int[Tensor, " M"]
+    sentences: Sequence[int]
     """The kept ones, by their old places."""
-    filled: tuple[tuple[int, int], ...] | None
+    filled: Sequence[tuple[int, int]] | None
     """The places of dropped sentences, each with that of the sentence from behind the kept part which fills it; None:
     all sentences are copied."""
 
     @classmethod
-    def plan(cls, sentences: Int[Tensor, " M"], count: int) -> Self:
+    def plan(cls, sentences: Sequence[int], count: int) -> Self:
         """Plan to keep `sentences` of `count`, in this order, perhaps repeatedly."""
-        kept = sentences.tolist()
-        filled = tuple((to, place) for to, place in enumerate(kept) if to != place)
-        in_place = len(kept) <= count and all(place >= len(kept) for _, place in filled)
+        filled = [(to, place) for to, place in enumerate(sentences) if to != place]
+        in_place = len(sentences) <= count and all(place >= len(sentences) for _, place in filled)
         return cls(sentences, filled if in_place else None)
 
     def apply(self, stored: Tensor, used: int | None = None) -> Tensor:
@@ -48,7 +50,7 @@ class Move:
             for to, place in self.filled:  # one by one: indices copy what is not contiguous number by number
                 content[to] = content[place]
             return stored[:kept]
-        picked = content.index_select(0, self.sentences)
+        picked = content.index_select(0, torch.tensor(self.sentences, dtype=torch.long, device=content.device))
         if used is None:
             return picked
         result = stored.new_empty([kept, *stored.shape[1:]])
@@ -56,41 +58,83 @@ class Move:
         return result
 
 
+class Slots:
+    """How many slots the caches of a state have for each sentence, and which are the newest.
+
+    On a GPU all that there is room for is read, and what nothing was written to is masked: shapes then stay the same
+    from position to position, as a replay wants them.
+    """
+
+    def __init__(self, expected: int, device: torch.device) -> None:
+        """Room for the `expected` positions of each row is made at first, and doubled when it runs out."""
+        self._expected = expected
+        self.fixed = records(device)
+        """Whether shapes have to stay the same."""
+        self.used = 0
+        """Slots that hold something, or are the newest."""
+        self.room = 0
+        """Slots in all."""
+        self.newest = torch.empty(0, dtype=torch.long, device=device)
+        """Those of the newest position, `[R]`; with `fixed`, always in the same memory."""
+
+    @property
+    def read(self) -> int:
+        """The first slots that attention reads."""
+        return self.room if self.fixed else self.used
+
+    def advance(self, rows: int) -> None:
+        """Go on to the next position of `rows` rows of each sentence."""
+        begin, self.used = self.used, self.used + rows
+        if self.used > self.room:
+            room = max(2 * begin, self._expected * rows, self.used)
+            self.room = -(-room // 8) * 8  # what fused attention asks of the length of its mask
+        newest = torch.arange(begin, self.used, device=self.newest.device)
+        self.newest = self.newest.copy_(newest) if self.fixed and len(self.newest) == rows else newest
+
+
 class KeyValueCache:
     """Keys, then values, of one attention layer: `[G, slots, 2E]`, or `[G, S, slots, 2E]` on the grid.
 
-    G counts sentences. Slots are preallocated, for the positions that are expected, and doubled when they run out.
+    G counts sentences.
     """
 
-    def __init__(self, expected: int) -> None:
-        self._expected = expected
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
         self.stored = torch.empty(0)
         """With all slots that there is room for, `[G, *lines, C, 2E]`, contiguous."""
-        self._used = 0
 
     @property
     def kept(self) -> Float[Tensor, "G *lines L EE"]:
-        """The slots that hold something."""
-        return self.stored[..., : self._used, :]
+        """The slots to be read."""
+        return self.stored[..., : self._slots.read, :]
 
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
-        """Write the newest position of the R rows of every sentence."""
-        end = self._used + key_value.shape[-2]
-        if not self._used or end > self.stored.shape[-2]:
-            self._grow(key_value, max(2 * self._used, self._expected * key_value.shape[-2], end))
-        self.stored[..., self._used : end, :] = key_value
-        self._used = end
+        """Write the newest position of the R rows of every sentence, for which there is room."""
+        rows = key_value.shape[-2]
+        if not self.stored.numel():
+            self.stored = self._with_room(key_value)
+        if self._slots.fixed:
+            self.stored.index_copy_(-2, self._slots.newest, key_value)
+        else:
+            self.stored[..., self._slots.used - rows : self._slots.used, :] = key_value
+
+    def make_room(self, filled: int) -> None:
+        """Make room for the newest position behind `filled` slots."""
+        if self.stored.numel() and self.stored.shape[-2] < self._slots.room:
+            grown = self._with_room(self.stored)
+            grown[..., :filled, :] = self.stored[..., :filled, :]
+            self.stored = grown
 
     def keep(self, move: Move) -> None:
         """Keep, repeat or drop sentences."""
-        if self._used:
-            self.stored = move.apply(self.stored, used=self._used)
+        if self.stored.numel():
+            self.stored = move.apply(self.stored, used=self._slots.read)
 
-    def _grow(self, like: Tensor, slots: int) -> None:
-        grown = native.empty((*like.shape[:-2], slots, like.shape[-1]), like)
-        if self._used:
-            grown[..., : self._used, :] = self.kept
-        self.stored = grown
+    def _with_room(self, like: Tensor) -> Tensor:
+        shape = (*like.shape[:-2], self._slots.room, like.shape[-1])
+        if self._slots.fixed:  # what is read and masked has to be a number
+            return like.new_zeros(shape)
+        return native.empty(shape, like)
 
 
 class CachedState:
@@ -107,10 +151,12 @@ class CachedState:
         """
         self.constants = {"mask": mask, **constants}
         expected = mask.shape[1] + mask.shape[1] // 4 + 4  # translations are about as long as their sources
-        self.caches = [KeyValueCache(expected) for _ in range(num_layers)]
+        self._slots = Slots(expected, mask.device)
+        self.caches = [KeyValueCache(self._slots) for _ in range(num_layers)]
         self.rows_per_sentence = 1
         self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
-        self._used_slots = 0
+        self._seen = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
+        self._recorder = Recorder()
 
     @property
     def num_rows(self) -> int:
@@ -129,18 +175,33 @@ class CachedState:
 
     def advance(self) -> None:
         """Give every row a slot for its next position."""
-        own = torch.arange(self.rows_per_sentence, device=self.slots.device) + self._used_slots
-        self.slots = torch.cat([self.slots, own.repeat(self.num_sentences)[:, None]], dim=1)
-        self._used_slots += self.rows_per_sentence
+        filled = self._slots.used
+        self._slots.advance(self.rows_per_sentence)
+        for cache in self.caches:
+            cache.make_room(filled)
+        self.slots = torch.cat([self.slots, self._slots.newest.repeat(self.num_sentences)[:, None]], dim=1)
+        if self._seen.shape != (self.num_rows, self._slots.read):
+            self._seen = self._seen.new_empty(self.num_rows, self._slots.read)
+        self._seen.fill_(False).scatter_(1, self.slots, True)
+
+    def compute(self, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]) -> Float[Tensor, "G R V"]:
+        """`newest(x)`, the logits of the newest position, after `advance`; on a GPU replayed, once it repeats itself.
+
+        Besides `x` and the weights, `newest` may depend on this state's tensors only.
+        """
+        if not self._slots.fixed or torch.is_grad_enabled():
+            return newest(x)
+        stored = (cache.stored for cache in self.caches)
+        return self._recorder.run(newest, x, [self._seen, self._slots.newest, *self.constants.values(), *stored])
 
     def slot_bias(self, dtype: torch.dtype) -> Float[Tensor, "G R L"]:
         """0 at the slots of a row's own past, minus infinity elsewhere."""
-        bias = torch.full((self.num_rows, self._used_slots), -torch.inf, dtype=dtype, device=self.slots.device)
-        return bias.scatter_(1, self.slots, 0).unflatten(0, (self.num_sentences, self.rows_per_sentence))
+        bias = torch.zeros(self._seen.shape, dtype=dtype, device=self._seen.device)
+        return bias.masked_fill_(~self._seen, -torch.inf).unflatten(0, (self.num_sentences, self.rows_per_sentence))
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
-        sentences = rows // self.rows_per_sentence
+        sentences = [row // self.rows_per_sentence for row in rows.tolist()]
         rows_per_sentence = _common_run(sentences)
         move = Move.plan(sentences[::rows_per_sentence], self.num_sentences)
         for cache in self.caches:
@@ -157,9 +218,8 @@ class CachedState:
         return rows.gather(-1, index).unsqueeze(-2)
 
 
-def _common_run(sentences: Int[Tensor, " M"]) -> int:
+def _common_run(sentences: Sequence[int]) -> int:
     """R if every sentence has R rows, all side by side; else 1: every row becomes a sentence of its own."""
-    kept, runs = torch.unique_consecutive(sentences, return_counts=True)
-    if len(runs) and bool((runs == runs[0]).all()) and len(kept.unique()) == len(kept):
-        return int(runs[0])
-    return 1
+    runs = [(sentence, len(list(rows))) for sentence, rows in groupby(sentences)]
+    lengths, distinct = {length for _, length in runs}, {sentence for sentence, _ in runs}
+    return lengths.pop() if len(lengths) == 1 and len(distinct) == len(runs) else 1
