@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ def options() -> argparse.Namespace:
     add("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     add("--sizes", nargs="+", choices=SIZES, metavar="SIZE", help="default: IWSLT Multi30k; of growth, IWSLT")
     add("--precisions", nargs="+", metavar="PRECISION", help="default: all; of growth, bfloat16")
-    add("--implementations", nargs="+", choices=["product", "checkpointed", "plain"], metavar="IMPLEMENTATION")
+    add("--implementations", nargs="+", choices=get_args(Implementation), metavar="IMPLEMENTATION")
     add("--rounds", type=int, default=5, help="in each of which every subject takes its turn")
     add("--max-tokens", type=int, default=1024, help="of a training batch, which is an update")
     add("--max-cells", type=int, default=24_576, help="of a training batch: what the plain one has memory for")
@@ -93,6 +93,9 @@ def options() -> argparse.Namespace:
         parser.error("growth is measured on the CPU only")
     if unknown := set(asked.benchmarks) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    of_training = {"checkpointed", "compiled"} & set(asked.implementations or [])
+    if of_training and not set(asked.benchmarks or BENCHMARKS) <= {"training", "growth"}:
+        parser.error(f"{', '.join(sorted(of_training))}: of training only. Name the benchmark: training, or growth")
     if asked.quick:
         vars(asked).update(QUICK)
     return asked

@@ -20,8 +20,8 @@ from jointnmt.training.devices import launch_fabric
 from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 
-Implementation = Literal["product", "checkpointed", "plain"]
-"""The package's model, the same with activation checkpointing, or the yardstick."""
+Implementation = Literal["product", "checkpointed", "compiled", "plain"]
+"""The package's model, the same with activation checkpointing or through torch.compile, or the yardstick."""
 SEED = 1
 OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}
 """Of a batch: on a GPU, batches are as full as they get."""
@@ -89,6 +89,7 @@ class Training:
         model = build_model(self.config, vocabulary, vocabulary)
         settings: dict[str, Any] = {"devices": 1, "precision": case.precision}
         settings["accelerator"] = "gpu" if case.device == "cuda" else "cpu"
+        settings["compile"] = case.implementation == "compiled"
         config = TrainingConfig.model_validate({**settings, "loss_mean": "tokens"})
         limits = {"max_tokens": case.max_tokens, "max_cells": case.max_cells, "update_tokens": case.max_tokens}
         self.batches = BatchConfig(**limits, overhead_cells=OVERHEAD_CELLS[case.device])

@@ -184,6 +184,15 @@ def test_all_implementations_are_trained_by_the_same_batches(family: str) -> Non
     assert losses[0] == pytest.approx(losses[2], rel=0.2)  # dropout draws other noise
 
 
+def test_training_is_compiled_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda model, **_: compiled.append(model) or model)
+    Training(training_case("transformer"))
+    assert not compiled
+    subject = Training(training_case("transformer", "compiled"))
+    assert compiled == [subject.trainer.model]
+
+
 @every_family
 def test_decoding_gives_each_translation_its_length(family: str) -> None:
     subject = Decoding(decoding_case(family))
@@ -352,9 +361,19 @@ def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
 
 
 @pytest.mark.usefixtures("without_corpora")
-def test_an_unknown_benchmark_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "trainig"])
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (["trainig"], "there are training, decoding, latency, growth"),
+        (["training", "latency", "--implementations", "product", "compiled"], "compiled: of training only"),
+        (["--implementations", "checkpointed"], "checkpointed: of training only"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(
+    asked: list[str], answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *asked])
     with pytest.raises(SystemExit) as refused:
         command.main()
     assert refused.value.code == 2
-    assert "there are training, decoding, latency, growth" in capsys.readouterr().err
+    assert answer in capsys.readouterr().err
