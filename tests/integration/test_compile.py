@@ -13,11 +13,14 @@ from jointnmt.models.reformer import ReformerFastConfig
 from tiny import VOCABULARY, tiny_trainer
 
 
-def test_a_compiled_model_trains_as_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through what reads the model of torch.compile; what makes code of it takes minutes and is PyTorch's own affair.
 
-    Of the family that has layers of all kinds but those of a decoder's attention to its encoder.
+    Of the family that has layers of all kinds but those of a decoder's attention to its encoder; with `fused`
+    attention, as on a GPU.
     """
+    monkeypatch.setattr("jointnmt.models.layers.attention._has_fused_kernels", lambda _: fused)
     compile_, compiled = partial(torch.compile, backend="eager"), []
 
     def compile_model(model: torch.nn.Module, **settings: object) -> torch.nn.Module:

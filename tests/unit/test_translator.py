@@ -21,6 +21,7 @@ from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.training.memory import in_parts
 from jointnmt.translator import Candidate, TranslationOptions, Translator
+from jointnmt.translator.attending import attend
 from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.parts import Part
 
@@ -351,6 +352,17 @@ def test_loads_the_weights_of_a_run_and_leaves_the_random_state_alone(run: Path)
     exact, rounded = (each.score(LINES[:1], ["the dog"])[0] for each in (translator, half))
     assert exact.log_probability == pytest.approx(rounded.log_probability, abs=0.1)
     assert exact.log_probability != rounded.log_probability
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
+def test_attention_is_read_in_float32_whatever_the_translator_computes_in(run: Path, precision: Any) -> None:
+    exact, rounded = (
+        attend(Translator.load(run, device="cpu", precision=each), LINES[0], "the dog").maps
+        for each in ("float32", precision)
+    )
+    assert exact.alignment is not None
+    assert rounded.alignment is not None
+    assert torch.equal(exact.alignment, rounded.alignment)
 
 
 def test_a_run_that_is_not_whole_is_a_model_error_that_names_the_file(run: Path) -> None:

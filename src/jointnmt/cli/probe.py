@@ -80,7 +80,7 @@ def _look(
     run: Path, translator: Translator, text: TaggedText, config: ProbeConfig, folder: Path
 ) -> tuple[list[Measured], dict[str, Any]]:
     """What is measured of a run, and what it was measured with; its probes are in `folder`."""
-    data, segmentation, model = translator.experiment.data, translator.segmentation, translator.model
+    data, segmentation, model = translator.experiment.data, translator.segmentation, translator.trained
     train, stop = build_store(data, segmentation, "train"), build_store(data, segmentation, "validation")
     held_out = sort_text(text, translator, [train, stop])
     with (run / "model.safetensors").open("rb") as weights:

@@ -39,6 +39,6 @@ def attend(translator: Translator, source: str, target: str, origin: str = "--so
     source_ids, target_ids = parts[0].source[:-1], parts[0].target
     maps = AttentionMaps()
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
-    translator.model(batch.source, batch.target_input, maps)
+    translator.trained(batch.source, batch.target_input, maps)
     pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
     return Attended(maps, *pieces)

@@ -122,7 +122,7 @@ class Translator(PretrainedMixin):
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
-        self.trained = self.model = model.eval()  # what is saved, and what computes
+        self.trained = self.model = model.eval()  # what is saved and analysed, and what translates
         if precision != "float32":
             self.model = for_decoding(model, precision)
         self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jointnmt.models.layers.batched_attention import batched_attention
 from jointnmt.models.layers.cache import KeyValueCache
@@ -17,6 +18,9 @@ from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.residual import Update, project_update
 from jointnmt.models.layers.shortcut import Lexical, Shortcut
 from jointnmt.native import operations as native
+
+FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN's, which makes a plan for every new shape: sentences come in ever new ones."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Sight:
     """Whether the bias lets every query see itself and what precedes it, and nothing else."""
     slots: Int[Tensor, "N t"] | None = None
     """The slots of a cache that each row sees, if these are all that the bias lets it see."""
+    _merged: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
     @classmethod
     def of_past(cls, length: int, like: Tensor) -> Self:
@@ -42,6 +47,12 @@ class Sight:
         """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S."""
         bias = torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
         return cls(bias.view(len(mask), *[1] * axes, -1), lengths=mask.sum(dim=1))
+
+    def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
+        """The bias, broadcast to those `leading` axes, with all of them as one; made once for all layers."""
+        if leading not in self._merged:
+            self._merged[leading] = self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4)
+        return self._merged[leading]
 
 
 def attend(
@@ -83,9 +94,10 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> Tensor:
     leading = query.shape[:-3]
     bias = None if sight.causal else sight.bias
     if bias is not None and bias.ndim > 3:  # of each place its own, but shared by heads and queries where it is
-        bias = bias.expand(*leading, *bias.shape[-3:]).flatten(0, -4)
+        bias = sight.merged(leading)
     query, key, value = (tensor.reshape(-1, *tensor.shape[-3:]) for tensor in (query, key, value))
-    attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=sight.causal)
+    with sdpa_kernel(FUSED):
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=sight.causal)
     return attended.unflatten(0, leading)
 
 

@@ -20,6 +20,9 @@ from torch import Tensor
 from jointnmt.models.layers.replay import Recorder, records
 from jointnmt.native import operations as native
 
+LARGEST_MASK = 2**25
+"""Numbers of the mask of a grid's target attention, S times those of a sequence's. Beyond it, shapes grow."""
+
 
 @dataclass(frozen=True)
 class Move:
@@ -62,7 +65,7 @@ class Slots:
     """How many slots the caches of a state have for each sentence, and which are the newest.
 
     On a GPU all that there is room for is read, and what nothing was written to is masked: shapes then stay the same
-    from position to position, as a replay wants them.
+    from position to position, as a replay wants them. Of very many rows that would be too much.
     """
 
     def __init__(self, expected: int, device: torch.device) -> None:
@@ -82,12 +85,14 @@ class Slots:
         """The first slots that attention reads."""
         return self.room if self.fixed else self.used
 
-    def advance(self, rows: int) -> None:
-        """Go on to the next position of `rows` rows of each sentence."""
+    def advance(self, rows: int, queries: int) -> None:
+        """Go on to the next position of `rows` rows of each sentence; `queries` are those of all sentences."""
         begin, self.used = self.used, self.used + rows
         if self.used > self.room:
             room = max(2 * begin, self._expected * rows, self.used)
             self.room = -(-room // 8) * 8  # what fused attention asks of the length of its mask
+        if not begin:
+            self.fixed = self.fixed and queries * self.room <= LARGEST_MASK
         newest = torch.arange(begin, self.used, device=self.newest.device)
         self.newest = self.newest.copy_(newest) if self.fixed and len(self.newest) == rows else newest
 
@@ -128,7 +133,7 @@ class KeyValueCache:
     def keep(self, move: Move) -> None:
         """Keep, repeat or drop sentences."""
         if self.stored.numel():
-            self.stored = move.apply(self.stored, used=self._slots.read)
+            self.stored = move.apply(self.stored, used=None if self._slots.fixed else self._slots.used)
 
     def _with_room(self, like: Tensor) -> Tensor:
         shape = (*like.shape[:-2], self._slots.room, like.shape[-1])
@@ -176,7 +181,7 @@ class CachedState:
     def advance(self) -> None:
         """Give every row a slot for its next position."""
         filled = self._slots.used
-        self._slots.advance(self.rows_per_sentence)
+        self._slots.advance(self.rows_per_sentence, self.num_rows * self.constants["mask"].shape[1])
         for cache in self.caches:
             cache.make_room(filled)
         self.slots = torch.cat([self.slots, self._slots.newest.repeat(self.num_sentences)[:, None]], dim=1)

@@ -14,6 +14,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -22,12 +23,14 @@ logger = logging.getLogger(__name__)
 
 Computation = Callable[[Tensor], Tensor]
 
-_recording = threading.Lock()
+_one_at_a_time = threading.Lock()
+"""Graphs share memory: what one computes is fetched before the next is replayed."""
+_given_up: set[torch.device] = set()
 
 
 def records(device: torch.device) -> bool:
     """Whether computations on this device may be recorded."""
-    return device.type == "cuda" and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
+    return device.type == "cuda" and device not in _given_up and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
 
 
 class Recorder:
@@ -52,29 +55,31 @@ class Recorder:
             memory: what `compute` reads or writes besides `x` and the weights. Where all of it lies where it lay, in
                 the same shapes, `compute` is taken to be the same.
         """
-        place = (x.shape, x.dtype, *((each.data_ptr(), each.shape, each.dtype) for each in memory))
+        place = (x.shape, x.dtype, *((each.data_ptr(), each.shape, each.stride(), each.dtype) for each in memory))
         if place != self._place:
             self._place, self._repetitions, self._replay = place, 0, None
         self._repetitions += 1
         if self._replay is None and self._repetitions > self._patience:
-            try:
-                with _recording:
-                    self._replay = record(compute, x)
-                self._patience *= 2
-            except RuntimeError as error:
-                _warn(str(error).partition("\n")[0])
-                self._patience = math.inf
+            self._replay = _recorded(compute, x)
+            self._patience = math.inf if self._replay is None else 2 * self._patience
         return compute(x) if self._replay is None else self._replay(x)
 
 
-@functools.cache
-def _warn(reason: str) -> None:
-    """Once for each reason."""
-    logger.warning(
-        "a position of decoding could not be recorded as a CUDA graph, so that decoding is slower (%s). "
-        "JOINTNMT_GRAPHS=0 silences this.",
-        reason,
-    )
+def _recorded(compute: Computation, x: Tensor) -> Computation | None:
+    """A replay of `compute`, or None: there is no memory for it now, or the device does not record, which is logged."""
+    try:
+        with _one_at_a_time:
+            return record(compute, x)
+    except torch.OutOfMemoryError:
+        return None
+    except RuntimeError as error:
+        _given_up.add(x.device)
+        logger.warning(
+            "decoding cannot be recorded as a CUDA graph here, and is slower without (%s). JOINTNMT_GRAPHS=0 silences "
+            "this.",
+            str(error).partition("\n")[0],
+        )
+        return None
 
 
 def record(compute: Computation, x: Tensor) -> Computation:
@@ -83,29 +88,37 @@ def record(compute: Computation, x: Tensor) -> Computation:
     Raises:
         RuntimeError: if the graph cannot be made.
     """
-    device, given = x.device, x.clone()
-    side, graph = _side_stream(device), torch.cuda.CUDAGraph()
-    side.wait_stream(torch.cuda.current_stream(device))
+    given, current = x.clone(), torch.cuda.current_stream(x.device)
+    side, pool = _studio(current)
+    graph, device = torch.cuda.CUDAGraph(), x.device.type
     # Weights that autocast has in its cache are freed with it: the graph casts its own.
-    mixed = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-    with torch.cuda.stream(side), torch.autocast(device.type, mixed[1], mixed[0], cache_enabled=False):
-        compute(given)  # libraries set up on this stream what a graph must not hold
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            result = compute(given)
-        finally:
+    mixed = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    side.wait_stream(current)
+    try:
+        with torch.cuda.stream(side), torch.autocast(device, mixed[1], mixed[0], cache_enabled=False):
+            compute(given)  # libraries set up on this stream what a graph must not hold
+            graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")  # type: ignore[arg-type]
+            try:
+                result = compute(given)
+            except BaseException:
+                with suppress(RuntimeError):  # which would hide why
+                    graph.capture_end()
+                raise
             graph.capture_end()
-    torch.cuda.current_stream(device).wait_stream(side)
+    finally:
+        current.wait_stream(side)
 
     def replay(x: Tensor) -> Tensor:
-        given.copy_(x)
-        graph.replay()
-        return result.clone()  # the next replay writes to the same memory
+        with _one_at_a_time:
+            given.copy_(x)
+            graph.replay()
+            return result.clone()
 
     return replay
 
 
 @functools.cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The one stream of a device to record on."""
-    return torch.cuda.Stream(device)
+def _studio(stream: torch.cuda.Stream) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
+    """Where graphs that are replayed on `stream` are recorded: on a stream beside it, in memory that they share."""
+    with torch.cuda.device(stream.device):
+        return torch.cuda.Stream(stream.device), torch.cuda.MemPool()
