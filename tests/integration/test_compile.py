@@ -7,8 +7,9 @@ from functools import partial
 import jaxtyping
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
-from jointnmt.models import build_model
+from jointnmt.models import FAMILIES, build_model
 from jointnmt.models.reformer import ReformerFastConfig
 from tiny import VOCABULARY, tiny_trainer
 
@@ -38,3 +39,21 @@ def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pyt
     assert compiled == [{"dynamic": True}]
     assert other.sums.loss == pytest.approx(plain.sums.loss, rel=1e-5)
     assert other.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
+
+
+@pytest.mark.parametrize("family", ["transformer", "reformer-fast"])
+def test_a_model_is_compiled_once_for_all_lengths(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jointnmt.models.layers.attention._has_fused_kernels", lambda _: True)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    config_class, _ = FAMILIES[family]
+    layers = {name: 1 for name in config_class.model_fields if name.endswith("layers")}
+    model = build_model(config_class(embed_dim=8, num_heads=2, ffn_dim=16, **layers), VOCABULARY, VOCABULARY)
+    counter = CompileCounter()
+    compiled = torch.compile(model, backend=counter, dynamic=True)
+    frames = []
+    for sentences, source, target in ((3, 7, 9), (4, 5, 6), (2, 12, 8)):
+        compiled(torch.full((sentences, source), 4), torch.full((sentences, target), 4))
+        frames.append(counter.frame_count)
+    assert frames == [frames[0]] * 3, (
+        "the tests' shape checker breaks the graph in parts, the lengths of sentences do not"
+    )

@@ -35,7 +35,7 @@ class Sight:
     """Whether the bias lets every query see itself and what precedes it, and nothing else."""
     slots: Int[Tensor, "N t"] | None = None
     """The slots of a cache that each row sees, if these are all that the bias lets it see."""
-    _merged: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    _merged: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def of_past(cls, length: int, like: Tensor) -> Self:
@@ -49,10 +49,10 @@ class Sight:
         return cls(bias.view(len(mask), *[1] * axes, -1), lengths=mask.sum(dim=1))
 
     def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
-        """The bias, broadcast to those `leading` axes, with all of them as one; made once for all layers."""
-        if leading not in self._merged:
-            self._merged[leading] = self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4)
-        return self._merged[leading]
+        """The bias, broadcast to the `leading` axes of its attention, with all as one; made once for all layers."""
+        if not self._merged:
+            self._merged.append(self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4))
+        return self._merged[0]
 
 
 def attend(
