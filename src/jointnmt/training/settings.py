@@ -43,7 +43,7 @@ class TrainingConfig(Config):
         "auto", description="devices (CPU: processes) a machine; set by torchrun"
     )
     nodes: int = Field(1, ge=1, description="machines; set by torchrun")
-    compile: bool = Field(False, description="compile the model with torch.compile")
+    compile: bool = Field(False, description="compile the model with torch.compile; on a CPU that is slower")
     checkpoint_every: int = Field(500, ge=1, description="updates between saves of the last checkpoint")
     keep_best: int = Field(5, ge=1, description="how many of the best checkpoints are kept")
     keep_last: int = Field(1, ge=1, description="how many of the latest validated checkpoints are kept besides")
