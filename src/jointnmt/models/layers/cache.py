@@ -156,8 +156,8 @@ class CachedState:
         """
         self.constants = {"mask": mask, **constants}
         expected = mask.shape[1] + mask.shape[1] // 4 + 4  # translations are about as long as their sources
-        self._slots = Slots(expected, mask.device)
-        self.caches = [KeyValueCache(self._slots) for _ in range(num_layers)]
+        self._supply = Slots(expected, mask.device)
+        self.caches = [KeyValueCache(self._supply) for _ in range(num_layers)]
         self.rows_per_sentence = 1
         self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
         self._seen = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
@@ -180,13 +180,13 @@ class CachedState:
 
     def advance(self) -> None:
         """Give every row a slot for its next position."""
-        filled = self._slots.used
-        self._slots.advance(self.rows_per_sentence, self.num_rows * self.constants["mask"].shape[1])
+        filled = self._supply.used
+        self._supply.advance(self.rows_per_sentence, self.num_rows * self.constants["mask"].shape[1])
         for cache in self.caches:
             cache.make_room(filled)
-        self.slots = torch.cat([self.slots, self._slots.newest.repeat(self.num_sentences)[:, None]], dim=1)
-        if self._seen.shape != (self.num_rows, self._slots.read):
-            self._seen = self._seen.new_empty(self.num_rows, self._slots.read)
+        self.slots = torch.cat([self.slots, self._supply.newest.repeat(self.num_sentences)[:, None]], dim=1)
+        if self._seen.shape != (self.num_rows, self._supply.read):
+            self._seen = self._seen.new_empty(self.num_rows, self._supply.read)
         self._seen.fill_(False).scatter_(1, self.slots, True)
 
     def compute(self, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]) -> Float[Tensor, "G R V"]:
@@ -194,10 +194,10 @@ class CachedState:
 
         Besides `x` and the weights, `newest` may depend on this state's tensors only.
         """
-        if not self._slots.fixed or torch.is_grad_enabled():
+        if not self._supply.fixed or torch.is_grad_enabled():
             return newest(x)
         stored = (cache.stored for cache in self.caches)
-        return self._recorder.run(newest, x, [self._seen, self._slots.newest, *self.constants.values(), *stored])
+        return self._recorder.run(newest, x, [self._seen, self._supply.newest, *self.constants.values(), *stored])
 
     def slot_bias(self, dtype: torch.dtype) -> Float[Tensor, "G R L"]:
         """0 at the slots of a row's own past, minus infinity elsewhere."""
