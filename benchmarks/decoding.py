@@ -146,7 +146,7 @@ class LengthsGiven(TranslationModel):
 
     def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> StateWithLengths:
         lengths = [self.lengths[tuple(filter(lambda each: each != pad_id, ids))] for ids in source.tolist()]
-        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths, device=source.device))
+        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths))
 
     def step(
         self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
@@ -155,7 +155,7 @@ class LengthsGiven(TranslationModel):
         logits, inner = self.model.step(last_ids, state.inner, maps)
         remaining = state.remaining - 1
         logits[:, eos_id] = -torch.inf
-        ending = (remaining == 0).nonzero().flatten()
+        ending = (remaining == 0).nonzero().flatten().to(logits.device, non_blocking=True)
         if len(ending):
             logits[ending] = -torch.inf
             logits[ending, eos_id] = 0
@@ -164,7 +164,7 @@ class LengthsGiven(TranslationModel):
 
 @dataclass(frozen=True)
 class StateWithLengths:
-    """A model's state, and how many tokens each row's translation still has to have."""
+    """A model's state, and how many tokens each row's translation still has to have (on the CPU)."""
 
     inner: DecoderState
     remaining: Int[Tensor, " N"]

@@ -86,13 +86,19 @@ def test_draw_cuts_by_rank_and_by_probability() -> None:
     log_probabilities = torch.tensor([[0.1, 0.4, 0.2, 0.0, 0.3]]).log()
     numbers = torch.tensor([0.0, 0.39, 0.41, 0.69, 0.71, 0.89, 0.91, 0.9999999], dtype=torch.float64)
     rows = log_probabilities.expand(len(numbers), 5)
-    assert draw(rows, numbers, SamplingConfig()).tolist() == [1, 1, 4, 4, 2, 2, 0, 0]
-    assert set(draw(rows, numbers, SamplingConfig(top_k=2)).tolist()) == {1, 4}
-    assert set(draw(rows, numbers, SamplingConfig(top_p=0.75)).tolist()) == {1, 4, 2}
-    assert set(draw(rows, numbers, SamplingConfig(top_p=0.65)).tolist()) == {1, 4}
-    assert set(draw(rows, numbers, SamplingConfig(top_p=0.75, top_k=2)).tolist()) == {1, 4}
-    assert draw(rows, numbers, SamplingConfig(temperature=1000.0)).tolist() == [1, 4, 4, 2, 2, 0, 0, 0]
-    assert draw(rows, numbers, SamplingConfig(temperature=0.1)).tolist()[:7] == [1] * 7
+
+    def drawn(**settings: float) -> list[int]:
+        ids, values = draw(rows, numbers, SamplingConfig.model_validate(settings))
+        assert torch.equal(values, log_probabilities[0, ids]), "the model's own, whatever the settings"
+        return ids.tolist()
+
+    assert drawn() == [1, 1, 4, 4, 2, 2, 0, 0]
+    assert set(drawn(top_k=2)) == {1, 4}
+    assert set(drawn(top_p=0.75)) == {1, 4, 2}
+    assert set(drawn(top_p=0.65)) == {1, 4}
+    assert set(drawn(top_p=0.75, top_k=2)) == {1, 4}
+    assert drawn(temperature=1000.0) == [1, 4, 4, 2, 2, 0, 0, 0]
+    assert drawn(temperature=0.1)[:7] == [1] * 7
 
 
 def test_rules_hold_for_samples_as_well() -> None:

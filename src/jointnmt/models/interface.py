@@ -24,7 +24,7 @@ class DecoderState(Protocol):
         ...
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
-        """The state whose row i is this state's row `rows[i]`: repeats, reorders and drops rows.
+        """The state whose row i is this state's row `rows[i]`: repeats, reorders and drops rows; `rows` is on the CPU.
 
         It is fastest when the rows of one sentence stay side by side and every sentence has equally many; then keys
         and values are shared by a sentence's rows and nothing is copied, but the sentences that fill the place of

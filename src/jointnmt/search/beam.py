@@ -55,12 +55,12 @@ def beam_search(
         )
     rules = Rules.of(source, config, prefixes)
     found: list[list[Hypothesis]] = [[] for _ in rules.limits]
-    live = Live.begin(len(source), config.beam_size, filled=1, device=source.device)
+    live = Live.begin(len(source), config.beam_size, filled=1)
     state = model.start(source)
-    rows = torch.arange(len(source), device=source.device).repeat_interleave(config.beam_size)
+    rows = torch.arange(len(source)).repeat_interleave(config.beam_size)
     position = 0
     while live.sentences:
-        logits, state = model.step(live.last_ids, state.select(rows))
+        logits, state = model.step(live.last_ids(source.device), state.select(rows))
         log_probabilities = _by_sentence(token_log_probabilities(logits), config.beam_size)
         rules.apply(log_probabilities, live.sentences, position)
         candidates = continuations(live, log_probabilities)
@@ -88,7 +88,7 @@ class Continuations:
 
     def top(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count`: 0, 1, ..."""
-        return torch.arange(count, device=self.ids.device).expand(len(self.ids), count)
+        return torch.arange(count).expand(len(self.ids), count)
 
     def unfinished(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count` that do not end their sentence."""

@@ -16,7 +16,7 @@ from jointnmt.text.special import bos_id
 
 @dataclass(frozen=True)
 class Live:
-    """The unfinished sentences: K places for hypotheses each, all t tokens long.
+    """The unfinished sentences: K places for hypotheses each, all t tokens long; on the CPU, wherever the model is.
 
     The decoder state's row `b * K + k` belongs to place k of the sentence in row b.
     """
@@ -30,21 +30,20 @@ class Live:
     """Sums of the tokens' log-probabilities; minus infinity marks an empty place."""
 
     @classmethod
-    def begin(cls, num_sentences: int, size: int, filled: int, device: torch.device) -> Live:
+    def begin(cls, num_sentences: int, size: int, filled: int) -> Live:
         """Sentences without a token, in which the first `filled` of `size` places hold a hypothesis."""
-        log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64, device=device)
+        log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64)
         log_probabilities[:, :filled] = 0
         return cls(
             sentences=tuple(range(num_sentences)),
-            ids=torch.full((num_sentences, size, 1), bos_id, device=device),
-            token_log_probabilities=torch.zeros((num_sentences, size, 0), device=device),
+            ids=torch.full((num_sentences, size, 1), bos_id),
+            token_log_probabilities=torch.zeros((num_sentences, size, 0)),
             log_probabilities=log_probabilities,
         )
 
-    @property
-    def last_ids(self) -> Int[Tensor, " N"]:
-        """The newest token of every row."""
-        return self.ids[:, :, -1].flatten()
+    def last_ids(self, device: torch.device) -> Int[Tensor, " N"]:
+        """The newest token of every row, for a model there."""
+        return self.ids[:, :, -1].flatten().to(device, non_blocking=True)
 
     def extended(
         self,
@@ -55,7 +54,7 @@ class Live:
         """Hypotheses one token longer: place c continues place `parents[b, c]`, or place c if there are no parents."""
         old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
         if parents is not None:
-            rows = torch.arange(len(parents), device=parents.device).unsqueeze(1)
+            rows = torch.arange(len(parents)).unsqueeze(1)
             old_ids, old_tokens, old_sums = old_ids[rows, parents], old_tokens[rows, parents], old_sums[rows, parents]
         return replace(
             self,
@@ -70,7 +69,7 @@ class Live:
 
     def kept(self, rows: Sequence[int]) -> Live:
         """The sentences in these rows only, in this order."""
-        index = torch.tensor(rows, dtype=torch.long, device=self.ids.device)
+        index = torch.tensor(rows, dtype=torch.long)
         return Live(
             tuple(self.sentences[row] for row in rows),
             self.ids[index],
@@ -108,5 +107,5 @@ def rows_to_keep(keep: Sequence[bool]) -> list[int]:
 
 def state_rows(sentences: Sequence[int], places: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
     """The decoder state's rows of these sentences, each with its places in the order of its row of `places`."""
-    rows = torch.tensor(sentences, dtype=torch.long, device=places.device)
+    rows = torch.tensor(sentences, dtype=torch.long)
     return (rows.unsqueeze(1) * places.shape[1] + places[rows]).flatten()

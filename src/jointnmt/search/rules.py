@@ -106,10 +106,11 @@ class Rules:
         """
         found = [(row, self.required(sentence, position)) for row, sentence in enumerate(sentences)]
         required = [(row, token) for row, token in found if token is not None]
-        index = torch.tensor(required, dtype=torch.long, device=log_probabilities.device).view(-1, 2)
-        rows, tokens = index.unbind(1)
+        index = torch.tensor(required, dtype=torch.long).view(-1, 2)
+        rows, tokens = index.to(log_probabilities.device, non_blocking=True).unbind(1)
         kept = log_probabilities[rows, :, tokens]  # also what is banned elsewhere, as in a prefix
-        log_probabilities[:, :, list(self.banned)] = -torch.inf
+        for token in self.banned:  # one by one: a list would have to be sent to a GPU
+            log_probabilities[:, :, token].fill_(-torch.inf)
         if required:
             log_probabilities[rows] = -torch.inf
             log_probabilities[rows, :, tokens] = kept

@@ -15,7 +15,7 @@ from jointnmt.search.beam import ended
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.live import Live, rows_to_keep, state_rows
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
+from jointnmt.search.scoring import best, check_evaluating, check_numbers, token_log_probabilities
 
 
 class SamplingConfig(RulesConfig):
@@ -57,27 +57,26 @@ def sample(
     """
     check_evaluating(model)
     rules = Rules.of(source, config, prefixes)
-    numbers = _random_numbers(rules.limits, num_samples, generators).to(source.device)
+    numbers = _random_numbers(rules.limits, num_samples, generators)
     found: list[dict[int, Hypothesis]] = [{} for _ in rules.limits]
-    live = Live.begin(len(source), num_samples, filled=num_samples, device=source.device)
+    live = Live.begin(len(source), num_samples, filled=num_samples)
     state = model.start(source)
     if num_samples > 1:
-        state = state.select(torch.arange(len(source), device=source.device).repeat_interleave(num_samples))
+        state = state.select(torch.arange(len(source)).repeat_interleave(num_samples))
     position = 0
     while live.sentences:
-        logits, state = model.step(live.last_ids, state)
+        logits, state = model.step(live.last_ids(source.device), state)
         log_probabilities = token_log_probabilities(logits).unflatten(0, (-1, num_samples))
         rules.apply(log_probabilities, live.sentences, position)
-        ids = draw(log_probabilities.flatten(0, 1), numbers[list(live.sentences), :, position].flatten(), config)
-        ids = ids.unflatten(0, (-1, num_samples))
-        live = live.extended(ids, log_probabilities.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
+        drawn = draw(log_probabilities.flatten(0, 1), numbers[list(live.sentences), :, position].flatten(), config)
+        live = live.extended(*(each.view(-1, num_samples) for each in drawn))
         done = ended(live)
         for sentence, place, hypothesis in live.finished(done, config.penalty, rules.limits):
             found[sentence][place] = hypothesis
         keep = [len(found[sentence]) < num_samples for sentence in live.sentences]
         live = live.without(done).kept(rows_to_keep(keep))
         if any(keep) and not all(keep):
-            places = torch.arange(num_samples, device=source.device).expand(len(keep), num_samples)
+            places = torch.arange(num_samples).expand(len(keep), num_samples)
             state = state.select(state_rows(rows_to_keep(keep), places))
         position += 1
     return [[samples[place] for place in range(num_samples)] for samples in found]
@@ -85,16 +84,24 @@ def sample(
 
 def draw(
     log_probabilities: Float[Tensor, "N V"], numbers: Float64[Tensor, " N"], config: SamplingConfig
-) -> Int[Tensor, " N"]:
-    """One id for each row: where its number from [0, 1) falls among the tokens, the most likely first."""
-    values, ids = best(log_probabilities, config.top_k or log_probabilities.shape[-1])
+) -> tuple[Int[Tensor, " N"], Float[Tensor, " N"]]:
+    """One id for each row, where its number from [0, 1) falls among the tokens, the most likely first; and its value.
+
+    Both are on the CPU.
+    """
+    if config.top_k is None:
+        values, ids = log_probabilities.sort(dim=-1, descending=True, stable=True)
+        check_numbers(values[:, 0])  # what is none comes first
+    else:
+        values, ids = best(log_probabilities, config.top_k)
     probabilities = (values.double() / config.temperature).softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
     kept = (before < config.top_p) & (probabilities > 0)
     limits = probabilities.masked_fill(~kept, 0).cumsum(-1)
-    ranks = (limits <= numbers.unsqueeze(-1) * limits[:, -1:]).sum(-1)
+    ranks = (limits <= numbers.to(limits.device).unsqueeze(-1) * limits[:, -1:]).sum(-1)
     ranks = ranks.minimum(kept.sum(-1) - 1)  # rounding must not lead past the last token that is kept
-    return ids.gather(-1, ranks.unsqueeze(-1)).squeeze(-1)
+    token, value = (each.gather(-1, ranks.unsqueeze(-1)).squeeze(-1).cpu() for each in (ids, values))
+    return token, value
 
 
 def _random_numbers(

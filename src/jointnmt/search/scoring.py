@@ -83,6 +83,7 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
 def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
     """The `count` greatest values of each row and their places, best first; equal values in order of their places.
 
+    They lie on the CPU, where search goes on: it waits for a GPU once, and computes nothing there on so few numbers.
     `topk` alone leaves open which of equal values it takes, and half precision has many equal ones.
     """
     width = values.shape[-1]
@@ -91,27 +92,19 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
         ordered, places, strange = native.greatest(values, count)
         _check(not strange)
         return ordered, places
-    found = values.topk(
-        min(2 * count + 16, width), dim=-1
-    )  # more than asked for: among them are most of the equal ones
-    check_numbers(found.values)
-    last = found.values[:, count - 1]
-    places, ordered = _in_order(values, found.indices.sort(dim=-1).values)
-    undecided = (found.values[:, -1] == last) & (last > -torch.inf)
-    if found.values.shape[1] < width and bool(undecided.any()):
+    larger = min(2 * count + 16, width)  # more than asked for: among them are most of the equal ones
+    found, unordered = (each.cpu() for each in values.topk(larger, dim=-1))
+    check_numbers(found)
+    places, order = unordered.sort(dim=-1)
+    ordered, ranks = found.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    places = places.gather(-1, ranks)
+    last = found[:, count - 1]
+    undecided = (found[:, -1] == last) & (last > -torch.inf)
+    if larger < width and bool(undecided.any()):
         rows = undecided.nonzero().squeeze(1)
-        every = torch.arange(width, device=values.device).expand(len(rows), width)
-        more_places, more = _in_order(values[rows], every)
-        places[rows], ordered[rows] = (each[:, : places.shape[1]] for each in (more_places, more))
+        every = values[rows.to(values.device)].sort(dim=-1, descending=True, stable=True)
+        ordered[rows], places[rows] = (each[:, :larger].cpu() for each in every)
     return ordered[:, :count], places[:, :count]
-
-
-def _in_order(
-    values: Float[Tensor, "N V"], places: Int[Tensor, "N C"]
-) -> tuple[Int[Tensor, "N C"], Float[Tensor, "N C"]]:
-    """Ascending places by their values, the greatest first, and these values; equal ones stay in order."""
-    ordered = values.gather(-1, places).sort(dim=-1, descending=True, stable=True)
-    return places.gather(-1, ordered.indices), ordered.values
 
 
 def check_numbers(values: Float[Tensor, "*shape"]) -> None:

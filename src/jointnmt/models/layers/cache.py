@@ -212,7 +212,7 @@ class CachedState:
         for cache in self.caches:
             cache.keep(move)
         self.constants = {name: move.apply(tensor) for name, tensor in self.constants.items()}
-        self.slots = self.slots[rows]
+        self.slots = self.slots[rows.to(self.slots.device, non_blocking=True)]
         self.rows_per_sentence = rows_per_sentence
         return self
 
