@@ -1,0 +1,120 @@
+"""A stand-in for a GPU: a device whose tensors lie on the CPU, but do not mix with the CPU's own.
+
+PyTorch knows it for the rest of the process as "far", so import this in a process of its own. It counts what a GPU's
+host would wait for. Memory, streams and kernels of a GPU's own it does not have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+waits: Counter[str] = Counter()
+"""How often the host needed to know what the device had computed, by operation."""
+
+WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::_unique2", "aten::masked_select")
+CROSSING = ("aten::copy_", "aten::_to_copy")
+INDEXING = ("aten::index", "aten::index_put_", "aten::index_put")
+
+
+class FarTensor(torch.Tensor):
+    """A tensor of the device; `near` is what it really is."""
+
+    near: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, near: Tensor) -> FarTensor:
+        place = {"strides": near.stride(), "storage_offset": near.storage_offset()}
+        return torch.Tensor._make_wrapper_subclass(cls, near.shape, dtype=near.dtype, device=FAR, **place)
+
+    def __init__(self, near: Tensor) -> None:
+        self.near = near
+
+    def tolist(self) -> Any:
+        waits["tolist"] += 1
+        return self.near.tolist()
+
+    def numpy(self, *arguments: Any, **settings: Any) -> NoReturn:
+        raise TypeError("NumPy reads tensors of the CPU only")
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return compute(func, args, kwargs or {})
+
+
+class FarAway(TorchDispatchMode):
+    """While it is entered, tensors can be made on the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return compute(func, args, kwargs or {})
+
+
+def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do the operation, unless it mixes devices as a GPU would not."""
+    name, wanted = func._schema.name, kwargs.get("device")
+    tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    near = [each for each in tensors if not isinstance(each, FarTensor)]
+    some_far = len(near) < len(tensors)
+    if some_far and near and name not in CROSSING:
+        _check_mixture(name, args, near)
+    if some_far and name in WAITING:
+        waits[name] += 1
+    if some_far and wanted is not None and torch.device(wanted).type == "cpu":
+        waits["to the CPU"] += 1
+    ends_far = some_far if wanted is None else torch.device(wanted).type == FAR.type
+    if name == "aten::copy_":
+        ends_far = isinstance(args[0], FarTensor)
+    args, kwargs = tree_map(_near, (args, kwargs))
+    if wanted is not None:
+        kwargs["device"] = torch.device("cpu")
+    result = func(*args, **kwargs)
+    if not ends_far:
+        return result
+    same = {id(_near(each)): each for each in tensors}  # what an operation in place gives back
+
+    def far(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return same[id(value)] if id(value) in same else FarTensor(value)
+
+    return tree_map(far, result)
+
+
+def _check_mixture(name: str, args: tuple[Any, ...], near: list[Tensor]) -> None:
+    """As on a GPU, numbers and indices may come from the CPU; nothing else may."""
+    into_near = name.endswith("_") and not isinstance(args[0], FarTensor)
+    indices_only = name in INDEXING and isinstance(args[0], FarTensor)
+    if into_near or (any(each.ndim for each in near) and not indices_only):
+        raise RuntimeError(f"{name}: tensors on two devices, {[tuple(each.shape) for each in near]} on the CPU")
+
+
+def _near(value: Any) -> Any:
+    return value.near if isinstance(value, FarTensor) else value
+
+
+class _Backend(backend_registration._DummyBackendModule):
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        pass
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16]
+
+
+backend_registration._setup_privateuseone_for_python_backend("far", backend_module=_Backend())
+FAR = torch.device("far", 0)
+_operations, _casting = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
+for _name in ("empty.memory_format", "empty_strided", "copy_", "_copy_from", "_to_copy"):  # what torch.tensor needs
+    _packet, _, _overload = _name.partition(".")
+    _operation = getattr(getattr(torch.ops.aten, _packet), _overload or "default")
+    _operations.impl(_name, lambda *args, _func=_operation, **kwargs: compute(_func, args, kwargs), "PrivateUse1")
+_casting.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

@@ -1,0 +1,125 @@
+"""Everything computes on a device that is not the CPU, and search seldom waits for it. `test_far_device.py` runs this
+in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from families import VARIANTS, sources, tiny_model
+from far_device import FAR, FarAway, FarTensor, waits
+from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+from torch.testing import assert_close
+
+from jointnmt import Translator
+from jointnmt.data.batches import BatchConfig
+from jointnmt.models import TranslationModel
+from jointnmt.models.layers import attention
+from jointnmt.search.beam import SearchConfig, beam_search
+from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
+from jointnmt.training.settings import TrainingConfig
+from jointnmt.training.trainer import Trainer
+from jointnmt.translator import TranslationOptions, attend, translator
+from tiny import ListStore
+
+TRAINED = ("transformer-post", "transformer-fusion", "reformer-base-mean", "reformer-fast-shortcuts")
+"""None whose weights are tied: they are not any longer once the stand-in has them."""
+
+
+@pytest.fixture(autouse=True)
+def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The stand-in takes a GPU's way, as far as it can."""
+    monkeypatch.setattr(attention, "_has_fused_kernels", lambda device: device.type == FAR.type)
+    monkeypatch.setitem(translator.CELLS, FAR.type, 1_000_000)
+    with FarAway():
+        yield
+
+
+def model_on(device: torch.device | str, variant: str) -> TranslationModel:
+    return tiny_model(variant).float().to(device)
+
+
+def test_the_devices_do_not_mix() -> None:
+    far, near = torch.ones(3, device=FAR), torch.ones(3)
+    with pytest.raises(RuntimeError, match="two devices"):
+        far + near
+    with pytest.raises(RuntimeError, match="two devices"):
+        near[far.long()]
+    with pytest.raises(RuntimeError, match="two devices"):
+        near.index_put_((near.long(),), far[0])
+    with pytest.raises(TypeError):
+        far.numpy()
+    assert isinstance(far + 1, FarTensor)
+    waits.clear()
+    assert (far.cpu() + near).tolist() == [2, 2, 2]
+    assert float(far.sum()) == 3
+    assert waits == {"to the CPU": 1, "aten::_local_scalar_dense": 1}
+
+
+@pytest.mark.parametrize("variant", TRAINED)
+def test_training(variant: str) -> None:
+    found = []
+    for device in ("cpu", FAR):
+        settings = {"accelerator": "cpu", "schedule": {"warmup_steps": 5, "peak_rate": 0.01}, "label_smoothing": 0.1}
+        fabric: Any = SimpleNamespace(device=torch.device(device), autocast=nullcontext, global_rank=0, world_size=1)
+        config = TrainingConfig.model_validate(settings)
+        batches = BatchConfig.model_validate({"max_tokens": 32, "update_tokens": 64})
+        model = model_on("cpu", variant)
+        store: Any = ListStore()
+        trainer = Trainer(fabric, model, store, config, batches, seed=7)
+        steps = trainer.steps()
+        reports = [next(steps) for _ in range(2)]
+        tensors, values = trainer.state()
+        trainer.load_state({name: tensor.cpu() for name, tensor in tensors.items()}, values)
+        reports.append(next(trainer.steps()))
+        found.append([(each.sums.loss, each.gradient_norm) for each in reports])
+    for far, near in zip(*found, strict=True):
+        assert far == pytest.approx(near, rel=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_search_waits_once_in_each_position(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    positions, found = [], []
+    for device in ("cpu", FAR):
+        model, source = model_on(device, variant), sources((9, 3, 8, 9)).to(device)
+        step = model.step
+        monkeypatch.setattr(model, "step", lambda *args, step=step, **kwargs: positions.append(0) or step(*args))
+        positions.clear()
+        waits.clear()
+        found.append(beam_search(model, source, SearchConfig(beam_size=3), num_best=3))
+    for far, near in zip(*found, strict=True):
+        assert [each.ids for each in far] == [each.ids for each in near]
+    assert positions
+    assert waits == {"tolist": 1, "to the CPU": 2 * len(positions)}, "lengths first, then values and places at once"
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 5}])
+def test_samples(settings: dict[str, Any]) -> None:
+    found = []
+    for device in ("cpu", FAR):
+        model, source = model_on(device, "reformer-fast-shortcuts"), sources((9, 3, 8)).to(device)
+        generators = [sentence_generator(1, number) for number in range(3)]
+        found.append(sample(model, source, SamplingConfig(**settings), generators, num_samples=2))
+    for far, near in zip(*found, strict=True):
+        assert [each.ids for each in far] == [each.ids for each in near]
+
+
+def test_the_translator(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", model={"shortcuts": {"kind": "plain"}})
+    texts = [" ".join(SOURCE_WORDS[:length]) for length in (1, 4, 9)]
+    options = TranslationOptions(num_best=2, alignments=True, gates=True)
+    far, near = (Translator.load(run, device) for device in ("far", "cpu"))
+    assert far.device.type == "far"
+    for each, alike in zip(far.translate_stream(texts, options), near.translate_stream(texts, options), strict=True):
+        assert each.text == alike.text
+        assert each.candidates[1].alignment == pytest.approx(alike.candidates[1].alignment, abs=1e-5)
+    targets = [" ".join(TARGET_WORDS[:length]) for length in (2, 3, 5)]
+    for each, alike in zip(far.score(texts, targets), near.score(texts, targets), strict=True):
+        assert each.log_probability == pytest.approx(alike.log_probability, rel=1e-4)
+    attended, other = (attend(each, texts[1], targets[1]) for each in (far, near))
+    assert_close(attended.maps.alignment.cpu(), other.maps.alignment)
