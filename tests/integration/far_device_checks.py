@@ -24,7 +24,7 @@ from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
 from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
-from jointnmt.translator import TranslationOptions, attend, translator
+from jointnmt.translator import TranslationOptions, attend
 from tiny import ListStore
 
 TRAINED = ("transformer-post", "transformer-fusion", "reformer-base-mean", "reformer-fast-shortcuts")
@@ -35,7 +35,6 @@ TRAINED = ("transformer-post", "transformer-fusion", "reformer-base-mean", "refo
 def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The stand-in takes a GPU's way, as far as it can."""
     monkeypatch.setattr(attention, "_has_fused_kernels", lambda device: device.type == FAR.type)
-    monkeypatch.setitem(translator.CELLS, FAR.type, 1_000_000)
     with FarAway():
         yield
 
