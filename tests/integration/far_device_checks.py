@@ -22,6 +22,7 @@ from jointnmt.models import TranslationModel
 from jointnmt.models.layers import attention
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
+from jointnmt.search.scoring import best
 from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 from jointnmt.translator import TranslationOptions, attend
@@ -95,6 +96,16 @@ def test_search_waits_once_in_each_position(variant: str, monkeypatch: pytest.Mo
         assert [each.ids for each in far] == [each.ids for each in near]
     assert positions
     assert waits == {"tolist": 1, "to the CPU": 2 * len(positions)}, "lengths first, then values and places at once"
+
+
+@pytest.mark.parametrize("distinct", [3, 40, 10_000])
+def test_best_takes_the_first_of_equal_values(distinct: int) -> None:
+    values = torch.randint(0, distinct, (50, 300)).float()
+    expected = values.sort(dim=-1, descending=True, stable=True)
+    for count in (10, 300):
+        ordered, places = best(values.to(FAR), count)
+        assert torch.equal(ordered, expected.values[:, :count])
+        assert torch.equal(places, expected.indices[:, :count])
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 5}])
