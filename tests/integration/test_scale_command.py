@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
-from jointnmt.scaling import PROBES
+from jointnmt.scaling import RUNS
 from jointnmt.training.directory import RunDirectory
 from jointnmt.training.progress import NoDisplay
 from tiny import tiny_recipe, write_corpus
@@ -65,7 +65,7 @@ def pretend(out: Path, **losses: float) -> None:
 
 def ages(out: Path) -> dict[str, int]:
     """When each file of the runs was last written."""
-    return {str(path): path.stat().st_mtime_ns for name in PROBES for path in (out / name).rglob("*")}
+    return {str(path): path.stat().st_mtime_ns for name in RUNS for path in (out / name).rglob("*")}
 
 
 def test_the_report_is_what_the_runs_have_logged(scaled: tuple[list[object], Path, Result]) -> None:
@@ -73,7 +73,7 @@ def test_the_report_is_what_the_runs_have_logged(scaled: tuple[list[object], Pat
     assert result.exit_code in (0, 2), result.stderr  # after three updates, either may be
     report = json.loads(result.stdout)
     assert report == json.loads((out / "report.json").read_text(encoding="utf-8"))
-    for name in PROBES:
+    for name in RUNS:
         lines = (out / name / "log.jsonl").read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
         best = min((one for one in records if one["event"] == "validation"), key=lambda one: one["nll"])
@@ -81,7 +81,7 @@ def test_the_report_is_what_the_runs_have_logged(scaled: tuple[list[object], Pat
         assert (run["nll"], run["step"], run["updates"]) == (best["nll"], best["step"], 3)
         versions = json.loads((out / name / "versions.json").read_text(encoding="utf-8"))
         assert run["parameters"]["total"] == versions["parameters"]
-    base, depth, width = (report["runs"][name] for name in PROBES)
+    base, depth, width = (report["runs"][name] for name in RUNS)
     assert depth["layers"] == {key: layers + 1 for key, layers in base["layers"].items()}
     assert (width["layers"], width["ffn_dim"], width["width"]) == (base["layers"], 48, 3.0)
     assert report["gradient"] == {"depth": base["nll"] - depth["nll"], "width": base["nll"] - width["nll"]}

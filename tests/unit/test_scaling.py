@@ -24,10 +24,10 @@ from jointnmt.scaling import (
     cost,
     depths,
     parameter_ratio,
-    probes,
     rounded,
     scale,
     step_size,
+    three_runs,
     width_ratio,
 )
 from tiny import tiny_recipe
@@ -173,7 +173,7 @@ def test_predicted_parameters_are_those_of_the_layers(config: ModelConfig) -> No
 
 def test_every_family_has_a_depth_and_a_width() -> None:
     for config, _ in FAMILIES.values():
-        wanted = probes(experiment(config(embed_dim=16, num_heads=2, ffn_dim=40)), epsilon=2, updates=7)
+        wanted = three_runs(experiment(config(embed_dim=16, num_heads=2, ffn_dim=40)), epsilon=2, updates=7)
         base, deeper, wider = (wanted[name].model for name in ("base", "depth", "width"))
         assert depths(deeper) == {key: depth + 2 for key, depth in depths(base).items()}
         assert depths(wider) == depths(base) and deeper.ffn_dim == base.ffn_dim == 40
@@ -232,4 +232,4 @@ def test_a_recipe_without_validation_text_is_refused() -> None:
     base = experiment(reformer(1, 1.0))
     without = base.model_copy(update={"data": base.data.model_copy(update={"validation": ()})})
     with pytest.raises(ConfigurationError, match=r"data\.validation names no text"):
-        probes(without, 1)
+        three_runs(without, 1)

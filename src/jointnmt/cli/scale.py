@@ -17,7 +17,7 @@ from jointnmt.cli.console import stderr, stdout
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.scaling import (
-    PROBES,
+    RUNS,
     Measured,
     Scaling,
     ScalingError,
@@ -26,7 +26,7 @@ from jointnmt.scaling import (
     depths,
     measured_run,
     parameter_ratio,
-    probes,
+    three_runs,
     width_ratio,
 )
 from jointnmt.scaling import scale as scale_experiment
@@ -70,13 +70,13 @@ def scale(
     if (out / "experiment.yaml").exists():
         raise ConfigurationError(f"{out}: is a run itself. Choose another directory for --out.")
     experiment = Experiment.load(recipe, settings or ())
-    wanted = probes(experiment, epsilon, updates)
-    names = PROBES if only is None else (only,)
+    wanted = three_runs(experiment, epsilon, updates)
+    names = RUNS if only is None else (only,)
     measured = {name: measured_run(name, wanted[name], out, _train) for name in names}
     if not is_first():  # of several processes that train together
         return
     if only is not None:
-        logger.info("when %s are finished in %s, the same command without --only scales", ", ".join(PROBES), out)
+        logger.info("when %s are finished in %s, the same command without --only scales", ", ".join(RUNS), out)
         return
     scaling = scale_experiment(experiment, measured, ratio, epsilon)
     report = {"name": experiment.name, "family": experiment.model.family, "ratio": ratio, "epsilon": epsilon}

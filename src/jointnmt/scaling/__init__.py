@@ -1,0 +1,45 @@
+"""Single-shot gradient-based scaling: from three trainings to a larger model (Li et al. 2020, Eqs. 7-11).
+
+A model has a depth, l layers, and a width, w = F / E. It is trained as it is, with epsilon layers more, and with
+epsilon times E hidden features more: the runs `base`, `depth` and `width`. The differences of their validation
+cross-entropy are a gradient; one step along it, up to the wanted number of parameters, leads to the scaled model.
+
+E is left alone, as in the paper. All depths of a model (PreNet and grid, encoder and decoder) grow by the same number
+of layers.
+"""
+
+from jointnmt.scaling.runs import RUNS, Measured, measure, measured_run, three_runs
+from jointnmt.scaling.sizes import (
+    AttentionPlace,
+    StackSize,
+    added_layers,
+    depths,
+    parameter_ratio,
+    resized,
+    width_ratio,
+)
+from jointnmt.scaling.step import Cost, Gradient, Scaling, ScalingError, Step, cost, rounded, scale, step_size
+
+__all__ = [
+    "RUNS",
+    "AttentionPlace",
+    "Cost",
+    "Gradient",
+    "Measured",
+    "Scaling",
+    "ScalingError",
+    "StackSize",
+    "Step",
+    "added_layers",
+    "cost",
+    "depths",
+    "measure",
+    "measured_run",
+    "parameter_ratio",
+    "resized",
+    "rounded",
+    "scale",
+    "step_size",
+    "three_runs",
+    "width_ratio",
+]

@@ -1,0 +1,156 @@
+"""The three runs that scaling compares: the model as it is, deeper, and wider."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jointnmt.config import Config, differences
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.scaling.sizes import resized
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training import checkpoint
+from jointnmt.training.directory import MAY_CHANGE, RunDirectory
+from jointnmt.training.logs import whole_records
+from jointnmt.training.loop import RunState
+from jointnmt.training.processes import is_first
+
+logger = logging.getLogger(__name__)
+
+RUNS = ("base", "depth", "width")
+"""The three runs, and the names of their directories."""
+
+ENDS = ("training.max_epochs", "training.max_updates", "validation.patience")
+"""Keys that decide how long a run is: cross-entropies compare only where they are equal."""
+
+
+def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None) -> dict[str, Experiment]:
+    """The three experiments of Eq. 10: (l, w), (l + epsilon, w) and (l, w + epsilon).
+
+    Args:
+        experiment: to be scaled.
+        epsilon: layers, and widths of E.
+        updates: ends each of them, in the place of `training.max_updates`.
+
+    Raises:
+        ConfigurationError: if there is no validation text, or no depth.
+    """
+    if not experiment.data.validation:
+        raise ConfigurationError(
+            "data.validation names no text: scaling compares cross-entropies on validation text. Name one."
+        )
+    if updates is not None:
+        training = experiment.training.model_copy(update={"max_updates": updates})
+        experiment = experiment.model_copy(update={"training": training})
+    name, ffn_dim = experiment.name, experiment.model.ffn_dim
+    wider = ffn_dim + epsilon * experiment.model.embed_dim
+    return {
+        "base": resized(experiment, name, 0, ffn_dim),
+        "depth": resized(experiment, f"{name}-depth", epsilon, ffn_dim),
+        "width": resized(experiment, f"{name}-width", 0, wider),
+    }
+
+
+class Measured(Config):
+    """What a finished run has come to; kept beside it as JSON, which is all that the other runs need to know of it."""
+
+    nll: float
+    """The lowest cross-entropy of all its validations, in nats a target token, without label smoothing."""
+    step: int
+    """The update after which it was measured."""
+    updates: int
+    """Updates of the whole run."""
+    seconds: float
+    """Spent on the updates."""
+    data: str
+    """The fingerprint of the training data, segmentation included."""
+    vocabularies: tuple[int, int]
+    """Pieces of source and target."""
+    experiment: dict[str, Any]
+    """The resolved configuration."""
+
+
+def measure(experiment: Experiment, run: RunDirectory) -> Measured:
+    """Read off a finished run what it has come to.
+
+    Raises:
+        ModelError: if no validation has brought a finite cross-entropy, or the run has no state.
+    """
+    records = [record for _, record in whole_records(run.log)]
+    validated = [one for one in records if one["event"] == "validation" and one["nll"] is not None]
+    values = checkpoint.read_values(run.last)
+    if not validated or not values:
+        raise ModelError(f"{run.path}: has no finite validation cross-entropy to compare. See {run.log}.")
+    best = min(validated, key=lambda one: (one["nll"], one["step"]))
+    segmentation = Segmentation.load(run.segmentation)
+    return Measured(
+        nll=best["nll"],
+        step=best["step"],
+        updates=values["trainer"]["position"]["step"],
+        seconds=RunState.from_plain(values["run"]).total.seconds,
+        data=values["data"],
+        vocabularies=(segmentation.source.vocabulary_size, segmentation.target.vocabulary_size),
+        experiment=experiment.plain(),
+    )
+
+
+def measured_run(name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None]) -> Measured:
+    """What the run `out/name` comes to: from `out/name.json` if it is finished, or else by training it, or further.
+
+    Args:
+        name: of the run.
+        experiment: that it is of.
+        out: the directory of the scaling.
+        train: trains an experiment into a RUN directory, or goes on there; see `jointnmt.training.run.train`.
+
+    Raises:
+        ConfigurationError: if the run has another configuration, or was trained for longer than is asked for.
+    """
+    run, file = RunDirectory(out / name), out / f"{name}.json"
+    if file.exists():
+        measured = _read_measured(file)
+        changed = {line.partition(":")[0]: line for line in differences(measured.experiment, experiment.plain())}
+        if forbidden := [line for key, line in changed.items() if key not in MAY_CHANGE]:
+            raise ConfigurationError(
+                f"{file}: was measured with another configuration: {'; '.join(forbidden)}. Choose another directory "
+                "for --out, or go back to the old configuration."
+            )
+        if not changed.keys() & set(ENDS):
+            logger.info("%s: is finished, cross-entropy %.5f after update %d", file, measured.nll, measured.step)
+            return measured
+    _check_not_beyond(run, experiment)
+    logger.info("%s: training", run.path)
+    train(experiment, run.path)
+    measured = measure(experiment, run)
+    if is_first():
+        checkpoint.write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
+    return measured
+
+
+def _read_measured(file: Path) -> Measured:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{file}: is not valid JSON. Delete it: the run beside it is then read anew."
+        ) from error
+    return Measured.parse(values if isinstance(values, dict) else {}, origin=str(file))
+
+
+def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:
+    """Refuse a run that has gone further than is asked for: the others would have had less training."""
+    if not (values := checkpoint.read_values(run.last)):
+        return
+    position, config = values["trainer"]["position"], experiment.training
+    done = {"updates": position["step"], "epochs": position["epoch"] + (position["update"] > 0)}
+    for unit, most in (("updates", config.max_updates), ("epochs", config.max_epochs)):
+        if most is not None and done[unit] > most:
+            raise ConfigurationError(
+                f"{run.path}: has been trained for {done[unit]} {unit}, and {most} are asked for now. Cross-entropies "
+                f"compare only after equal training: ask for at least {done[unit]}, or choose another directory "
+                "for --out."
+            )
