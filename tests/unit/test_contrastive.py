@@ -654,7 +654,7 @@ def test_real_minimal_pairs_are_read(corpora: Path, invoke: Invoke) -> None:
     folder = corpora / "contrastive" / "distil-lingeval"
     if not folder.exists():
         pytest.skip(f"no distil-lingeval in {folder.parent}")
-    from jointnmt.cli.contrast import _read_folder
+    from jointnmt.cli.contrast_files import _read_folder
 
     found, languages = _read_folder(folder)
     assert languages == [("en", "de")]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,11 +12,12 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.cli.console import stdout
+from jointnmt.cli.contrast_files import read_suite
 from jointnmt.cli.contrast_report import Against, show, verdict_csv
-from jointnmt.cli.lines import check_output, open_output, text_lines
+from jointnmt.cli.lines import check_output, open_output
 from jointnmt.cli.progress import Reports
 from jointnmt.comparison.records import Record, Work, kept_records
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import DataError
 from jointnmt.evaluation.contrastive import (
     Rule,
     ScoredItem,
@@ -27,14 +27,11 @@ from jointnmt.evaluation.contrastive import (
     judge,
     scored_items,
 )
-from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
+from jointnmt.evaluation.contrastive_suites import Item, Suite
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
-
-PAIR_FILES = ("src", "tgt.correct", "tgt.incorrect")
-"""How the files of a folder of minimal pairs begin; the language follows, and perhaps .gz or .xz."""
 
 
 def contrast(
@@ -84,15 +81,13 @@ def contrast(
         if path is not None:
             check_output(path)
     rule: Rule = "summed" if summed else "length-normalised"
-    found, languages = _read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
+    found, languages = read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
     runs = [each for each in (run, against) if each is not None]
     models = [(each, Translator.load(each, device, precision, batch_cells)) for each in runs]
-    if not any_language:
-        for each, translator in models:
-            _check_languages(each, translator, found.name, languages)
+    for each, translator in models if not any_language else ():
+        _check_languages(each, translator, found.name, languages)
         if source is not None and right is not None:
-            for _, translator in models:
-                check_sides(str(source), str(right), translator.segmentation.languages)
+            check_sides(str(source), str(right), translator.segmentation.languages)
     items, skipped = _fitting(models, found, skip_long)
     _warn_of_identical(items)
     scored = [_scored(translator, each, found.name, items) for each, translator in models]
@@ -111,72 +106,6 @@ def contrast(
         typer.echo(json.dumps(plain, ensure_ascii=False))
     else:
         show(stdout(), str(run), verdict, len(skipped), other)
-
-
-def _read_suite(
-    path: Path | None, files: Mapping[str, Path | None], kind: JsonKind | None
-) -> tuple[Suite, list[tuple[str, str]]]:
-    """The suite, and the languages (source, target) that the names of its files seem to tell: any of these pairs."""
-    missing = [option for option, file in files.items() if file is None]
-    if (path is None) == (len(missing) == len(files)):
-        raise ConfigurationError("Give a SUITE, or the three files of one: --source, --right and --wrong.")
-    if kind is not None and (path is None or path.is_dir()):
-        raise ConfigurationError(f"--kind {kind} is for a suite as JSON; line-parallel files are of one kind only.")
-    if path is None:
-        if missing:
-            raise ConfigurationError(f"{', '.join(missing)}: is missing; line-parallel suites are three files.")
-        three = [file for file in files.values() if file is not None]
-        return Suite(str(three[0]), "lines", tuple(_read_pairs(three, None))), []
-    if path.is_dir():
-        return _read_folder(path)
-    found = parse_suite("\n".join(text_lines(path)), str(path), kind)
-    return found, re.findall(r"(?<![a-z])(?=([a-z]{2})-([a-z]{2})(?![a-z]))", path.name.lower())
-
-
-def _read_pairs(files: Sequence[Path], kind: str | None) -> list[Item]:
-    sources, rights, wrongs = map(text_lines, files)
-    return pair_items(sources, rights, wrongs, [str(file) for file in files], kind)
-
-
-def _read_folder(folder: Path) -> tuple[Suite, list[tuple[str, str]]]:
-    """The minimal pairs of a folder, or of all its subfolders; what is wrong with them is the name of their folder."""
-    parts = [folder] if _beginning(folder, *PAIR_FILES) else sorted(path for path in folder.iterdir() if path.is_dir())
-    items, languages = [], set()
-    for part in parts:
-        if not _beginning(part, *PAIR_FILES):
-            logger.info("%s: holds no minimal pairs, so it is left out", part)
-            continue
-        files = [_single(part, name) for name in PAIR_FILES]
-        items += _read_pairs(files, part.resolve().name)
-        source, *targets = (_language(file, name) for file, name in zip(files, PAIR_FILES, strict=True))
-        languages |= {(source, target) for target in targets}
-    if not items:
-        raise DataError(
-            f"{folder}: neither here nor in its subfolders are there minimal pairs: three files src.LANGUAGE, "
-            "tgt.correct.LANGUAGE and tgt.incorrect.LANGUAGE, perhaps ending in .gz or .xz. Is it the right folder?"
-        )
-    if len(languages) > 1:
-        found = " and ".join("-".join(pair) for pair in sorted(languages))
-        raise DataError(f"{folder}: its files are of different languages ({found}). Give folders one by one.")
-    return Suite(str(folder), "lines", tuple(items)), [*languages]
-
-
-def _beginning(folder: Path, *names: str) -> list[Path]:
-    return sorted(
-        path for path in folder.iterdir() if path.is_file() and path.name.startswith(tuple(f"{n}." for n in names))
-    )
-
-
-def _single(folder: Path, name: str) -> Path:
-    files = _beginning(folder, name)
-    if len(files) != 1:
-        what = f"has {', '.join(file.name for file in files)}, one too many" if files else f"has no {name}.LANGUAGE"
-        raise DataError(f"{folder}: {what}. A folder of minimal pairs has one file each of {', '.join(PAIR_FILES)}.")
-    return files[0]
-
-
-def _language(file: Path, name: str) -> str:
-    return file.name.removeprefix(f"{name}.").removesuffix(".gz").removesuffix(".xz")
 
 
 def _check_languages(run: Path, translator: Translator, name: str, told: Sequence[tuple[str, str]]) -> None:
