@@ -18,7 +18,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 waits: Counter[str] = Counter()
 """How often the host needed to know what the device had computed, by operation."""
 
-WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::_unique2", "aten::masked_select")
+WAITING = (
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::equal",
+    "aten::_unique2",
+    "aten::masked_select",
+    "aten::repeat_interleave",
+)
 CROSSING = ("aten::copy_", "aten::_to_copy")
 INDEXING = ("aten::index", "aten::index_put_", "aten::index_put")
 
@@ -60,17 +67,19 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do the operation, unless it mixes devices as a GPU would not."""
     name, wanted = func._schema.name, kwargs.get("device")
     tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-    near = [each for each in tensors if not isinstance(each, FarTensor)]
-    some_far = len(near) < len(tensors)
-    if some_far and near and name not in CROSSING:
-        _check_mixture(name, args, near)
-    if some_far and name in WAITING:
-        waits[name] += 1
-    if some_far and wanted is not None and torch.device(wanted).type == "cpu":
-        waits["to the CPU"] += 1
+    some_far = any(map(_is_far, tensors))
     ends_far = some_far if wanted is None else torch.device(wanted).type == FAR.type
     if name == "aten::copy_":
-        ends_far = isinstance(args[0], FarTensor)
+        ends_far = _is_far(args[0])
+    if name in CROSSING:
+        begins_far = _is_far(args[1] if name == "aten::copy_" else args[0])
+        if begins_far and not ends_far:
+            waits["to the CPU"] += 1
+        elif ends_far and not begins_far and not (kwargs.get("non_blocking") or args[2:3] == (True,)):
+            waits["to the device"] += 1
+    elif some_far:
+        _check_mixture(name, args, tensors)
+        waits[name] += name in WAITING
     args, kwargs = tree_map(_near, (args, kwargs))
     if wanted is not None:
         kwargs["device"] = torch.device("cpu")
@@ -87,16 +96,25 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tree_map(far, result)
 
 
-def _check_mixture(name: str, args: tuple[Any, ...], near: list[Tensor]) -> None:
-    """As on a GPU, numbers and indices may come from the CPU; nothing else may."""
-    into_near = name.endswith("_") and not isinstance(args[0], FarTensor)
-    indices_only = name in INDEXING and isinstance(args[0], FarTensor)
-    if into_near or (any(each.ndim for each in near) and not indices_only):
-        raise RuntimeError(f"{name}: tensors on two devices, {[tuple(each.shape) for each in near]} on the CPU")
+def _check_mixture(name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
+    """As on a GPU, single numbers and indices may come from the CPU; nothing else may."""
+    if name in INDEXING and _is_far(args[0]):
+        indices = [each for each in args[1] if each is not None]
+        # Indices are sent, and those of a mask are counted first.
+        waits["index"] += any(not _is_far(each) or each.dtype == torch.bool for each in indices)
+        tensors = [each for each in tensors if not any(each is index for index in indices)]
+    into_near = name.endswith("_") and not _is_far(args[0])
+    near = [tuple(each.shape) for each in tensors if not _is_far(each)]
+    if into_near or any(near):
+        raise RuntimeError(f"{name}: tensors on two devices, {near} on the CPU")
+
+
+def _is_far(value: Any) -> bool:
+    return isinstance(value, FarTensor)
 
 
 def _near(value: Any) -> Any:
-    return value.near if isinstance(value, FarTensor) else value
+    return value.near if _is_far(value) else value
 
 
 class _Backend(backend_registration._DummyBackendModule):

@@ -52,13 +52,33 @@ def test_the_devices_do_not_mix() -> None:
         near[far.long()]
     with pytest.raises(RuntimeError, match="two devices"):
         near.index_put_((near.long(),), far[0])
+    with pytest.raises(RuntimeError, match="two devices"):
+        far[far.long()] = near
     with pytest.raises(TypeError):
         far.numpy()
     assert isinstance(far + 1, FarTensor)
-    waits.clear()
     assert (far.cpu() + near).tolist() == [2, 2, 2]
-    assert float(far.sum()) == 3
-    assert waits == {"to the CPU": 1, "aten::_local_scalar_dense": 1}
+
+
+def test_waits_are_counted() -> None:
+    far, near = torch.ones(3, device=FAR), torch.ones(3)
+    for act, expected in (
+        (lambda: far.cpu(), {"to the CPU": 1}),
+        (lambda: near.copy_(far), {"to the CPU": 1}),
+        (lambda: float(far.sum()), {"aten::_local_scalar_dense": 1}),
+        (lambda: far.tolist(), {"tolist": 1}),
+        (lambda: near.to(FAR), {"to the device": 1}),
+        (lambda: far.copy_(near), {"to the device": 1}),
+        (lambda: torch.tensor([1, 2], device=FAR), {"to the device": 1}),
+        (lambda: far[[0, 1]], {"to the device": 1}),
+        (lambda: far[far > 0], {"index": 1}),
+        (lambda: near.to(FAR, non_blocking=True), {}),
+        (lambda: far[far.long()] + 1, {}),
+        (lambda: far.fill_(2.0), {}),
+    ):
+        waits.clear()
+        act()
+        assert +waits == expected, expected
 
 
 @pytest.mark.parametrize("variant", TRAINED)
@@ -95,7 +115,7 @@ def test_search_waits_once_in_each_position(variant: str, monkeypatch: pytest.Mo
     for far, near in zip(*found, strict=True):
         assert [each.ids for each in far] == [each.ids for each in near]
     assert positions
-    assert waits == {"tolist": 1, "to the CPU": 2 * len(positions)}, "lengths first, then values and places at once"
+    assert +waits == {"tolist": 1, "to the CPU": 2 * len(positions)}, "lengths first, then values and places at once"
 
 
 @pytest.mark.parametrize("distinct", [3, 40, 10_000])
@@ -108,13 +128,15 @@ def test_best_takes_the_first_of_equal_values(distinct: int) -> None:
         assert torch.equal(places, expected.indices[:, :count])
 
 
-@pytest.mark.parametrize("settings", [{}, {"top_k": 5}])
+@pytest.mark.parametrize("settings", [{}, {"top_k": 2}])
 def test_samples(settings: dict[str, Any]) -> None:
     found = []
     for device in ("cpu", FAR):
         model, source = model_on(device, "reformer-fast-shortcuts"), sources((9, 3, 8)).to(device)
+        waits.clear()
         generators = [sentence_generator(1, number) for number in range(3)]
         found.append(sample(model, source, SamplingConfig(**settings), generators, num_samples=2))
+    assert (+waits).keys() == {"tolist", "to the CPU"}
     for far, near in zip(*found, strict=True):
         assert [each.ids for each in far] == [each.ids for each in near]
 

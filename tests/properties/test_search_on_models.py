@@ -128,6 +128,19 @@ def test_sampling_draws_the_same_without_cache(model: TranslationModel) -> None:
     assert_same(draw(model), draw(WithoutCache(model)))
 
 
+def test_search_is_where_the_model_is_whatever_the_default_device(model: TranslationModel) -> None:
+    def found() -> list[list[Hypothesis]]:
+        generators = [sentence_generator(0, number) for number in range(len(SOURCES))]
+        return beam_search(model, source, SearchConfig(beam_size=3)) + sample(
+            model, source, SamplingConfig(), generators
+        )
+
+    source = pad_rows(SOURCES)
+    expected = found()
+    with torch.device("meta"):
+        assert_same(found(), expected)
+
+
 def test_beam_search_reports_what_rescoring_gives(model: TranslationModel) -> None:
     found = beam_search(model, pad_rows(SOURCES), SearchConfig(), num_best=5)
     pairs = [(source[:-1], each.ids) for source, hypotheses in zip(SOURCES, found, strict=True) for each in hypotheses]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from table_model import TableModel
 
 from jointnmt.data.batch import Batch, pad_rows
-from jointnmt.errors import DataError
+from jointnmt.errors import DataError, ModelError
 from jointnmt.search import SamplingConfig, SearchConfig, beam_search, rescore, sample, sentence_generator
 from jointnmt.search.sampling import draw
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
@@ -99,6 +99,25 @@ def test_draw_cuts_by_rank_and_by_probability() -> None:
     assert set(drawn(top_p=0.75, top_k=2)) == {1, 4}
     assert drawn(temperature=1000.0) == [1, 4, 4, 2, 2, 0, 0, 0]
     assert drawn(temperature=0.1)[:7] == [1] * 7
+
+
+@pytest.mark.parametrize("top_k", [None, 2, 40])
+@pytest.mark.parametrize("value", [-torch.inf, torch.nan])
+def test_what_cannot_be_drawn_is_an_error(value: float, top_k: int | None) -> None:
+    rows = torch.zeros(2, 50).log_softmax(-1)
+    rows[1] = value
+    with pytest.raises(ModelError, match="not a number"):
+        draw(rows, torch.tensor([0.1, 0.9], dtype=torch.float64), SamplingConfig(top_k=top_k))
+
+
+def test_the_likeliest_tokens_are_found_however_many() -> None:
+    rows = torch.randint(0, 9, (8, 50)).float().log_softmax(-1)
+    numbers = torch.rand(8, dtype=torch.float64)
+    for top_k in (1, 4, 5, 30, 50, 99):
+        values, ids = rows.sort(dim=-1, descending=True, stable=True)
+        limits = values[:, :top_k].double().softmax(-1).cumsum(-1)
+        expected = ids.gather(1, (limits <= numbers[:, None]).sum(1, keepdim=True))[:, 0]
+        assert torch.equal(draw(rows, numbers, SamplingConfig(top_k=top_k))[0], expected)
 
 
 def test_rules_hold_for_samples_as_well() -> None:

@@ -28,7 +28,7 @@ def read_suite(
         kind: how JSON is read; None: recognised.
 
     Raises:
-        ConfigurationError: if it is not one of the two, or half of it.
+        ConfigurationError: if neither or both are given, a file is missing, or a `kind` of what is not JSON.
         DataError: if the files are no suite.
     """
     missing = [option for option, file in files.items() if file is None]

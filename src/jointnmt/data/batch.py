@@ -75,7 +75,7 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         source, target_input, target_output = (
-            tensor.to(device, non_blocking=True) for tensor in (self.source, self.target_input, self.target_output)
+            send(tensor, device) for tensor in (self.source, self.target_input, self.target_output)
         )
         return Batch(source, target_input, target_output, self.indices)
 
@@ -105,3 +105,8 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, padded on the right with `pad_id`."""
     width = max(len(row) for row in rows)
     return torch.tensor([[*row, *[pad_id] * (width - len(row))] for row in rows], dtype=torch.long)
+
+
+def send(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor of the CPU on another device, which is not waited for: what is not sent yet is set aside, but by MPS."""
+    return tensor.to(device, non_blocking=torch.device(device).type != "mps")

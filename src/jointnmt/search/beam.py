@@ -57,7 +57,7 @@ def beam_search(
     found: list[list[Hypothesis]] = [[] for _ in rules.limits]
     live = Live.begin(len(source), config.beam_size, filled=1)
     state = model.start(source)
-    rows = torch.arange(len(source)).repeat_interleave(config.beam_size)
+    rows = torch.arange(len(source), device="cpu").repeat_interleave(config.beam_size)
     position = 0
     while live.sentences:
         logits, state = model.step(live.last_ids(source.device), state.select(rows))
@@ -88,7 +88,7 @@ class Continuations:
 
     def top(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count`: 0, 1, ..."""
-        return torch.arange(count).expand(len(self.ids), count)
+        return torch.arange(count, device="cpu").expand(len(self.ids), count)
 
     def unfinished(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count` that do not end their sentence."""

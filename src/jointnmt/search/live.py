@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from jointnmt.data.batch import send
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id
@@ -32,18 +33,18 @@ class Live:
     @classmethod
     def begin(cls, num_sentences: int, size: int, filled: int) -> Live:
         """Sentences without a token, in which the first `filled` of `size` places hold a hypothesis."""
-        log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64)
+        log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64, device="cpu")
         log_probabilities[:, :filled] = 0
         return cls(
             sentences=tuple(range(num_sentences)),
-            ids=torch.full((num_sentences, size, 1), bos_id),
-            token_log_probabilities=torch.zeros((num_sentences, size, 0)),
+            ids=torch.full((num_sentences, size, 1), bos_id, device="cpu"),
+            token_log_probabilities=torch.zeros((num_sentences, size, 0), device="cpu"),
             log_probabilities=log_probabilities,
         )
 
     def last_ids(self, device: torch.device) -> Int[Tensor, " N"]:
-        """The newest token of every row, for a model there."""
-        return self.ids[:, :, -1].flatten().to(device, non_blocking=True)
+        """The newest token of every row, on the model's device."""
+        return send(self.ids[:, :, -1].flatten(), device)
 
     def extended(
         self,
@@ -54,7 +55,7 @@ class Live:
         """Hypotheses one token longer: place c continues place `parents[b, c]`, or place c if there are no parents."""
         old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
         if parents is not None:
-            rows = torch.arange(len(parents)).unsqueeze(1)
+            rows = torch.arange(len(parents), device="cpu").unsqueeze(1)
             old_ids, old_tokens, old_sums = old_ids[rows, parents], old_tokens[rows, parents], old_sums[rows, parents]
         return replace(
             self,
@@ -69,7 +70,7 @@ class Live:
 
     def kept(self, rows: Sequence[int]) -> Live:
         """The sentences in these rows only, in this order."""
-        index = torch.tensor(rows, dtype=torch.long)
+        index = torch.tensor(rows, dtype=torch.long, device="cpu")
         return Live(
             tuple(self.sentences[row] for row in rows),
             self.ids[index],
@@ -107,5 +108,5 @@ def rows_to_keep(keep: Sequence[bool]) -> list[int]:
 
 def state_rows(sentences: Sequence[int], places: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
     """The decoder state's rows of these sentences, each with its places in the order of its row of `places`."""
-    rows = torch.tensor(sentences, dtype=torch.long)
+    rows = torch.tensor(sentences, dtype=torch.long, device="cpu")
     return (rows.unsqueeze(1) * places.shape[1] + places[rows]).flatten()

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from jointnmt.config import Config
+from jointnmt.data.batch import send
 from jointnmt.errors import DataError
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
@@ -106,8 +107,8 @@ class Rules:
         """
         found = [(row, self.required(sentence, position)) for row, sentence in enumerate(sentences)]
         required = [(row, token) for row, token in found if token is not None]
-        index = torch.tensor(required, dtype=torch.long).view(-1, 2)
-        rows, tokens = index.to(log_probabilities.device, non_blocking=True).unbind(1)
+        index = torch.tensor(required, dtype=torch.long, device="cpu").view(-1, 2)
+        rows, tokens = send(index, log_probabilities.device).unbind(1)
         kept = log_probabilities[rows, :, tokens]  # also what is banned elsewhere, as in a prefix
         for token in self.banned:  # one by one: a list would have to be sent to a GPU
             log_probabilities[:, :, token].fill_(-torch.inf)

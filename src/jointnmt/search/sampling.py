@@ -10,12 +10,16 @@ from jaxtyping import Float, Float64, Int
 from pydantic import Field
 from torch import Tensor
 
+from jointnmt.data.batch import send
 from jointnmt.models.interface import TranslationModel
 from jointnmt.search.beam import ended
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.live import Live, rows_to_keep, state_rows
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import best, check_evaluating, check_numbers, token_log_probabilities
+from jointnmt.search.scoring import best, check_evaluating, check_possible, token_log_probabilities
+
+MOST_PICKED = 0.1
+"""Up to what share of the vocabulary the likeliest tokens are picked; for more of them, all are sorted."""
 
 
 class SamplingConfig(RulesConfig):
@@ -62,7 +66,7 @@ def sample(
     live = Live.begin(len(source), num_samples, filled=num_samples)
     state = model.start(source)
     if num_samples > 1:
-        state = state.select(torch.arange(len(source)).repeat_interleave(num_samples))
+        state = state.select(torch.arange(len(source), device="cpu").repeat_interleave(num_samples))
     position = 0
     while live.sentences:
         logits, state = model.step(live.last_ids(source.device), state)
@@ -76,7 +80,7 @@ def sample(
         keep = [len(found[sentence]) < num_samples for sentence in live.sentences]
         live = live.without(done).kept(rows_to_keep(keep))
         if any(keep) and not all(keep):
-            places = torch.arange(num_samples).expand(len(keep), num_samples)
+            places = torch.arange(num_samples, device="cpu").expand(len(keep), num_samples)
             state = state.select(state_rows(rows_to_keep(keep), places))
         position += 1
     return [[samples[place] for place in range(num_samples)] for samples in found]
@@ -85,22 +89,29 @@ def sample(
 def draw(
     log_probabilities: Float[Tensor, "N V"], numbers: Float64[Tensor, " N"], config: SamplingConfig
 ) -> tuple[Int[Tensor, " N"], Float[Tensor, " N"]]:
-    """One id for each row, where its number from [0, 1) falls among the tokens, the most likely first; and its value.
+    """One id for each row, where its number from [0, 1) falls among the tokens, the most likely first.
 
-    Both are on the CPU.
+    With it its log-probability; both are on the CPU.
+
+    Raises:
+        ModelError: if a row holds what is not a number, or no token that is possible.
     """
-    if config.top_k is None:
-        values, ids = log_probabilities.sort(dim=-1, descending=True, stable=True)
-        check_numbers(values[:, 0])  # what is none comes first
+    width = log_probabilities.shape[-1]
+    count = min(config.top_k or width, width)
+    if count < MOST_PICKED * width:
+        values, ids = best(log_probabilities, count)
     else:
-        values, ids = best(log_probabilities, config.top_k)
+        ordered = log_probabilities.sort(dim=-1, descending=True, stable=True)
+        values, ids = (each[:, :count] for each in ordered)
     probabilities = (values.double() / config.temperature).softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
     kept = (before < config.top_p) & (probabilities > 0)
     limits = probabilities.masked_fill(~kept, 0).cumsum(-1)
-    ranks = (limits <= numbers.to(limits.device).unsqueeze(-1) * limits[:, -1:]).sum(-1)
-    ranks = ranks.minimum(kept.sum(-1) - 1)  # rounding must not lead past the last token that is kept
+    ranks = (limits <= send(numbers, limits.device).unsqueeze(-1) * limits[:, -1:]).sum(-1)
+    # Rounding must not lead past the last token that is kept; where none is, the first one tells why.
+    ranks = ranks.minimum(kept.sum(-1) - 1).clamp_(min=0)
     token, value = (each.gather(-1, ranks.unsqueeze(-1)).squeeze(-1).cpu() for each in (ids, values))
+    check_possible(value)
     return token, value
 
 
@@ -110,7 +121,8 @@ def _random_numbers(
     """Numbers from [0, 1) for every position of every sample."""
     if len(generators) != len(limits):
         raise ValueError(f"{len(generators)} generators for {len(limits)} sentences")
-    numbers = torch.zeros(len(limits), num_samples, max(limits, default=0), dtype=torch.float64)
+    numbers = torch.zeros(len(limits), num_samples, max(limits, default=0), dtype=torch.float64, device="cpu")
     for row, (limit, generator) in enumerate(zip(limits, generators, strict=True)):
-        numbers[row, :, :limit] = torch.rand((num_samples, limit), dtype=torch.float64, generator=generator)
+        drawn = torch.rand((num_samples, limit), dtype=torch.float64, generator=generator, device="cpu")
+        numbers[row, :, :limit] = drawn
     return numbers

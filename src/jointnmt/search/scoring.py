@@ -83,7 +83,8 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
 def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
     """The `count` greatest values of each row and their places, best first; equal values in order of their places.
 
-    They lie on the CPU, where search goes on: it waits for a GPU once, and computes nothing there on so few numbers.
+    They lie on the CPU, where search goes on: it waits for a GPU once (again, if it has to settle which of many equal
+    values come first), and computes nothing there on so few numbers.
     `topk` alone leaves open which of equal values it takes, and half precision has many equal ones.
     """
     width = values.shape[-1]
@@ -114,6 +115,15 @@ def check_numbers(values: Float[Tensor, "*shape"]) -> None:
         ModelError: if one of them is NaN.
     """
     _check(not bool(values.isnan().any()))
+
+
+def check_possible(values: Float[Tensor, "*shape"]) -> None:
+    """Refuse log-probabilities of chosen tokens that are not numbers, or say that they could not have been chosen.
+
+    Raises:
+        ModelError: if one of them is NaN or minus infinity.
+    """
+    _check(bool((values > -torch.inf).all()))
 
 
 def _check(are_numbers: bool) -> None:

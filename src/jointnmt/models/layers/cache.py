@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jointnmt.data.batch import send
 from jointnmt.models.layers.replay import Recorder, records
 from jointnmt.native import operations as native
 
@@ -212,7 +213,7 @@ class CachedState:
         for cache in self.caches:
             cache.keep(move)
         self.constants = {name: move.apply(tensor) for name, tensor in self.constants.items()}
-        self.slots = self.slots[rows.to(self.slots.device, non_blocking=True)]
+        self.slots = self.slots[send(rows, self.slots.device)]
         self.rows_per_sentence = rows_per_sentence
         return self
 
