@@ -56,7 +56,6 @@ LATENCY_TOKENS = 21
 QUICK = {
     "rounds": 1,
     "max_tokens": 128,
-    "max_cells": 4096,
     "batch_size": 4,
     "batches": 1,
     "points": [[8, 16], [1, 2]],

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import load
+from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.models import FAMILIES, TranslationModel, build_model
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
@@ -347,6 +347,19 @@ def test_benchmarks_print_and_write(
     assert [row["implementation"] for row in training["rows"]] == ["product", "checkpointed", "plain"]
     assert training["rows"][2]["plain_seconds_over_seconds"] == 1
     assert latency["rows"][0]["sentences_per_second"] > 0
+
+
+@pytest.mark.usefixtures("without_corpora")
+@pytest.mark.parametrize("size", ["IWSLT", "Multi30k"])
+@pytest.mark.parametrize("options", [[], ["--quick"]])
+def test_batches_of_training_have_room_for_every_sentence(
+    size: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *options])
+    case = command.case("training", ("transformer", size, "float32"), "product", command.options())
+    assert isinstance(case, TrainingCase)
+    batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
+    assert plan_epoch(case.source, case.target, batches, seed=1, epoch=0)  # refuses what there is no room for
 
 
 def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
