@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jointnmt.data.batch import Batch
+from jointnmt.data.batch import Batch, send
 from jointnmt.errors import ModelError
 from jointnmt.models.interface import TranslationModel
 from jointnmt.native import operations as native
@@ -103,7 +103,7 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
     undecided = (found[:, -1] == last) & (last > -torch.inf)
     if larger < width and bool(undecided.any()):
         rows = undecided.nonzero().squeeze(1)
-        every = values[rows.to(values.device)].sort(dim=-1, descending=True, stable=True)
+        every = values[send(rows, values.device)].sort(dim=-1, descending=True, stable=True)
         ordered[rows], places[rows] = (each[:, :larger].cpu() for each in every)
     return ordered[:, :count], places[:, :count]
 
