@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jointnmt.native import library
+from jointnmt.native import library, multiplies_floats_quickly
 from jointnmt.native.memory import pool
 
 LANES = 16
@@ -124,9 +124,14 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
     return result
 
 
-def has_products(x: Tensor, *features: int) -> bool:
-    """Whether there are matrix products of our own for rows like those of `x`, and for these numbers of features."""
-    return not any(size % LANES for size in features) and x.dtype in TYPES and _compiled_products(TYPES[x.dtype])
+def has_products(kind: torch.dtype, *features: int) -> bool:
+    """Whether there are matrix products of our own in this type, and for these numbers of features."""
+    return not any(size % LANES for size in features) and kind in TYPES and _compiled_products(TYPES[kind])
+
+
+def multiplies(x: Tensor, *features: int) -> bool:
+    """Whether products of our own multiply the rows of `x`: there are some, and PyTorch's are not the faster ones."""
+    return has_products(x.dtype, *features) and not (x.dtype == torch.float32 and multiplies_floats_quickly())
 
 
 @functools.cache

@@ -15,8 +15,8 @@ from jointnmt.native.calls import (
     empty,
     floats,
     gated_mixture,
-    has_products,
     lines_of,
+    multiplies,
     roles_of,
     rows_of,
     rows_or_norm,
@@ -165,7 +165,7 @@ class ProjectionFunction(torch.autograd.Function):
         x = x.contiguous()
         ctx.save_for_backward(own_weight, *(norm or (x,)))
         ctx.weight_type, ctx.has_bias = weight.dtype, bias is not None
-        if has_products(x, *own_weight.shape):
+        if multiplies(x, *own_weight.shape):
             result = empty(x, *x.shape[:-1], len(weight))
             call("linear_forward", x, *rows_of(x), len(weight), x, own_weight, bias, result)
             return result
@@ -178,8 +178,8 @@ class ProjectionFunction(torch.autograd.Function):
         weight, x, *norm = ctx.saved_tensors
         rows = gradient.flatten(0, -2)
         nothing = [None] * (1 + len(norm) if norm else 0)
-        if not has_products(x, *weight.shape):
-            d_weight = _weight_gradient(rows, x.flatten(0, -2), ctx.weight_type)
+        if not multiplies(x, *weight.shape):
+            d_weight = _weight_gradient(rows, _normed_rows(x, norm), ctx.weight_type)
             d_bias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
             return torch.mm(rows, weight).view(x.shape), d_weight, d_bias, *nothing
         d_x, d_weight, d_bias = empty(x, *x.shape), floats(*weight.shape), floats(len(weight)) if ctx.has_bias else None
@@ -205,7 +205,7 @@ class FeedForwardFunction(torch.autograd.Function):
         ctx.weight_type = hidden_weight.dtype
         weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
         x = x.contiguous()
-        if has_products(x, *hidden_weight.shape):
+        if multiplies(x, *hidden_weight.shape):
             hidden, result = empty(x, *x.shape[:-1], len(hidden_weight)), empty(x, *x.shape)
             factors = shared(noise, hidden)
             call(
@@ -227,20 +227,30 @@ class FeedForwardFunction(torch.autograd.Function):
         gradient = gradient.contiguous()
         d_bias = floats(hidden.shape[-1])
         factors = shared(noise, hidden)
-        if has_products(x, *hidden_weight.shape):
+        nothing = [None] * (1 + len(norm) if norm else 0)
+        if multiplies(x, *hidden_weight.shape):
             d_x, d_first, d_second = empty(x, *x.shape), floats(*hidden_weight.shape), floats(*output_weight.shape)
             call(
                 "feed_forward_backward", x, *rows_of(x), hidden.shape[-1], ctypes.byref(rows_or_norm(x, norm)), hidden,
                 hidden_weight, ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
             )  # fmt: skip
-            nothing = [None] * (1 + len(norm) if norm else 0)
             return d_x, d_first.to(ctx.weight_type), d_bias, d_second.to(ctx.weight_type), None, *nothing
-        rows, of_hidden, gradient = x.flatten(0, -2), hidden.flatten(0, -2), gradient.flatten(0, -2)
+        of_hidden, gradient = hidden.flatten(0, -2), gradient.flatten(0, -2)
         d_second = _weight_gradient(gradient, of_hidden, ctx.weight_type)
         d_hidden = torch.mm(gradient, output_weight)
         call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
-        d_first = _weight_gradient(d_hidden, rows, ctx.weight_type)
-        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_first, d_bias, d_second, None
+        d_first = _weight_gradient(d_hidden, _normed_rows(x, norm), ctx.weight_type)
+        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_first, d_bias, d_second, None, *nothing
+
+
+def _normed_rows(x: Tensor, norm: Sequence[Tensor]) -> Tensor:
+    """The rows of x, or their layer norm, computed anew: see `rows_or_norm`."""
+    if not norm:
+        return x.flatten(0, -2)
+    _, weight, bias = norm
+    _, normed, _ = residual_normed(x, None, None, None, weight, bias, wants_statistics=False)
+    assert normed is not None
+    return normed.flatten(0, -2)
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:

@@ -74,7 +74,7 @@ class BFloat16Linear(PackedLinear):
         weight, bias = layer.weight, getattr(layer, "bias", None)
         assert isinstance(weight, Tensor)
         like = torch.empty(0, dtype=torch.bfloat16)
-        exists = weight.device.type == "cpu" and operations.readable(like) and has_products(like, weight.shape[1])
+        exists = weight.device.type == "cpu" and operations.readable(like) and has_products(like.dtype, weight.shape[1])
         return cls(weight, bias) if exists else layer
 
     def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jointnmt.native import library
-from jointnmt.native.calls import LANES, TYPES, Steps, call, exact, has_products, rows_of, shared
+from jointnmt.native.calls import LANES, TYPES, Steps, call, exact, multiplies, rows_of, shared
 from jointnmt.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
@@ -149,9 +149,9 @@ def residual_norm(
     return total, normed
 
 
-def _origin(x: Tensor, *features: int) -> tuple[Tensor, ...]:
-    """If x is a layer norm, what it was made of: products that can make it again need not keep it."""
-    origin: tuple[Tensor, ...] = getattr(x, "norm_of", ()) if has_products(x, *features) else ()
+def _origin(x: Tensor) -> tuple[Tensor, ...]:
+    """If x is a layer norm, what it was made of: products make it again and need not keep it."""
+    origin: tuple[Tensor, ...] = getattr(x, "norm_of", ())
     return origin
 
 
@@ -161,13 +161,13 @@ def multiply(
     """`x weight^T + bias`, in the type of x."""
     if not (torch.is_grad_enabled() or _is_worth_packing(x, weight)):
         return functional.linear(x, weight, bias)  # mixed precision keeps weights that it has converted
-    result: Tensor = ProjectionFunction.apply(x, weight, exact(bias), *_origin(x, *weight.shape))
+    result: Tensor = ProjectionFunction.apply(x, weight, exact(bias), *_origin(x))
     return result
 
 
 def _is_worth_packing(x: Tensor, weight: Tensor) -> bool:
     """Without gradient: whether products of our own, which pack their weights anew each time, are the faster ones."""
-    return rows_of(x)[0] >= MANY_ROWS and has_products(x, *weight.shape)
+    return rows_of(x)[0] >= MANY_ROWS and multiplies(x, *weight.shape)
 
 
 def project(
@@ -193,8 +193,7 @@ def feed_forward(
         return result
     bias = exact(hidden.bias)
     if torch.is_grad_enabled() or _is_worth_packing(x, hidden.weight):
-        origin = _origin(x, *hidden.weight.shape)
-        result = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise, *origin)
+        result = FeedForwardFunction.apply(x, hidden.weight, bias, output.weight, noise, *_origin(x))
         return result
     activation = project(x, hidden).contiguous()
     factors = shared(noise, activation)
