@@ -17,6 +17,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from jointnmt.data.batches import Lengths
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
@@ -25,6 +28,10 @@ RECORD = Path(__file__).with_name("lengths.json")
 LONGEST = 100
 CORPORA = {"IWSLT": "iwslt14-de-en", "Multi30k": "multi30k", "tiny": "multi30k"}
 """Of each size, the folder of its corpus."""
+TEXTS = ("valid", "test", "train-sample")
+"""Of IWSLT14: what is at hand, with a part of what there is to train on."""
+END = "</w>"
+"""Of a word."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +71,26 @@ def corpora() -> Path:
 def count(corpus: str, folder: Path) -> list[tuple[int, int]]:
     """Source and target length of each pair: German-English pieces of IWSLT, English-German ones of Multi30k."""
     if corpus == "iwslt14-de-en":
-        sides = [[line.split() for line in _lines(folder / f"bpe10k.valid.{language}.gz")] for language in ("de", "en")]
-        return [(len(source) + 1, len(target) + 1) for source, target in zip(*sides, strict=True)]
-    english, german = (_lines(folder / f"train.{language}.gz") for language in ("en", "de"))
-    segmentation = Segmentation.train(SegmentationConfig(vocabulary_size=8_000), english, german, "en", "de")
-    ids = [segmentation.source.encode_ids_batch(english), segmentation.target.encode_ids_batch(german)]
-    return [(len(source) + 1, len(target) + 1) for source, target in zip(*ids, strict=True)]
+        texts = [[line for text in TEXTS for line in _lines(folder / f"{text}.{side}.gz")] for side in ("de", "en")]
+        segmenter = _with_merges(_lines(folder / "bpe.codes.gz"), set("".join(texts[0] + texts[1])))
+        sides = [[encoding.ids for encoding in segmenter.encode_batch(text)] for text in texts]
+    else:
+        english, german = (_lines(folder / f"train.{language}.gz") for language in ("en", "de"))
+        segmentation = Segmentation.train(SegmentationConfig(vocabulary_size=8_000), english, german, "en", "de")
+        sides = [segmentation.source.encode_ids_batch(english), segmentation.target.encode_ids_batch(german)]
+    return [(len(source) + 1, len(target) + 1) for source, target in zip(*sides, strict=True)]
+
+
+def _with_merges(codes: list[str], characters: set[str]) -> Tokenizer:
+    """Byte-pair encoding of tokenised text, with merges as subword-nmt writes them: best first, below a line of its
+    version."""
+    merges = [(left, right) for left, right in map(str.split, codes[1:])]
+    pieces = [character + end for character in sorted(characters) for end in ("", END)]
+    pieces += [piece for left, right in merges for piece in (left, right, left + right)]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    segmenter = Tokenizer(BPE(vocabulary, merges, end_of_word_suffix=END))
+    segmenter.pre_tokenizer = WhitespaceSplit()
+    return segmenter
 
 
 def record() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -211,13 +212,20 @@ def test_recorded_lengths_stand_in_for_the_corpora(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("JOINTNMT_DATA", str(tmp_path))
     found = lengths.sentence_lengths.__wrapped__("IWSLT")
     assert found.origin == "recorded of iwslt14-de-en"
-    assert (len(found.source), found.left_out) == (7244, 39)
+    assert (len(found.source), found.left_out) == (22559, 113)
     assert found.source.max() <= lengths.LONGEST
     assert 20 < found.source.mean() < 30
 
 
 def test_recorded_lengths_are_those_of_the_corpus(corpora: Path) -> None:
-    counted = lengths.count("iwslt14-de-en", corpora / "iwslt14-de-en")
+    folder = corpora / "iwslt14-de-en"
+    counted = lengths.count("iwslt14-de-en", folder)
+    texts = [gzip.decompress((folder / f"bpe10k.valid.{side}.gz").read_bytes()) for side in ("de", "en")]
+    as_given = [
+        (len(source.split()) + 1, len(target.split()) + 1)
+        for source, target in zip(*map(bytes.splitlines, texts), strict=True)
+    ]
+    assert counted[: len(as_given)] == as_given
     kept = sorted(pair for pair in counted if max(pair) <= lengths.LONGEST)
     found = lengths.recorded("IWSLT")
     assert sorted(zip(found.source.tolist(), found.target.tolist(), strict=True)) == kept
