@@ -94,6 +94,7 @@ def _figures(turns: Turns, plain: Turns | None) -> Row:
         "rounds": len(done),
         "seconds": median(each.seconds for each in done),
         "process_seconds": median(each.process_seconds for each in done),
+        "warm_up_seconds": turns.worker.warm_up_seconds,
         "operations_per_second": median(each.work.operations / each.seconds for each in done),
         "product_rate": median(rate.wall for rate in rates),
         "share_of_product_rate": median(each.work.operations / each.seconds / rate.wall for each, rate in turns.rounds),

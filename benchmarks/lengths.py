@@ -30,6 +30,11 @@ CORPORA = {"IWSLT": "iwslt14-de-en", "Multi30k": "multi30k", "tiny": "multi30k"}
 """Of each size, the folder of its corpus."""
 TEXTS = ("valid", "test", "train-sample")
 """Of IWSLT14: what is at hand, with a part of what there is to train on."""
+FILES = {
+    "iwslt14-de-en": ["bpe.codes.gz", *(f"{text}.{language}.gz" for text in TEXTS for language in ("de", "en"))],
+    "multi30k": ["train.en.gz", "train.de.gz"],
+}
+"""That are read of a corpus: it is at hand if all of them are."""
 END = "</w>"
 """Of a word."""
 
@@ -51,7 +56,7 @@ def sentence_lengths(size: str) -> SentenceLengths:
     """The lengths of the corpus that goes with a size."""
     corpus = CORPORA[size]
     folder = corpora() / corpus
-    if folder.is_dir():
+    if all((folder / name).is_file() for name in FILES[corpus]):
         return _kept(np.array(count(corpus, folder)), f"counted in {corpus}")
     return recorded(size)
 

@@ -51,7 +51,8 @@ def main() -> None:
     options = parser.parse_args()
     for size in ("IWSLT", "Multi30k"):
         lengths = sentence_lengths(size)
-        drawn = np.random.default_rng(SEED).integers(0, len(lengths.source), options.pairs)
+        in_order = np.lexsort((lengths.target, lengths.source))  # whether counted or recorded
+        drawn = in_order[np.random.default_rng(SEED).integers(0, len(in_order), options.pairs)]
         for origin, rows in ((lengths.origin, slice(None)), ("drawn from these", drawn)):
             for max_tokens in options.max_tokens:
                 source, target = lengths.source[rows], lengths.target[rows]

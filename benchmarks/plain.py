@@ -61,7 +61,7 @@ class PlainModel(TranslationModel):
     ) -> Float[Tensor, "B T E"]:
         """Encoder and decoder."""
         memory = self.encoder(x, mask, "encoder", self.config.encoder_layers)
-        past = causal(y.shape[1])
+        past = causal(y.shape[1], y.device)
         for i in range(self.config.decoder_layers):
             name = f"layers.{i}"
             normed = self.norm(y, f"{name}.self_residual.norm")
@@ -78,7 +78,7 @@ class PlainModel(TranslationModel):
         if isinstance(self.config, ReformerFastConfig):
             x = self.encoder(x, mask, "prenet", self.config.prenet_layers)
         grid = x[:, :, None] + y[:, None]  # Eq. 4
-        past, real = causal(y.shape[1]), mask[:, None, None, None]
+        past, real = causal(y.shape[1], y.device), mask[:, None, None, None]
         along_source, along_target, everywhere = ((1,), (2,), (1, 2)) if self.config.shared_dropout else ((), (), ())
         for i in range(self.config.num_layers):
             name = f"layers.{i}"
@@ -135,8 +135,8 @@ class PlainModel(TranslationModel):
     def embed(self, ids: Int[Tensor, "B L"], name: str) -> Float[Tensor, "B L E"]:
         """`dropout(sqrt(E) * embedding + position)`, all sines before all cosines."""
         half = self.config.embed_dim // 2
-        rates = torch.exp(torch.arange(half) * (-math.log(10_000) / max(half - 1, 1)))
-        angles = torch.arange(ids.shape[1])[:, None] * rates
+        rates = torch.exp(torch.arange(half, device=ids.device) * (-math.log(10_000) / max(half - 1, 1)))
+        angles = torch.arange(ids.shape[1], device=ids.device)[:, None] * rates
         positions = functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, self.config.embed_dim - 2 * half))
         embedded = functional.embedding(ids, self.weights[f"{name}.weight"], padding_idx=pad_id)
         return self.drop(embedded * math.sqrt(self.config.embed_dim) + positions)
@@ -193,6 +193,6 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Bool[Tensor, ...]
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1) @ value
 
 
-def causal(length: int) -> Bool[Tensor, "T T"]:
+def causal(length: int, device: torch.device) -> Bool[Tensor, "T T"]:
     """True at a position's own past, itself included."""
-    return torch.ones(length, length, dtype=torch.bool).tril()
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

@@ -83,8 +83,8 @@ class Worker:
         self._process = context.Process(target=_serve, args=(theirs, build, threads), daemon=True)
         self._process.start()
         theirs.close()
-        self.base_bytes = int(self._receive())
-        """Memory of the process before the first run, and what that adds for good."""
+        self.base_bytes, self.warm_up_seconds = self._receive()
+        """Memory of the process before the first run, and what that adds for good; and the time of warming up."""
 
     def run(self) -> Round:
         """Time one run."""
@@ -135,9 +135,10 @@ def _serve(connection: Connection, build: Callable[[], Subject], threads: int) -
     try:
         subject = build()
         base = resident_bytes(subject.device) + subject.late_bytes
+        began = time.perf_counter()
         for _ in range(subject.warm_up_runs):
-            subject.run()
-        connection.send(base)
+            _finish_run(subject)
+        connection.send((base, time.perf_counter() - began))
         while (command := connection.recv()) != "stop":
             connection.send(_profiled(subject) if command == "profile" else _timed(subject))
     except Exception as error:

@@ -15,7 +15,17 @@ from benchmarks.machine import description
 
 RATIOS = ("x plain", "(CPU)")
 COLUMNS = {
-    "training": ("GFLOP/s", "of rate", "(of CPU time)", "cells/s", "padding", "peak MiB", "kB/cell", *RATIOS),
+    "training": (
+        "GFLOP/s",
+        "of rate",
+        "(of CPU time)",
+        "cells/s",
+        "padding",
+        "peak MiB",
+        "kB/cell",
+        "warm-up s",
+        *RATIOS,
+    ),
     "decoding": ("GFLOP/s", "of rate", "(of CPU time)", "sentences/s", "padding", "peak MiB", *RATIOS),
     "latency": ("GFLOP/s", "of rate", "(of CPU time)", "ms/sentence", "peak MiB", *RATIOS),
     "growth": ("point", "ms", "GFLOP/s", "of rate", "peak MiB", "kB/cell", *RATIOS),
@@ -29,6 +39,7 @@ VALUES: dict[str, Any] = {
     "ms/sentence": lambda row: f"{row['seconds_per_sentence'] * 1e3:,.0f}",
     "ms": lambda row: f"{row['seconds'] * 1e3:,.0f}",
     "padding": lambda row: f"{row['padded_share_of_cells']:.1%}",
+    "warm-up s": lambda row: f"{row['warm_up_seconds']:,.0f}",
     "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}",
     "kB/cell": lambda row: f"{row['bytes_per_cell'] / 1e3:,.0f}",
     "x plain": lambda row: _ratio(row.get("plain_seconds_over_seconds")),

@@ -41,7 +41,7 @@ SIZES = {
     ),
     "tiny": Size(  # to try the benchmarks themselves
         40,
-        {"embed_dim": 16, "ffn_dim": 32, "num_heads": 2, "dropout": 0.3},
+        {"embed_dim": 32, "ffn_dim": 48, "num_heads": 2, "dropout": 0.3},
         {
             "transformer": {"encoder_layers": 1, "decoder_layers": 2},
             "reformer-base": {"num_layers": 2},

@@ -9,8 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from benchmarks.decoding import Decoding, DecodingCase
+from benchmarks.training import Implementation
 from families import VARIANTS, sources, tiny_model
 from far_device import FAR, FarAway, FarTensor, waits
 from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
@@ -18,7 +21,7 @@ from torch.testing import assert_close
 
 from jointnmt import Translator
 from jointnmt.data.batches import BatchConfig
-from jointnmt.models import TranslationModel
+from jointnmt.models import FAMILIES, TranslationModel
 from jointnmt.models.layers import attention
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
@@ -139,6 +142,22 @@ def test_samples(settings: dict[str, Any]) -> None:
     assert (+waits).keys() == {"tolist", "to the CPU"}
     for far, near in zip(*found, strict=True):
         assert [each.ids for each in far] == [each.ids for each in near]
+
+
+@pytest.mark.parametrize("implementation", ["product", "plain"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_benchmarks(family: str, implementation: Implementation) -> None:
+    """What is timed on a GPU."""
+    lengths = (np.array([5, 3, 9]),)
+    found = []
+    for device in ("far", "cpu"):
+        subject = Decoding(DecodingCase(family, "tiny", "float32", implementation, lengths, lengths, 3, device))
+        subject.run()
+        found.append(subject.found)
+        model = subject.translator.model.model
+        logits = model(*(torch.randint(4, 40, (2, 7)).to(device) for _ in range(2)))
+        assert logits.device.type == device
+    assert found[0] == found[1]
 
 
 def test_the_translator(tmp_path: Path) -> None:

@@ -29,14 +29,18 @@ from benchmarks.training import RandomStore, Training, TrainingCase
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from jointnmt import native
 from jointnmt.data.batch import Batch
 from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.models import FAMILIES, TranslationModel, build_model
+from jointnmt.native import operations
+from jointnmt.native.linear import BFloat16Linear
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
 VOCABULARY = SIZES["tiny"].vocabulary
 SOURCE, TARGET = np.array([5, 9, 7, 3], dtype=np.int32), np.array([6, 4, 8, 2], dtype=np.int32)
+LAYERS = BFloat16Linear.of(torch.nn.Linear(512, 1024)), BFloat16Linear.of(torch.nn.Linear(1024, 512))
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -55,11 +59,13 @@ def batch() -> Batch:
     return load(store, [0, 1, 2, 3])
 
 
-def loss_and_gradients(model: TranslationModel) -> tuple[float, dict[str, Tensor]]:
+def loss_and_gradients(model: TranslationModel, in_bfloat16: bool = False) -> tuple[float, dict[str, Tensor]]:
     """By the names of the package's model."""
     model.zero_grad()
     pairs = batch()
-    loss, _ = cross_entropy_sums(model(pairs.source, pairs.target_input), pairs.target_output, 0.1)
+    with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16):
+        logits = model(pairs.source, pairs.target_input)
+    loss, _ = cross_entropy_sums(logits, pairs.target_output, 0.1)
     loss.backward()
     return float(loss.detach()), {
         name.removeprefix("model."): parameter.grad.clone()
@@ -80,6 +86,22 @@ def test_plain_and_fast_implementation_agree_in_loss_and_gradients(family: str, 
     for name, gradient in gradients.items():
         error = float((gradient - plain_gradients[name]).norm() / gradient.norm().clamp(min=1e-5 * largest))
         assert error < 1e-5, f"{name}: {error}"
+
+
+@every_family
+def test_plain_and_fast_implementation_are_about_as_exact_in_bfloat16(family: str) -> None:
+    """Both against float32, over several draws: the fast one keeps states of the grid in bfloat16, too."""
+    errors = torch.zeros(2)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model = tiny_model(family).train()
+        plain = PlainModel(model).train()
+        exact_loss, exact = loss_and_gradients(plain)
+        for number, each in enumerate((model, plain)):
+            loss, gradients = loss_and_gradients(each, in_bfloat16=True)
+            assert loss == pytest.approx(exact_loss, rel=4e-3)
+            errors[number] += sum((gradients[name] - exact[name]).square().sum() for name in exact).sqrt()
+    assert errors[0] <= 1.5 * errors[1]
 
 
 @every_family
@@ -253,6 +275,9 @@ def test_time_is_shared_out_among_operations() -> None:
     shares = shares_of_time(subject.run)
     assert sum(shares.values()) == pytest.approx(1)
     assert min(shares[name] for name in ("attention", "matrix products", "norm and element-wise", "copies")) > 0
+    decoding = Decoding(decoding_case("reformer-fast", precision="bfloat16"))
+    shares = shares_of_time(decoding.run)
+    assert min(shares[name] for name in ("attention", "matrix products", "norm and element-wise")) > 0.002
     square = torch.randn(700, 700)
     assert shares_of_time(lambda: [square @ square for _ in range(3)] and None)["matrix products"] > 0.5
 
@@ -262,6 +287,23 @@ def test_the_machine_is_measured_and_described() -> None:
         assert min(product_rate(precision, square=64, repeats=1)) > 0
     assert {"hardware", "threads", "torch", "jointnmt", "date", "command"} <= description().keys()
     assert 0 < resident_bytes() <= peak_bytes()
+
+
+@pytest.mark.skipif(native.library() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    ("kernel", "group"),
+    [
+        (lambda x: operations.residual_norm(x, None, None, None, torch.nn.LayerNorm(512)), "norm and element-wise"),
+        (lambda x: operations.feed_forward(x, *LAYERS, None), "matrix products"),
+        (lambda x: operations.attention([x[None].repeat(1, 1, 3)], None, 8, 1, None, causal=True), "attention"),
+    ],
+)
+def test_time_of_our_own_kernels_is_told(kernel: Any, group: str) -> None:
+    """Without autograd, too, whose functions are named in a profile."""
+    x = torch.randn(2000, 512)
+    with torch.no_grad():
+        kernel(x)
+        assert shares_of_time(lambda: [kernel(x) for _ in range(3)] and None)[group] > 0.5
 
 
 class Hungry:

@@ -202,9 +202,11 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tor
     """The type to multiply in; by products of our own, whatever the processor, or by PyTorch's."""
     name, *by_library = request.param.split(maxsplit=1)
     kind: torch.dtype = getattr(torch, name)
-    if not has_products(kind):
+    if native.library() is None or not (by_library or has_products(kind)):
         pytest.skip(no_products)
-    monkeypatch.setattr(calls, "multiplies_floats_quickly", lambda: bool(by_library))
+    if by_library:
+        monkeypatch.setattr(calls, "_compiled_products", lambda _: False)
+    monkeypatch.setattr(calls, "multiplies_floats_quickly", lambda: False)
     return kind
 
 
@@ -300,6 +302,9 @@ def test_gradients_of_weights_are_summed_by_blocks(kind: torch.dtype) -> None:
         assert (value - exact).norm() <= 1e-6 * exact.norm()
 
 
+@pytest.mark.parametrize(
+    "kind", ["float32", "float32 by the library", "bfloat16", "bfloat16 by the library"], indirect=True
+)
 def test_products_of_the_norm_of_what_is_not_contiguous(kind: torch.dtype) -> None:
     """The norm is not kept for the backward pass, but computed again."""
     torch.manual_seed(18)
@@ -322,6 +327,23 @@ def test_products_of_the_norm_of_what_is_not_contiguous(kind: torch.dtype) -> No
         )
         for value, right in zip((result, *gradients), (exact, *exact_gradients), strict=True):
             assert (value - right).norm() <= precision * right.norm()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "has_mkl", "expected"),
+    [("GenuineIntel", True, True), ("GenuineIntel", False, False), ("AuthenticAMD", True, False)],
+)
+def test_float32_is_left_to_mkl_on_processors_of_its_maker(
+    vendor: str, has_mkl: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_processor", lambda: f"vendor_id : {vendor}")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
+    quick = native.multiplies_floats_quickly.__wrapped__()
+    assert quick == expected
+    monkeypatch.setattr(calls, "multiplies_floats_quickly", lambda: quick)
+    monkeypatch.setattr(calls, "_compiled_products", lambda _: True)
+    assert calls.multiplies(torch.ones(3, 16), 32) is not expected
+    assert calls.multiplies(torch.ones(3, 16).bfloat16(), 32)
 
 
 @needs_products

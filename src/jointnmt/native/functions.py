@@ -169,7 +169,7 @@ class ProjectionFunction(torch.autograd.Function):
             result = empty(x, *x.shape[:-1], len(weight))
             call("linear_forward", x, *rows_of(x), len(weight), x, own_weight, bias, result)
             return result
-        result = torch.mm(x.flatten(0, -2), own_weight.t()).view(*x.shape[:-1], len(weight))
+        result = _product(x, own_weight.t())
         return result if bias is None else result.add_(bias)
 
     @staticmethod
@@ -181,7 +181,7 @@ class ProjectionFunction(torch.autograd.Function):
         if not multiplies(x, *weight.shape):
             d_weight = _weight_gradient(rows, _normed_rows(x, norm), ctx.weight_type)
             d_bias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
-            return torch.mm(rows, weight).view(x.shape), d_weight, d_bias, *nothing
+            return _product(gradient, weight), d_weight, d_bias, *nothing
         d_x, d_weight, d_bias = empty(x, *x.shape), floats(*weight.shape), floats(len(weight)) if ctx.has_bias else None
         call(
             "linear_backward", x, *rows_of(x), len(weight), ctypes.byref(rows_or_norm(x, norm)), weight,
@@ -213,10 +213,10 @@ class FeedForwardFunction(torch.autograd.Function):
                 ctypes.byref(factors), weights[1], hidden, result,
             )  # fmt: skip
         else:
-            hidden = torch.mm(x.flatten(0, -2), weights[0].t()).view(*x.shape[:-1], len(hidden_weight))
+            hidden = _product(x, weights[0].t())
             factors = shared(noise, hidden)
             call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
-            result = torch.mm(hidden.flatten(0, -2), weights[1].t()).view(x.shape)
+            result = _product(hidden, weights[1].t())
         ctx.save_for_backward(hidden, *weights, noise, *(norm or (x,)))
         return result
 
@@ -235,12 +235,18 @@ class FeedForwardFunction(torch.autograd.Function):
                 hidden_weight, ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
             )  # fmt: skip
             return d_x, d_first.to(ctx.weight_type), d_bias, d_second.to(ctx.weight_type), None, *nothing
-        of_hidden, gradient = hidden.flatten(0, -2), gradient.flatten(0, -2)
-        d_second = _weight_gradient(gradient, of_hidden, ctx.weight_type)
-        d_hidden = torch.mm(gradient, output_weight)
+        d_second = _weight_gradient(gradient.flatten(0, -2), hidden.flatten(0, -2), ctx.weight_type)
+        d_hidden = _product(gradient, output_weight)
         call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
-        d_first = _weight_gradient(d_hidden, _normed_rows(x, norm), ctx.weight_type)
-        return torch.mm(d_hidden, hidden_weight).view(x.shape), d_first, d_bias, d_second, None, *nothing
+        d_first = _weight_gradient(d_hidden.flatten(0, -2), _normed_rows(x, norm), ctx.weight_type)
+        return _product(d_hidden, hidden_weight), d_first, d_bias, d_second, None, *nothing
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """The library's, in lent memory."""
+    result = empty(x, *x.shape[:-1], weight.shape[1])
+    torch.mm(x.flatten(0, -2), weight, out=result.view(-1, weight.shape[1]))
+    return result
 
 
 def _normed_rows(x: Tensor, norm: Sequence[Tensor]) -> Tensor:
