@@ -20,7 +20,7 @@ GROUPS = (
         "matrix products",
         r"::(mm|addmm|_int_mm|linear|mkldnn_linear|mv|addmv)|mkldnn|onednn|gemm|qlinear|^native::feed_forward",
     ),
-    ("copies", r"copy|::cat$|clone|contiguous|::(index|gather|scatter|fill|zero|stack|repeat|select_backward)"),
+    ("copies", r"copy|::cat$|clone|contiguous|aten::(index|gather|scatter|fill|zero|stack|repeat|select_backward)"),
     ("update", r"adamw?_"),
     (
         "norm and element-wise",

@@ -294,6 +294,7 @@ def test_the_machine_is_measured_and_described() -> None:
     ("kernel", "group"),
     [
         (lambda x: operations.residual_norm(x, None, None, None, torch.nn.LayerNorm(512)), "norm and element-wise"),
+        (lambda x: operations.dropout_noise(x.shape, 0.1, x), "norm and element-wise"),
         (lambda x: operations.feed_forward(x, *LAYERS, None), "matrix products"),
         (lambda x: operations.attention([x[None].repeat(1, 1, 3)], None, 8, 1, None, causal=True), "attention"),
     ],
