@@ -206,7 +206,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tor
         pytest.skip(no_products)
     if by_library:
         monkeypatch.setattr(calls, "_compiled_products", lambda _: False)
-    monkeypatch.setattr(calls, "multiplies_floats_quickly", lambda: False)
+    monkeypatch.setattr(calls, "pytorch_is_faster_in_float32", lambda: False)
     return kind
 
 
@@ -338,9 +338,9 @@ def test_float32_is_left_to_mkl_on_processors_of_its_maker(
 ) -> None:
     monkeypatch.setattr(native, "_processor", lambda: f"vendor_id : {vendor}")
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
-    quick = native.multiplies_floats_quickly.__wrapped__()
+    quick = native.pytorch_is_faster_in_float32.__wrapped__()
     assert quick == expected
-    monkeypatch.setattr(calls, "multiplies_floats_quickly", lambda: quick)
+    monkeypatch.setattr(calls, "pytorch_is_faster_in_float32", lambda: quick)
     monkeypatch.setattr(calls, "_compiled_products", lambda _: True)
     assert calls.multiplies(torch.ones(3, 16), 32) is not expected
     assert calls.multiplies(torch.ones(3, 16).bfloat16(), 32)

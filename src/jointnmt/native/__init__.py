@@ -92,8 +92,8 @@ def multiplies_pairs_quickly() -> bool:
 
 
 @functools.cache
-def multiplies_floats_quickly() -> bool:
-    """Whether PyTorch's matrix products of float32 are faster than ours: those of MKL are, on Intel's processors."""
+def pytorch_is_faster_in_float32() -> bool:
+    """Whether PyTorch's matrix products are faster than ours there: those of MKL are, on Intel's processors."""
     return "GenuineIntel" in _processor() and torch.backends.mkl.is_available()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jointnmt.native import library, multiplies_floats_quickly
+from jointnmt.native import library, pytorch_is_faster_in_float32
 from jointnmt.native.memory import pool
 
 LANES = 16
@@ -131,7 +131,7 @@ def has_products(kind: torch.dtype, *features: int) -> bool:
 
 def multiplies(x: Tensor, *features: int) -> bool:
     """Whether products of our own multiply the rows of `x`: there are some, and PyTorch's are not the faster ones."""
-    return has_products(x.dtype, *features) and not (x.dtype == torch.float32 and multiplies_floats_quickly())
+    return has_products(x.dtype, *features) and not (x.dtype == torch.float32 and pytorch_is_faster_in_float32())
 
 
 @functools.cache
