@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +20,7 @@ from jointnmt import native
 from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.decoding import for_decoding
-from jointnmt.models.layers.attention import Sight, attend
+from jointnmt.models.layers.attention import SelfAttention, Sight, attend
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.shortcut import _Mixture
@@ -56,6 +58,16 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(operations, "usable", lambda *_: False)
         yield patch
+
+
+@contextmanager
+def number_of_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def losses_and_gradients(
@@ -168,14 +180,10 @@ def test_residual_and_norm(noise_shape: tuple[int, ...] | None, threads: int) ->
     wanted = (expected, norm(expected))
     gradients = tuple(torch.randn(2, *x.shape))
     expected_gradients = torch.autograd.grad(wanted, [*inputs, *norm.parameters()], gradients)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with number_of_threads(threads):
         results = operations.residual_norm(x, update, bias, noise, norm)
         assert_close(results, wanted, rtol=1e-5, atol=1e-5)
         own = torch.autograd.grad(results, [*inputs, *norm.parameters()], gradients)
-    finally:
-        torch.set_num_threads(before)
     assert_close(own, expected_gradients, rtol=1e-5, atol=1e-5)
 
 
@@ -232,14 +240,10 @@ def test_products_of_a_projection(sizes: tuple[int, int], rows: int, threads: in
     gradient = torch.randn(rows, sizes[1]).bfloat16().to(kind)
     expected = x64 @ weight64.t() + bias64
     expected_gradients = torch.autograd.grad(expected, (x64, weight64, bias64), gradient.double())
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with number_of_threads(threads):
         parameters = x, *(parameter.detach().float().requires_grad_() for parameter in (weight, bias))
         own = functions.ProjectionFunction.apply(*parameters)
         own_gradients = torch.autograd.grad(own, parameters, gradient)
-    finally:
-        torch.set_num_threads(before)
     assert_close(own.double(), expected, rtol=precision, atol=1e-4)
     assert_close(own_gradients[0].double(), expected_gradients[0], rtol=precision, atol=1e-4)
     for own_gradient, expected_gradient in zip(own_gradients[1:], expected_gradients[1:], strict=True):
@@ -265,13 +269,9 @@ def test_products_of_a_feed_forward_block(
     parameters64 = x64, first64, bias64, second64
     expected_gradients = torch.autograd.grad(expected, parameters64, gradient.double())
     parameters = x, *(parameter.detach().float().requires_grad_() for parameter in (first, bias, second))
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with number_of_threads(threads):
         own = functions.FeedForwardFunction.apply(*parameters, noise)
         own_gradients = torch.autograd.grad(own, parameters, gradient)
-    finally:
-        torch.set_num_threads(before)
     for value, exact in zip((own, *own_gradients), (expected, *expected_gradients), strict=True):
         error = (value - exact).norm() / exact.norm()  # hidden states and their gradients are rounded on the way
         assert error < (0.01 if kind == torch.bfloat16 else 1e-5)
@@ -400,6 +400,51 @@ def test_mixture_of_a_lexical_shortcut(shapes: list[tuple[int, ...]], fusion: bo
 
 
 @needs_kernels
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("batch", "has_bias"), [(2, True), (5, False)])
+def test_attention_to_the_norm_of_a_sum(batch: int, has_bias: bool, threads: int) -> None:
+    torch.manual_seed(9)
+    norm = torch.nn.LayerNorm(32)
+    attention = SelfAttention(32, 2, SharedDropout(0.0), axis=2, bias=has_bias)
+    for parameter in (*norm.parameters(), *attention.parameters()):
+        torch.nn.init.normal_(parameter, std=0.3)
+    sides = [(3 * torch.randn(batch, length, 32) + 1).requires_grad_() for length in (4, 7)]
+    gradient = torch.randn(batch, 4, 7, 32)
+    with number_of_threads(threads):
+        update = attention.of_sum(*sides, norm, Sight.of_past(7, gradient))
+        assert update is not None
+        inputs = [*sides, *norm.parameters(), *attention.qkv.parameters()]
+        own = torch.autograd.grad(update.value, inputs, gradient)
+    norm64, attention64 = (copy.deepcopy(layer).double() for layer in (norm, attention))
+    sides64 = [side.detach().double().requires_grad_() for side in sides]
+    normed = norm64(sides64[0][:, :, None] + sides64[1][:, None])
+    expected = attention64(normed, Sight.of_past(7, normed)).value
+    inputs64 = [*sides64, *norm64.parameters(), *attention64.qkv.parameters()]
+    wanted = torch.autograd.grad(expected, inputs64, gradient.double())
+    result = update.value if update.bias is None else update.value + update.bias
+    for value, exact in zip((result, *own), (expected, *wanted), strict=True):
+        assert_close(value.double(), exact, rtol=1e-5, atol=1e-5 * exact.abs().max().item())
+
+
+@needs_kernels
+def test_the_first_layer_projects_the_sides_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is S + T rows and the norm's bias, not S T cells; later layers read the grid."""
+    rows: dict[int, list[tuple[int, ...]]] = {}
+    project = operations.project
+
+    def noting(x: torch.Tensor, linear: torch.nn.Module, bias: torch.Tensor | None = None) -> torch.Tensor:
+        rows.setdefault(id(linear), []).append(tuple(x.shape))
+        return project(x, linear, bias)
+
+    monkeypatch.setattr(operations, "project", noting)
+    model = build_model(MODELS["reformer-base"], VOCABULARY, VOCABULARY)
+    model(torch.randint(4, VOCABULARY, (2, 5)), torch.randint(4, VOCABULARY, (2, 6)))
+    first, second = (model.get_submodule(f"layers.{i}.target_attention.qkv") for i in range(2))
+    assert rows[id(first)] == [(2, 11, 32), (1, 32)]
+    assert rows[id(second)] == [(2, 5, 6, 32)]
+
+
+@needs_kernels
 def test_a_value_that_is_not_finite_stays_visible() -> None:
     x = torch.zeros(1, 2, 16)
     x[0, 0, 3] = torch.nan
@@ -454,11 +499,9 @@ def test_noise_of_dropout() -> None:
     noise = operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0))
     assert noise.unique().tolist() == pytest.approx([0, 1 / 0.7])
     assert (noise == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
     torch.manual_seed(5)
-    again = operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0))
-    torch.set_num_threads(before)
+    with number_of_threads(3):
+        again = operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0))
     assert torch.equal(noise, again)
     assert not torch.equal(noise, operations.dropout_noise((300, 1, 101), 0.3, torch.empty(0)))
 
@@ -695,12 +738,8 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     scales = hidden.amax(dim=1, keepdim=True).clamp(min=1) / 127
     expected_block = (hidden / scales).round() * scales @ layers[1].weight.double().t()
     first, second = map(Int8Linear, layers)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with number_of_threads(threads):
         own, own_block = first(x), operations.feed_forward(x, first, second, None)
-    finally:
-        torch.set_num_threads(before)
     assert_close(own.double(), expected, rtol=1e-5, atol=1e-2)
     assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
 

@@ -116,15 +116,22 @@ class GridLayer(nn.Module):
         sight: GridSight,
         cache: KeyValueCache | None = None,
         maps: AttentionMaps | None = None,
+        sum_of: tuple[Float[Tensor, "B S E"], Float[Tensor, "B T E"]] | None = None,
     ) -> Stream:
         """Refine the grid `[B, S, T, E]`; see `SelfAttention` for what it is with a `cache`.
 
-        `sides` are the source and the target side of the grid's input, as `project_lexical` has them.
+        `sides` are the source and the target side of the grid's input, as `project_lexical` has them; `sum_of`, without
+        a `cache`, the sides themselves, if the grid still is their sum.
         """
         weights, gates = (None, None) if maps is None else maps.at("target")
         lexical = _lexical((sides[0].target, sides[1].target), gates)
-        normed = grid.normed(self.target_norm)
-        grid.add(self.target_attention(normed, sight.target, cache, weights, lexical), self.target_dropout)
+        update = None
+        if sum_of is not None and maps is None:
+            update = self.target_attention.of_sum(*sum_of, self.target_norm, sight.target)
+        if update is None:
+            normed = grid.normed(self.target_norm)
+            update = self.target_attention(normed, sight.target, cache, weights, lexical)
+        grid.add(update, self.target_dropout)
         grid.add(self.target_ffn(grid.normed(self.target_ffn_norm)), self.ffn_dropout)
         weights, gates = (None, None) if maps is None else maps.at("source")
         lexical = _lexical((sides[0].source, sides[1].source), gates)
@@ -174,9 +181,10 @@ class Reformer(TranslationModel):
             source=Sight.of_tokens(source != pad_id, source_side, axes=3),
             target=Sight.of_past(target_input.shape[1], source_side),
         )
-        for layer in self._grid_layers():
+        for i, layer in enumerate(self._grid_layers()):
             sides = layer.project_lexical(source_side), layer.project_lexical(target_side)
-            grid = run_layer(layer, self.config, grid, sides, sight, None, maps)
+            sum_of = (source_side.squeeze(2), target_side.squeeze(1)) if i == 0 else None
+            grid = run_layer(layer, self.config, grid, sides, sight, None, maps, sum_of)
         logits = self._predict(grid, source != pad_id, maps)
         if maps is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
             maps.target = [weights.transpose(1, 2) for weights in maps.target]

@@ -108,6 +108,15 @@ class GatedMixture(ctypes.Structure):
     ]
 
 
+class Sides(ctypes.Structure):
+    """The kernels' `Sides`."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("centred", "projected")),
+        *((name, ctypes.c_long) for name in ("s", "t", "width", "features")),
+    ]
+
+
 def call(name: str, like: Tensor, *arguments: Any) -> int:
     """Call a kernel for the type of `like`, with as many threads as PyTorch uses; what it returns, or 0.
 
@@ -197,3 +206,8 @@ def rows_or_norm(x: Tensor, norm: Sequence[Tensor]) -> Rows:
 def gated_mixture(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]) -> GatedMixture:
     first, second = (shared(part, hidden) for part in (*parts, None)[:2])
     return GatedMixture(hidden.data_ptr(), hidden.stride(-2), bias.data_ptr(), first, second, len(bias), fusion)
+
+
+def sides_of(centred: Tensor, projected: Tensor, source_length: int) -> Sides:
+    (_, both, width), features = centred.shape, projected.shape[-1]
+    return Sides(centred.data_ptr(), projected.data_ptr(), source_length, both - source_length, width, features)

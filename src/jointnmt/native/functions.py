@@ -21,6 +21,7 @@ from jointnmt.native.calls import (
     rows_of,
     rows_or_norm,
     shared,
+    sides_of,
 )
 
 BLOCK_ROWS = 2048
@@ -188,6 +189,31 @@ class ProjectionFunction(torch.autograd.Function):
             rows.contiguous(), d_x, d_weight, d_bias,
         )  # fmt: skip
         return d_x, d_weight.to(ctx.weight_type), d_bias, *nothing
+
+
+class ProjectedSumFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, centred: Tensor, projected: Tensor, source_length: int) -> Tensor:
+        centred, projected = centred.contiguous(), projected.contiguous()
+        ctx.save_for_backward(centred, projected)
+        ctx.source_length = source_length
+        batch, both, features = projected.shape
+        result = empty(projected, batch, source_length, both - source_length, features)
+        sides = sides_of(centred, projected, source_length)
+        call("projected_sum_forward", projected, batch, ctypes.byref(sides), result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        centred, projected = ctx.saved_tensors
+        sides = sides_of(centred, projected, ctx.source_length)
+        d_centred, d_projected = floats(*centred.shape), floats(*projected.shape)
+        call(
+            "projected_sum_backward", projected, len(projected), ctypes.byref(sides), gradient.contiguous(), d_centred,
+            d_projected,
+        )  # fmt: skip
+        return d_centred, d_projected.to(projected.dtype), None
 
 
 class FeedForwardFunction(torch.autograd.Function):

@@ -15,6 +15,7 @@
 #include "reduction.h"
 #include "search.h"
 #include "shortcut.h"
+#include "sums.h"
 
 #define EXPORT(TYPE, NAME)                                                                                             \
     extern "C" int attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,      \
@@ -85,6 +86,13 @@
                                            float* d_bias, int threads) {                                               \
         return guarded([&] { mixture_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias,                 \
             threads); });                                                                                              \
+    }                                                                                                                  \
+    extern "C" int projected_sum_forward_##NAME(long batch, const Sides<TYPE>* sides, TYPE* out, int threads) {        \
+        return guarded([&] { projected_sum_forward(batch, *sides, out, threads); });                                   \
+    }                                                                                                                  \
+    extern "C" int projected_sum_backward_##NAME(long batch, const Sides<TYPE>* sides, const TYPE* d_out,              \
+                                                 float* d_centred, float* d_projected, int threads) {                  \
+        return guarded([&] { projected_sum_backward(batch, *sides, d_out, d_centred, d_projected, threads); });        \
     }                                                                                                                  \
     extern "C" int fill_noise_##NAME(long count, double rate, uint64_t seed, TYPE* out, int threads) {                 \
         return guarded([&] { fill_noise(count, rate, seed, out, threads); });                                          \

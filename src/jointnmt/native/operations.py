@@ -22,6 +22,7 @@ from jointnmt.native.functions import (
     CrossEntropyFunction,
     FeedForwardFunction,
     MixtureFunction,
+    ProjectedSumFunction,
     ProjectionFunction,
     ReductionFunction,
     ResidualNormFunction,
@@ -177,6 +178,16 @@ def project(
     if isinstance(linear, torch.nn.Linear):
         return multiply(x, linear.weight, bias)
     result: Tensor = linear.multiply(x, bias)  # type: ignore[operator]
+    return result
+
+
+def projected_sum(
+    centred: Float[Tensor, "B L E"], projected: Float[Tensor, "B L F"], source_length: int
+) -> Float[Tensor, "B S T F"]:
+    """For cells that are the sum of a source's and a target's row: the sum of what was `projected` of both, divided by
+    the sum's deviation, `sqrt(var + 1e-5)`. L is S + T. Rows have mean 0 in `centred`, which is float32; the first S =
+    `source_length` of them are the source's."""
+    result: Tensor = ProjectedSumFunction.apply(centred, projected, source_length)
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -184,6 +184,24 @@ class SelfAttention(nn.Module):
         """
         return project_update(self.output, self._attend(x, sight, cache, maps, lexical))
 
+    def of_sum(
+        self, source: Float[Tensor, "B S E"], target: Float[Tensor, "B T E"], norm: nn.LayerNorm, sight: Sight
+    ) -> Update | None:
+        """`forward` of the layer norm of the grid `source + target`, in fewer products; None: not without kernels.
+
+        With a and b as rows of both sides less their mean, a cell's norm is `weight (a + b) / deviation + bias`: S + T
+        rows are projected, and what comes out is added and divided for S T cells.
+        """
+        embed_dim, linear = target.shape[-1], self.qkv
+        if self.shortcut is not None or not native.usable(target, linear.out_features, embed_dim // self.num_heads):
+            return None
+        sides = torch.cat([source, target], dim=1)
+        centred = sides.float() - sides.float().mean(-1, keepdim=True)
+        projected = native.project((centred * norm.weight).to(sides.dtype), linear)
+        bias = native.project(norm.bias[None].to(sides.dtype), linear, linear.bias)[0]
+        projected = native.projected_sum(centred, projected, source.shape[1])
+        return project_update(self.output, native.attention([projected], bias, *self._geometry(projected, sight)))
+
     def _attend(
         self,
         x: Float[Tensor, "B *places E"],
@@ -213,9 +231,7 @@ class SelfAttention(nn.Module):
     def _attend_by_kernels(
         self, x: Float[Tensor, "B *places E"], sight: Sight, lexical: Lexical | None
     ) -> Float[Tensor, "B *places E"]:
-        places = [length for axis, length in enumerate(x.shape[:-1]) if axis != self.axis]
-        noise = self.dropout.noise((*places, self.num_heads, *[x.shape[self.axis]] * 2), x)
-        geometry = self.num_heads, self.axis, sight.lengths, sight.causal, noise
+        geometry = self._geometry(x, sight)
         shortcut = self.shortcut
         if shortcut is None:
             return native.attention(self._project(x, None, adds_bias=False), self.qkv.bias, *geometry)
@@ -224,6 +240,12 @@ class SelfAttention(nn.Module):
             gate_bias = shortcut.gate_bias.flatten()
             return native.shortcut_attention(projected, gate_bias, shortcut.fusion, lexical.parts, *geometry)
         return native.attention(self._project(x, lexical), None, *geometry)
+
+    def _geometry(self, x: Float[Tensor, "B *places _"], sight: Sight) -> tuple[Any, ...]:
+        """What the kernels are told of heads, axis and sight; and the noise of weights."""
+        places = [length for axis, length in enumerate(x.shape[:-1]) if axis != self.axis]
+        noise = self.dropout.noise((*places, self.num_heads, *[x.shape[self.axis]] * 2), x)
+        return self.num_heads, self.axis, sight.lengths, sight.causal, noise
 
     def _project(
         self, x: Float[Tensor, "B *places E"], lexical: Lexical | None, adds_bias: bool = True
