@@ -13,10 +13,11 @@ from torch import nn
 from jointnmt.models.interface import TranslationModel
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.embedding import VocabularyProjection
+from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.native.linear import BFloat16Linear, Int8Linear
 
 HalfPrecision = Literal["bfloat16", "float16", "int8"]
-Layer = Callable[[nn.Linear | VocabularyProjection], nn.Module]
+Layer = Callable[[nn.Linear | VocabularyProjection | LayerNorm], nn.Module]
 
 
 @torch.no_grad()
@@ -24,7 +25,8 @@ def for_decoding(model: TranslationModel, precision: HalfPrecision) -> Translati
     """A copy of `model` to decode with in mixed precision; it cannot be trained.
 
     Its linear layers have weights of half precision or, on a CPU, of 8-bit integers, but for the projection to the
-    vocabulary, which then is in bfloat16. All other weights, such as the embeddings, are the model's own. In bfloat16
+    vocabulary, which then is in bfloat16. Layer norms are in half precision, too, where there are no kernels that read
+    them in float32. All other weights, such as the embeddings, are the model's own. In bfloat16
     on a CPU and in 8-bit integers they lie packed for the kernels: layers that use parts of their weights, the queries,
     keys and values with lexical shortcuts, stay as they are, and in bfloat16 all do on a machine without kernels.
     """
@@ -38,7 +40,7 @@ def for_decoding(model: TranslationModel, precision: HalfPrecision) -> Translati
             in_parts = isinstance(module, SelfAttention) and module.shortcut is not None and name == "qkv"
             if type(child) is nn.Linear and not (packs and in_parts):
                 setattr(module, name, linear(child))
-            elif isinstance(child, VocabularyProjection):
+            elif isinstance(child, VocabularyProjection) or (isinstance(child, LayerNorm) and not packs):
                 setattr(module, name, half(child))
     return model
 

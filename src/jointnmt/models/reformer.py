@@ -21,6 +21,7 @@ from jointnmt.models.layers.attention import SelfAttention, Sight
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
+from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
 from jointnmt.models.layers.residual import Stream
 from jointnmt.models.layers.shortcut import Lexical
@@ -93,19 +94,19 @@ class GridLayer(nn.Module):
 
         # Weights have the shape [B, kept axis, H, aggregated axis, aggregated axis]: noise is shared along axis 1.
         weight_dropout = SharedDropout(config.attention_dropout, (1,) if config.shared_dropout else ())
-        self.target_norm = nn.LayerNorm(embed_dim)
+        self.target_norm = LayerNorm(embed_dim)
         self.target_attention = SelfAttention(  # Eq. 5
             embed_dim, heads, weight_dropout, TARGET_AXIS, bias, config.shortcut("target")
         )
         self.target_dropout = SharedDropout(config.dropout, source)  # Dropout1d
-        self.target_ffn_norm = nn.LayerNorm(embed_dim)
+        self.target_ffn_norm = LayerNorm(embed_dim)
         self.target_ffn = feed_forward()
-        self.source_norm = nn.LayerNorm(embed_dim)
+        self.source_norm = LayerNorm(embed_dim)
         self.source_attention = SelfAttention(
             embed_dim, heads, weight_dropout, SOURCE_AXIS, bias, config.shortcut("source")
         )
         self.source_dropout = SharedDropout(config.dropout, target)  # Dropout1d
-        self.source_ffn_norm = nn.LayerNorm(embed_dim)
+        self.source_ffn_norm = LayerNorm(embed_dim)
         self.source_ffn = feed_forward()
         self.ffn_dropout = SharedDropout(config.dropout, source + target)  # Dropout2d
 

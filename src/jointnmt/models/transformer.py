@@ -18,6 +18,7 @@ from jointnmt.models.layers.attention import CrossAttention, SelfAttention, Sigh
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
+from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.residual import Stream, Update
 from jointnmt.text.special import pad_id
 
@@ -68,7 +69,7 @@ class Residual(nn.Module):
 
     def __init__(self, embed_dim: int, norm: NormPlace, dropout: float, adds_normed: bool = False) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(embed_dim)
+        self.norm = LayerNorm(embed_dim)
         self.norm_first = norm == "pre"
         self.adds_normed = adds_normed
         self.dropout = SharedDropout(dropout)
@@ -121,7 +122,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(EncoderLayer(config, place, style) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(config.embed_dim) if style.norm == "pre" else nn.Identity()
+        self.norm = LayerNorm(config.embed_dim) if style.norm == "pre" else nn.Identity()
 
     def forward(
         self, embedded: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"], maps: AttentionMaps | None = None
@@ -207,7 +208,7 @@ class Transformer(TranslationModel):
         """Of the decoder's input, for the second time, as in the authors' code."""
         self.encoder = Encoder(config, config.encoder_layers, "encoder", style)
         self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))
-        self.norm = nn.LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
+        self.norm = LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
 
     @property
     def has_shortcuts(self) -> bool:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from jointnmt.models.layers.norm import LayerNorm, as_it_is
 from jointnmt.models.layers.residual import Stream
 from jointnmt.native import operations as native
 
@@ -24,8 +25,8 @@ class Reduction(nn.Module):
     def __init__(self, embed_dim: int, kind: ReductionKind) -> None:
         super().__init__()
         self.kind = kind
-        self.input_norm = nn.LayerNorm(embed_dim)
-        self.output_norm = nn.LayerNorm(embed_dim)
+        self.input_norm = LayerNorm(embed_dim)
+        self.output_norm = LayerNorm(embed_dim)
         if kind == "attention":
             self.scores = nn.Linear(embed_dim, embed_dim, bias=False)
             nn.init.normal_(self.scores.weight, 0, embed_dim**-0.5)
@@ -47,8 +48,9 @@ class Reduction(nn.Module):
             reduced, weights = native.reduction(x, native.project(x, self.scores), source_mask.sum(dim=1)), None
         else:
             scores = self.scores(x) if self.kind == "attention" else torch.zeros_like(x)
-            weights = scores.masked_fill(padding, -torch.inf).softmax(dim=1)
-            reduced = (weights * x).sum(dim=1)
+            with as_it_is(x):
+                weights = scores.masked_fill(padding, -torch.inf).softmax(dim=1)
+                reduced = (weights * x).sum(dim=1)
         alignment = None
         if wants_alignment and weights is not None:
             mean = weights.detach().float().mean(dim=-1).transpose(1, 2)  # [B, S, T, E] -> [B, T, S]
