@@ -56,6 +56,11 @@ def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, fl
     return {**shares, REST: 1 - sum(shares.values())}
 
 
+def group_of(name: str) -> str:
+    """The group of an operation by itself."""
+    return next((group for group, pattern in GROUPS if re.search(pattern, name)), REST)
+
+
 @contextmanager
 def _named_kernels() -> Iterator[None]:
     """Let the profiler see the calls of our own kernels."""
@@ -98,4 +103,4 @@ def _group(event: Any) -> str:
         if re.search(r"[Aa]ttention", parent.name):
             return "attention"
         parent = parent.cpu_parent
-    return next((name for name, pattern in GROUPS if re.search(pattern, event.name)), REST)
+    return group_of(event.name)
