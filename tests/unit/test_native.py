@@ -23,6 +23,7 @@ from jointnmt.models.decoding import for_decoding
 from jointnmt.models.layers.attention import SelfAttention, Sight, attend
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
+from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.shortcut import _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
@@ -42,6 +43,9 @@ MODELS: dict[str, ModelConfig] = {
     "transformer-shortcuts": TransformerConfig(**SIZES, encoder_layers=2, decoder_layers=2, shortcuts=ShortcutConfig()),
     "reformer-base": ReformerBaseConfig(**SIZES, num_layers=2),
     "reformer-base-shortcuts": ReformerBaseConfig(**SIZES, num_layers=2, shortcuts=ShortcutConfig()),
+    "reformer-base-source-shortcuts": ReformerBaseConfig(
+        **SIZES, num_layers=2, shortcuts=ShortcutConfig(places=("source",))
+    ),
     "reformer-fast": ReformerFastConfig(**SIZES, num_layers=2, prenet_layers=2),
     "reformer-fast-checkpointed": ReformerFastConfig(
         **SIZES, num_layers=2, prenet_layers=2, activation_checkpointing=True
@@ -401,14 +405,19 @@ def test_mixture_of_a_lexical_shortcut(shapes: list[tuple[int, ...]], fusion: bo
 
 @needs_kernels
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(("batch", "has_bias"), [(2, True), (5, False)])
-def test_attention_to_the_norm_of_a_sum(batch: int, has_bias: bool, threads: int) -> None:
+@pytest.mark.parametrize(("batch", "has_bias", "scale"), [(2, True, 3.0), (5, False, 3.0), (3, True, 0.003)])
+def test_attention_to_the_norm_of_a_sum(batch: int, has_bias: bool, scale: float, threads: int) -> None:
+    """The small scale has a variance of the order of the norm's epsilon, and 0 in one cell."""
     torch.manual_seed(9)
     norm = torch.nn.LayerNorm(32)
     attention = SelfAttention(32, 2, SharedDropout(0.0), axis=2, bias=has_bias)
     for parameter in (*norm.parameters(), *attention.parameters()):
         torch.nn.init.normal_(parameter, std=0.3)
-    sides = [(3 * torch.randn(batch, length, 32) + 1).requires_grad_() for length in (4, 7)]
+    sides = [scale * (torch.randn(batch, length, 32) + 0.3) for length in (4, 7)]
+    if scale < 1:
+        sides[1][0, 2] = -sides[0][0, 1]
+    for side in sides:
+        side.requires_grad_()
     gradient = torch.randn(batch, 4, 7, 32)
     with number_of_threads(threads):
         update = attention.of_sum(*sides, norm, Sight.of_past(7, gradient))
@@ -424,6 +433,24 @@ def test_attention_to_the_norm_of_a_sum(batch: int, has_bias: bool, threads: int
     result = update.value if update.bias is None else update.value + update.bias
     for value, exact in zip((result, *own), (expected, *wanted), strict=True):
         assert_close(value.double(), exact, rtol=1e-5, atol=1e-5 * exact.abs().max().item())
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_attention_to_the_norm_of_a_sum_drops_weights(kind: torch.dtype) -> None:
+    torch.manual_seed(9)
+    norm, attention = LayerNorm(32), SelfAttention(32, 2, SharedDropout(0.5, (1,)), axis=2)
+    source, target = torch.randn(2, 4, 32).to(kind), torch.randn(2, 7, 32).to(kind)
+    sight = Sight.of_past(7, source)
+    updates = []
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        for attend_to in (
+            lambda: attention.of_sum(source, target, norm, sight),
+            lambda: attention(norm(source[:, :, None] + target[:, None]), sight),
+        ):
+            torch.manual_seed(10)
+            updates.append(attend_to().value)
+    assert_close(*updates, **({} if kind == torch.float32 else {"rtol": 0.02, "atol": 0.02}))
 
 
 @needs_kernels

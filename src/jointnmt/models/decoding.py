@@ -25,10 +25,10 @@ def for_decoding(model: TranslationModel, precision: HalfPrecision) -> Translati
     """A copy of `model` to decode with in mixed precision; it cannot be trained.
 
     Its linear layers have weights of half precision or, on a CPU, of 8-bit integers, but for the projection to the
-    vocabulary, which then is in bfloat16. Layer norms are in half precision, too, where there are no kernels that read
-    them in float32. All other weights, such as the embeddings, are the model's own. In bfloat16
-    on a CPU and in 8-bit integers they lie packed for the kernels: layers that use parts of their weights, the queries,
-    keys and values with lexical shortcuts, stay as they are, and in bfloat16 all do on a machine without kernels.
+    vocabulary, which then is in bfloat16. In bfloat16 on a CPU and in 8-bit integers they lie packed for the kernels:
+    layers that use parts of their weights, the queries, keys and values with lexical shortcuts, stay as they are, and
+    in bfloat16 all do on a machine without kernels. Where none are packed, layer norms are in half precision, too. All
+    other weights, such as the embeddings, are the model's own.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     packs = precision == "int8" or (precision == "bfloat16" and next(model.parameters()).device.type == "cpu")

@@ -124,6 +124,7 @@ class GridLayer(nn.Module):
         `sides` are the source and the target side of the grid's input, as `project_lexical` has them; `sum_of`, without
         a `cache`, the sides themselves, if the grid still is their sum.
         """
+        assert sum_of is None or cache is None
         weights, gates = (None, None) if maps is None else maps.at("target")
         lexical = _lexical((sides[0].target, sides[1].target), gates)
         update = None

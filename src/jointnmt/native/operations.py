@@ -186,7 +186,8 @@ def projected_sum(
 ) -> Float[Tensor, "B S T F"]:
     """For cells that are the sum of a source's and a target's row: the sum of what was `projected` of both, divided by
     the sum's deviation, `sqrt(var + 1e-5)`. L is S + T. Rows have mean 0 in `centred`, which is float32; the first S =
-    `source_length` of them are the source's."""
+    `source_length` of them are the source's. E and F are multiples of 16."""
+    assert centred.dtype == torch.float32 and centred.shape[:2] == projected.shape[:2]
     result: Tensor = ProjectedSumFunction.apply(centred, projected, source_length)
     return result
 

@@ -45,9 +45,9 @@ void projected_sum_forward(long batch, const Sides<T>& sides, T* out, int thread
     });
 }
 
-inline void add(float* to, Vector x) { store(to, load(to) + x); }
+inline void add_to(float* sums, Vector x) { store(sums, load(sums) + x); }
 
-// d_centred and d_projected are zero at first.
+// d_centred and d_projected are zero at first. Threads share the sentences: cells of one add to the same rows.
 template <class T>
 void projected_sum_backward(long batch, const Sides<T>& sides, const T* d_out, float* d_centred, float* d_projected,
                             int threads) {
@@ -60,15 +60,15 @@ void projected_sum_backward(long batch, const Sides<T>& sides, const T* d_out, f
             for (long f = 0; f < features; f += LANES) {
                 const Vector d = load(d_out + cell * features + f);
                 of_scale += d * (load(p + f) + load(q + f));
-                add(d_p + f, d * scale);
-                add(d_q + f, d * scale);
+                add_to(d_p + f, d * scale);
+                add_to(d_q + f, d * scale);
             }
             const float along = -sum(of_scale) * scale * scale * scale / width;
             const float *a = sides.centred + row * width, *b = sides.centred + column * width;
             for (long e = 0; e < width; e += LANES) {
                 const Vector d = (load(a + e) + load(b + e)) * along;
-                add(d_centred + row * width + e, d);
-                add(d_centred + column * width + e, d);
+                add_to(d_centred + row * width + e, d);
+                add_to(d_centred + column * width + e, d);
             }
         });
     });

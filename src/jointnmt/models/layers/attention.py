@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from jointnmt.models.layers.batched_attention import batched_attention
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.layers.norm import as_it_is
 from jointnmt.models.layers.residual import Update, project_update
 from jointnmt.models.layers.shortcut import Lexical, Shortcut
 from jointnmt.native import operations as native
@@ -77,7 +78,8 @@ def attend(
     if _has_fused_kernels(query.device) and maps is None and not drops_weights:
         return _fused(query, key, value, sight)
     scores = torch.matmul(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1)) + sight.bias
-    weights = torch.softmax(scores, dim=-1)
+    with as_it_is(scores):
+        weights = torch.softmax(scores, dim=-1)
     if maps is not None:
         maps.append(weights.detach())
     if dropout is not None:
@@ -187,10 +189,12 @@ class SelfAttention(nn.Module):
     def of_sum(
         self, source: Float[Tensor, "B S E"], target: Float[Tensor, "B T E"], norm: nn.LayerNorm, sight: Sight
     ) -> Update | None:
-        """`forward` of the layer norm of the grid `source + target`, in fewer products; None: not without kernels.
+        """`forward` of the layer norm of the grid `source + target`, in fewer products; None where there are no kernels
+        for it, or with a shortcut.
 
         With a and b as rows of both sides less their mean, a cell's norm is `weight (a + b) / deviation + bias`: S + T
-        rows are projected, and what comes out is added and divided for S T cells.
+        rows are projected, and what comes out is added and divided for S T cells. In bfloat16 that is the less exact,
+        the more a and b cancel each other out.
         """
         embed_dim, linear = target.shape[-1], self.qkv
         if self.shortcut is not None or not native.usable(target, linear.out_features, embed_dim // self.num_heads):
@@ -198,7 +202,8 @@ class SelfAttention(nn.Module):
         sides = torch.cat([source, target], dim=1)
         centred = sides.float() - sides.float().mean(-1, keepdim=True)
         projected = native.project((centred * norm.weight).to(sides.dtype), linear)
-        bias = native.project(norm.bias[None].to(sides.dtype), linear, linear.bias)[0]
+        offset = native.project(norm.bias[None].to(sides.dtype), linear)[0]
+        bias = offset if linear.bias is None else offset + linear.bias
         projected = native.projected_sum(centred, projected, source.shape[1])
         return project_update(self.output, native.attention([projected], bias, *self._geometry(projected, sight)))
 
