@@ -20,7 +20,9 @@ TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 def exact(vector: Tensor | None) -> Tensor | None:
     """A bias or weight as the kernels read it; they share it among all rows, so it is float32 whatever the model is."""
-    return None if vector is None else vector.float().contiguous()
+    if vector is None or (vector.dtype == torch.float32 and vector.is_contiguous()):
+        return vector
+    return vector.float().contiguous()
 
 
 def floats(*shape: int) -> Tensor:

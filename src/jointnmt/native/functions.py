@@ -38,12 +38,10 @@ class AttentionFunction(torch.autograd.Function):
         noise: Tensor | None,
         *projected: Tensor,
     ) -> Tensor:
-        projected = tuple(part.contiguous() for part in projected)
-        embed_dim = sum(part.shape[-1] for part in projected) // 3
-        lengths, noise = _seen(lengths), _weight_noise(noise, projected[0].shape[geometry[1]])
-        ctx.save_for_backward(bias, lengths, noise, *projected)
-        ctx.geometry, ctx.embed_dim = geometry, embed_dim
-        return _attended(projected, bias, embed_dim, geometry, lengths, noise)
+        result, read = attended(bias, geometry, lengths, noise, projected)
+        ctx.save_for_backward(bias, *read)
+        ctx.geometry, ctx.embed_dim = geometry, result.shape[-1]
+        return result
 
     @staticmethod
     @once_differentiable
@@ -53,6 +51,20 @@ class AttentionFunction(torch.autograd.Function):
             projected, bias, ctx.embed_dim, ctx.geometry, lengths, noise, gradient.contiguous()
         )
         return d_bias, None, None, None, *results
+
+
+def attended(
+    bias: Tensor | None,
+    geometry: tuple[int, int, bool],
+    lengths: Tensor | None,
+    noise: Tensor | None,
+    projected: Sequence[Tensor],
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    """Attention; and lengths, noise and what was projected, as the kernels read them."""
+    projected = tuple(part.contiguous() for part in projected)
+    embed_dim = sum(part.shape[-1] for part in projected) // 3
+    lengths, noise = _seen(lengths), _weight_noise(noise, projected[0].shape[geometry[1]])
+    return _attended(projected, bias, embed_dim, geometry, lengths, noise), (lengths, noise, *projected)
 
 
 def _seen(lengths: Tensor | None) -> Tensor | None:

@@ -162,7 +162,10 @@ def _pack(kind: str, features: int, inputs: int, *tensors: Tensor) -> None:
 
 def _compute_type(x: Tensor) -> Tensor:
     """In the type of mixed precision, if that is on."""
-    return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
+    if not torch.is_autocast_enabled(x.device.type):
+        return x
+    kind = torch.get_autocast_dtype(x.device.type)
+    return x if x.dtype == kind else x.to(kind)
 
 
 def _quantised(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:

@@ -27,6 +27,7 @@ from jointnmt.native.functions import (
     ReductionFunction,
     ResidualNormFunction,
     ShortcutAttentionFunction,
+    attended,
     residual_normed,
 )
 from jointnmt.native.memory import pool
@@ -41,8 +42,12 @@ def usable(x: Tensor, *features: int) -> bool:
     Under autocast, `x` must be in its type already, as the results of the matrix products beside it will be. What has
     no memory of its own, as while PyTorch compiles, is left to PyTorch.
     """
-    in_type = not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu")
-    return readable(x) and in_type and not any(size % LANES for size in features)
+    if torch.is_autocast_enabled("cpu") and x.dtype != torch.get_autocast_dtype("cpu"):
+        return False
+    for size in features:
+        if size % LANES:
+            return False
+    return readable(x)
 
 
 def readable(x: Tensor) -> bool:
@@ -79,7 +84,10 @@ def attention(
         causal: whether a place sees only itself and what precedes it.
         noise: factors of the weights, broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
     """
-    result: Tensor = AttentionFunction.apply(exact(bias), (num_heads, axis, causal), lengths, noise, *projected)
+    geometry = num_heads, axis, causal
+    if not torch.is_grad_enabled():
+        return attended(exact(bias), geometry, lengths, noise, projected)[0]
+    result: Tensor = AttentionFunction.apply(exact(bias), geometry, lengths, noise, *projected)
     return result
 
 
