@@ -47,6 +47,8 @@ check: $(INSTALLED)  ## lint, check the format and the types
 bench: $(INSTALLED)  ## measure speed, memory and their growth of every family, and what lexical shortcuts cost
 	$(BIN)/python -m benchmarks --out $(BENCH)
 	$(BIN)/python -m benchmarks.shortcuts --out $(BENCH)/shortcuts.json
+	$(BIN)/python -m benchmarks.padding
+	$(BIN)/python -m benchmarks.traffic
 
 format: $(INSTALLED)  ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .

@@ -162,6 +162,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="of the batch, on either side")
     parser.add_argument("--length", type=int, default=23, help="of a sentence")
     asked = parser.parse_args()
+    if not (asked.tflops > 0 and asked.terabytes > 0):
+        parser.error("a card's rates are greater than 0")
+    if not 1 <= asked.length <= asked.tokens:
+        parser.error("a batch has one sentence at least: --length from 1 to --tokens")
     sentences, rate = asked.tokens // asked.length, 1e12 * asked.tflops
     vocabulary = SIZES[asked.size].vocabulary
     for family in asked.families:

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import lengths
+from benchmarks import lengths, traffic
 from benchmarks.comparing import compare
 from benchmarks.counting import decoding_operations, forward_operations, training_operations
 from benchmarks.decoding import Decoding, DecodingCase
@@ -296,6 +297,20 @@ def test_traffic_of_operations_that_read_or_write_parts(
     with counting:
         operation(*tensors)
     assert counting.moved.total() == moved
+
+
+@pytest.mark.parametrize("wrong", ["--tokens 5", "--length 0", "--tflops 0", "--terabytes nan", "--families t5"])
+def test_traffic_refuses_what_cannot_be(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch.object(sys, "argv", ["traffic", *wrong.split()]), pytest.raises(SystemExit, match="2"):
+        traffic.main()
+    assert "error" in capsys.readouterr().err
+
+
+def test_traffic_is_told_by_family(capsys: pytest.CaptureFixture[str]) -> None:
+    with patch.object(sys, "argv", ["traffic", "--size", "tiny", "--tokens", "40", "--length", "8"]):
+        traffic.main()
+    told = capsys.readouterr().out
+    assert all(re.search(rf"^{family}: .* GB, .* useful operations a byte", told, re.M) for family in FAMILIES)
 
 
 def test_a_gpu_is_given_states_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
