@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from jointnmt.native import calls, library
+from jointnmt.ops.native import calls, library
 
 GROUPS = (
     ("attention", r"attention|attend|bmm|::_?softmax"),

@@ -17,9 +17,9 @@ from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
+from jointnmt.runs import checkpoint
+from jointnmt.runs.log import whole_records
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training import checkpoint
-from jointnmt.training.logs import whole_records
 
 FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
 

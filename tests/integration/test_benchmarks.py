@@ -31,14 +31,14 @@ from benchmarks.training import RandomStore, Training, TrainingCase
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from jointnmt import native
 from jointnmt.data.batch import Batch
 from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.models import FAMILIES, TranslationModel, build_model
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.reformer import ReformerBaseConfig
-from jointnmt.native import operations
-from jointnmt.native.linear import BFloat16Linear
+from jointnmt.ops import native
+from jointnmt.ops.native import operations
+from jointnmt.ops.native.linear import BFloat16Linear
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 

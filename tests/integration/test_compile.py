@@ -11,7 +11,7 @@ from torch._dynamo.testing import CompileCounter
 
 from jointnmt.models import FAMILIES, build_model
 from jointnmt.models.reformer import ReformerFastConfig
-from tiny import VOCABULARY, tiny_trainer
+from support.tiny import VOCABULARY, tiny_trainer
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jointnmt import native
+from jointnmt.ops import native
 
 KERNELS = Path(__file__).parent.parent / "unit" / "test_native.py"
 TESTS = "attention or residual or products or reduction or mixture or noise or greatest or log_softmax or decoding"

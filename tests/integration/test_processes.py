@@ -12,8 +12,8 @@ import pytest
 import torch
 import yaml
 
-from jointnmt.training.averaging import read_weights
-from tiny import tiny_recipe, write_corpus
+from jointnmt.runs.averaging import read_weights
+from support.tiny import tiny_recipe, write_corpus
 
 
 def run(*command: str) -> None:

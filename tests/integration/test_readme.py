@@ -27,8 +27,8 @@ from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
-from jointnmt.training.directory import MAY_CHANGE
-from tiny import tiny_recipe, write_corpus
+from jointnmt.runs.directory import MAY_CHANGE
+from support.tiny import tiny_recipe, write_corpus
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

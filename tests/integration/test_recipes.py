@@ -11,8 +11,8 @@ import torch
 from jointnmt.data.corpus import ParallelText
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES, build_model
+from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
-from jointnmt.training.run import train
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 RUNNABLE = sorted(path for path in RECIPES.rglob("*.yaml") if not path.name.startswith("_"))

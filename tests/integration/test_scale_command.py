@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.scaling import RUNS
-from jointnmt.training.directory import RunDirectory
 from jointnmt.training.progress import NoDisplay
-from tiny import tiny_recipe, write_corpus
+from support.tiny import tiny_recipe, write_corpus
 
 SIZES = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 32, "dropout": 0.1}
 DEPTHS = {

@@ -22,10 +22,10 @@ from jointnmt.data.batches import load
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
+from jointnmt.runs.averaging import read_weights
 from jointnmt.search import beam_search, rescore
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.averaging import read_weights
-from tiny import tiny_recipe, write_corpus
+from support.tiny import tiny_recipe, write_corpus
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import VARIANTS, VOCABULARY, sources, target_inputs, tiny_model
 from safetensors.torch import load_model, save_model
 from torch.testing import assert_close
 
 from jointnmt.models import AttentionMaps, TranslationModel
+from support.families import VARIANTS, VOCABULARY, sources, target_inputs, tiny_model
 
 SOURCE_LENGTHS, TARGET_LENGTHS = (5, 3, 6), (4, 6, 2)
 

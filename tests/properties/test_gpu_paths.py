@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.traffic import AutocastOfCuda
-from families import VARIANTS, sources, tiny_model
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
@@ -21,17 +20,19 @@ from torch.utils._pytree import tree_leaves
 
 from jointnmt.models import ModelConfig, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
-from jointnmt.models.decoding import for_decoding
-from jointnmt.models.layers import attention, cache, replay
+from jointnmt.models.layers import attention, cache
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.models.layers.replay import Recorder
+from jointnmt.models.quantize import for_decoding
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.native import operations
+from jointnmt.ops import cuda_graph
+from jointnmt.ops.cuda_graph import Recorder
+from jointnmt.ops.native import operations
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.scoring import token_log_probabilities
 from jointnmt.text.special import bos_id, eos_id, pad_id
+from support.families import VARIANTS, sources, tiny_model
 
 SIZES = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 48, "dropout": 0.0}
 MODELS: dict[str, ModelConfig] = {
@@ -182,10 +183,10 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(cache, "records", lambda _: True)
-    monkeypatch.setattr(replay, "_given_up", set())
-    replay._studio.cache_clear()
+    monkeypatch.setattr(cuda_graph, "_given_up", set())
+    cuda_graph._studio.cache_clear()
     yield log
-    replay._studio.cache_clear()
+    cuda_graph._studio.cache_clear()
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -286,7 +287,7 @@ def test_what_cannot_be_recorded_is_computed(log: list[str], caplog: pytest.LogC
     assert "aten::_local_scalar_dense is not permitted when stream is capturing" in message
     assert "JOINTNMT_GRAPHS=0" in message
     assert log == ["waited", "recorded", "waited"]
-    assert replay._given_up == {torch.device("cpu")}
+    assert cuda_graph._given_up == {torch.device("cpu")}
 
 
 def test_where_there_is_no_memory_to_record_later_batches_try_again(
@@ -304,7 +305,7 @@ def test_where_there_is_no_memory_to_record_later_batches_try_again(
     with pytest.raises(torch.OutOfMemoryError):  # of computing it then, not of recording it
         recorder.run(compute, x, [])
     assert not caplog.messages
-    assert not replay._given_up
+    assert not cuda_graph._given_up
     failing[0], recorder = False, Recorder()
     for _ in range(3):
         assert torch.equal(recorder.run(compute, x, []), 2 * x)
@@ -313,9 +314,9 @@ def test_where_there_is_no_memory_to_record_later_batches_try_again(
 
 def test_recording_is_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JOINTNMT_GRAPHS", raising=False)
-    monkeypatch.setattr(replay, "_given_up", {torch.device("cuda:0")})
-    assert replay.records(torch.device("cuda:1"))
-    assert not replay.records(torch.device("cuda:0"))
-    assert not replay.records(torch.device("cpu"))
+    monkeypatch.setattr(cuda_graph, "_given_up", {torch.device("cuda:0")})
+    assert cuda_graph.records(torch.device("cuda:1"))
+    assert not cuda_graph.records(torch.device("cuda:0"))
+    assert not cuda_graph.records(torch.device("cpu"))
     monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
-    assert not replay.records(torch.device("cuda:1"))
+    assert not cuda_graph.records(torch.device("cuda:1"))

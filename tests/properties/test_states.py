@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from families import VARIANTS, sources, target_inputs, tiny_model
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -14,6 +13,7 @@ from jointnmt.analysis.states import SIDES, State, hidden_states, piece_mask, pi
 from jointnmt.data.batch import Batch
 from jointnmt.models.reformer import Reformer
 from jointnmt.text.special import bos_id, eos_id, pad_id
+from support.families import VARIANTS, sources, target_inputs, tiny_model
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 SOURCE_LENGTHS, TARGET_LENGTHS = (5, 3, 2), (3, 6, 4)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_run import write_run
 from typer.testing import CliRunner
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
 from jointnmt.cli.main import app
 from jointnmt.translator import Translator
+from support.tiny_run import write_run
 
 
 def test_words_begin_where_a_space_precedes() -> None:

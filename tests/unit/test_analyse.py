@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 from typer.testing import CliRunner
 
 from jointnmt.analysis.buckets import Buckets, Shares, Value, ratios
@@ -25,6 +24,7 @@ from jointnmt.analysis.figures import MARKERS, analysis_csv, analysis_figure
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.evaluation.significance import FEWEST_COMPARED
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 
 
 def test_buckets_are_named_and_found() -> None:

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 import torch
-from table_model import Row, TableModel
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.errors import ConfigurationError, DataError, ModelError
@@ -15,6 +14,7 @@ from jointnmt.search.beam import continuations
 from jointnmt.search.live import Live, rows_to_keep
 from jointnmt.search.scoring import best
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
+from support.table_model import Row, TableModel
 
 SOURCES = [[5, 4, eos_id], [4, eos_id], [5, 5, 4, 6, eos_id], [6, 4, 5, eos_id]]
 

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 
 from jointnmt.errors import ModelError
-from jointnmt.training import checkpoint
-from jointnmt.training.averaging import average_checkpoints, average_into, choose_checkpoints, read_weights
-from jointnmt.training.directory import RunDirectory
-from jointnmt.training.selection import Scored, Selection
+from jointnmt.runs import checkpoint
+from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints, read_weights
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.selection import Scored, Selection
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),

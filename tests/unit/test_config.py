@@ -10,7 +10,7 @@ import pytest
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
-from tiny import tiny_recipe
+from support.tiny import tiny_recipe
 
 
 def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:

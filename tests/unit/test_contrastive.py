@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_run import write_run
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
@@ -34,6 +33,7 @@ from jointnmt.evaluation.contrastive import (
 from jointnmt.evaluation.contrastive_suites import SenseFrequency, Suite, pair_items, parse_suite
 from jointnmt.text.segmentation import Segmenter
 from jointnmt.translator import Translator
+from support.tiny_run import write_run
 
 WMT16, FRENCH = "frequency of sense/ambig word in wmt16", "frequency of sense/ambig word in europarl-v7 and nc11"
 

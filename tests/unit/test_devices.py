@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import experiment
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.training import devices
 from jointnmt.training.settings import TrainingConfig
+from support.tiny_run import experiment
 
 
 @pytest.mark.parametrize("number", [0, -1, "two"])

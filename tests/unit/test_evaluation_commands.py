@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_run import experiment, sizes, word_segmentation, write_run
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import METRICS, corpus_scores
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES, build_model
-from jointnmt.training import checkpoint
+from jointnmt.runs import checkpoint
 from jointnmt.translator import Translator
+from support.tiny_run import experiment, sizes, word_segmentation, write_run
 
 SOURCES = ["der Hund sieht die Katze .", "die Katze hört !", "die Katze und der Hund ."]
 REFERENCES = ["the dog sees the cat .", "the cat hears !", "the cat and the dog ."]

@@ -11,13 +11,13 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
-from tiny_run import write_run
 
 from jointnmt import Translator
 from jointnmt.config import read_yaml
 from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
+from support.tiny_run import write_run
 
 TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
 
@@ -133,7 +133,7 @@ def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> 
 def test_validation_scores_are_those_of_the_weights(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], expected: str
 ) -> None:
-    from jointnmt.training import checkpoint
+    from jointnmt.runs import checkpoint
 
     tensors, _ = checkpoint.read(run / "model.safetensors")
     checkpoint.write(run / "model.safetensors", tensors, {"steps": steps})

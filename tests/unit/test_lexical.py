@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_run import SOURCE_WORDS, word_segmentation
 from torch import Tensor
 
 from jointnmt.analysis.lexical import HeldOut, Measured, hoyer, measure_gates, measure_states
@@ -32,6 +31,7 @@ from jointnmt.models import AttentionMaps, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.reformer import ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
+from support.tiny_run import SOURCE_WORDS, word_segmentation
 
 PAIRS = [((4, 5, 6), (7, 8)), ((9, 4), (5, 6, 7, 8))]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jointnmt.training.logs import Logs, Window
+from jointnmt.runs.log import Logs
 from jointnmt.training.progress import LiveDisplay, LogDisplay
-from jointnmt.training.report import StepReport
-from tiny import tiny_trainer
+from jointnmt.training.report import RunningStats, StepReport
+from support.tiny import tiny_trainer
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def reports() -> list[StepReport]:
 
 
 def test_a_window_gives_means_over_tokens(reports: list[StepReport]) -> None:
-    window = Window()
+    window = RunningStats()
     for report in reports:
         window = window.add(report)
     record = window.record()
@@ -35,7 +35,7 @@ def test_a_window_gives_means_over_tokens(reports: list[StepReport]) -> None:
     assert record["seconds"] == pytest.approx(sum(report.seconds for report in reports))
     assert record["cells_per_second"] == pytest.approx(sum(r.sums.cells for r in reports) / record["seconds"])
     assert 0 <= record["padding"] < 1
-    assert Window.from_plain(json.loads(json.dumps(window.plain()))) == window
+    assert RunningStats.from_plain(json.loads(json.dumps(window.plain()))) == window
 
 
 def test_a_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_plain_display_writes_lines(reports: list[StepReport], caplog: pytes
     display = LogDisplay()
     display.begin(0, None)
     display.step(reports[-1], 3605)
-    record = {**Window().add(reports[-1]).record(), "seconds": 2.0}
+    record = {**RunningStats().add(reports[-1]).record(), "seconds": 2.0}
     with caplog.at_level(logging.INFO):
         display.summary(5, record)
     assert "update 5/3605: loss" in caplog.text

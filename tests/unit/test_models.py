@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from equations import HEADS, SIZES, away_from_initial_values, reformer, transformer
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.embedding import sinusoids
 from jointnmt.models.reformer import GridLayer, ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
+from support.equations import HEADS, SIZES, away_from_initial_values, reformer, transformer
 
 VOCABULARY = 17
 

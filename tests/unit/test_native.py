@@ -16,19 +16,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.testing import assert_close
 
-from jointnmt import native
 from jointnmt.models import ModelConfig, build_model
 from jointnmt.models.common import ShortcutConfig
-from jointnmt.models.decoding import for_decoding
 from jointnmt.models.layers.attention import SelfAttention, Sight, attend
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.shortcut import _Mixture
+from jointnmt.models.quantize import for_decoding
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.native import calls, functions, operations
-from jointnmt.native.linear import BFloat16Linear, Int8Linear, has_int8_products
+from jointnmt.ops import native
+from jointnmt.ops.native import calls, functions, operations
+from jointnmt.ops.native.linear import BFloat16Linear, Int8Linear, has_int8_products
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 
@@ -631,7 +631,7 @@ def test_an_empty_batch() -> None:
 
 NO_MEMORY_LEFT = """
 import resource, torch
-from jointnmt.native import operations
+from jointnmt.ops.native import operations
 torch.set_num_threads(2)
 x, linear = torch.zeros(1, 5000, 48, dtype=torch.bfloat16), torch.zeros(6400, 6400, dtype=torch.bfloat16)
 rows = torch.zeros(600, 6400, dtype=torch.bfloat16)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run_of
 from typer.testing import CliRunner, Result
 
 from jointnmt.analysis import probing
 from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run_of
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"family": "transformer", "encoder_layers": 1, "decoder_layers": 2, "shortcuts": {"kind": "plain"}},

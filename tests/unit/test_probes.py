@@ -21,7 +21,7 @@ from jointnmt.analysis.states import State
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import TranslationModel, build_model
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.training import checkpoint
+from jointnmt.runs import checkpoint
 
 VOCABULARY, WIDTH = 15, 16
 EMBEDDED = State("embedding", "source", "embedding")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from tiny_run import write_run
 
-from jointnmt.comparison.records import Record, Work, kept_records
 from jointnmt.errors import ConfigurationError
+from jointnmt.testset.records import Record, Work, kept_records
 from jointnmt.translator import Translator
+from support.tiny_run import write_run
 
 
 @pytest.fixture

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
-from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
-from jointnmt.comparison.analyses import analyses
-from jointnmt.comparison.curves import read_learning
-from jointnmt.comparison.measuring import Measured, Texts, measure
-from jointnmt.comparison.samples import GAP, attention_lines, different_lines, sample, spread_lines
 from jointnmt.evaluation.scores import corpus_scores
-from jointnmt.training import checkpoint
+from jointnmt.report.analyses import analyses
+from jointnmt.report.curves import read_learning
+from jointnmt.report.samples import GAP, attention_lines, different_lines, sample, spread_lines
+from jointnmt.runs import checkpoint
+from jointnmt.testset.measuring import Measured, Texts, measure
 from jointnmt.translator import Translator
+from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 
 TRICKY = 'der <script>alert("x")</script> Hund & die Katze'
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -159,7 +159,7 @@ def test_measuring_goes_on_after_an_interruption(
     folder: Path, what: str, rest: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows of two sentences are translated; all are predicted in one window."""
-    monkeypatch.setattr("jointnmt.comparison.measuring.WINDOW", 2)
+    monkeypatch.setattr("jointnmt.testset.measuring.WINDOW", 2)
     translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
 
     def interrupt(doing: str, done: int, total: int) -> None:

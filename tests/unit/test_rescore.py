@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from table_model import TableModel
 
 from jointnmt.data.batch import Batch
 from jointnmt.search import LengthPenalty, rescore
 from jointnmt.search.scoring import token_log_probabilities
 from jointnmt.text.special import bos_id, eos_id
+from support.table_model import TableModel
 
 
 def test_each_token_has_its_log_probability_given_all_before_it() -> None:

@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 import torch
 from pydantic import ValidationError
-from table_model import TableModel
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.errors import DataError, ModelError
 from jointnmt.search import SamplingConfig, SearchConfig, beam_search, rescore, sample, sentence_generator
 from jointnmt.search.sampling import draw
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
+from support.table_model import TableModel
 
 SOURCES = [[5, 4, eos_id], [4, eos_id], [5, 5, 4, 6, eos_id], [6, 4, 5, eos_id]]
 

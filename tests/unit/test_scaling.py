@@ -30,7 +30,7 @@ from jointnmt.scaling import (
     three_runs,
     width_ratio,
 )
-from tiny import tiny_recipe
+from support.tiny import tiny_recipe
 
 PAPER = Gradient(0.01063, 0.01069)  # Li et al. 2020, section "Results", the paragraph on scaling
 REPOSITORY = Path(__file__).parents[2]

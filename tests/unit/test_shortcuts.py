@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from equations import SIZES, Shortcuts, away_from_initial_values, reformer, transformer
-from equations import attention as attention_over
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.models.common import ModelSettings, ShortcutConfig
@@ -20,6 +18,8 @@ from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.shortcut import Shortcut, _Mixture
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
+from support.equations import SIZES, Shortcuts, away_from_initial_values, reformer, transformer
+from support.equations import attention as attention_over
 
 VOCABULARY, E = 17, 8
 BASE = {"embed_dim": 512, "ffn_dim": 2048, "num_heads": 8}

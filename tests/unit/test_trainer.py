@@ -16,11 +16,11 @@ from jointnmt.data.batch import Batch
 from jointnmt.data.batches import load, plan_epoch
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
-from jointnmt.native.memory import pool
+from jointnmt.ops.native.memory import pool
 from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
-from tiny import TinyModel, tiny_trainer
+from support.tiny import TinyModel, tiny_trainer
 
 
 def reports(trainer: Trainer, count: int) -> list[StepReport]:

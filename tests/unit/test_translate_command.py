@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_run import write_run
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
 from jointnmt.translator import Translator
+from support.tiny_run import write_run
 
 TEXT = "der Hund sieht die Katze .\n\ndie Katze\nder Hund hört die Katze nicht und die Katze sieht der Hund !\n"
 LINES = TEXT.splitlines()

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from table_model import TableModel, TableState
-from tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation, write_run
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
@@ -24,6 +22,8 @@ from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.attending import attend
 from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.parts import Part
+from support.table_model import TableModel, TableState
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation, write_run
 
 LINES = [
     "der Hund sieht die Katze .",

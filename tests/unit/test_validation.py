@@ -22,7 +22,7 @@ from jointnmt.training.devices import launch_fabric
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.settings import TrainingConfig, ValidationConfig
 from jointnmt.training.validation import Validated, Validation
-from tiny import VOCABULARY, ListStore, TinyModel
+from support.tiny import VOCABULARY, ListStore, TinyModel
 
 
 class RawListStore(ListStore):

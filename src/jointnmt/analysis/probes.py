@@ -27,7 +27,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.data.batches import BatchConfig, plan_epoch
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import TranslationModel
-from jointnmt.training import checkpoint
+from jointnmt.runs import checkpoint
 
 CHUNK = 1000
 """Sentences whose states are held and shuffled together."""

@@ -18,8 +18,9 @@ from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
 from jointnmt.cli.console import stdout
 from jointnmt.cli.lines import text_lines
 from jointnmt.cli.progress import Reports
-from jointnmt.comparison.analyses import Bucketing, analyses
-from jointnmt.comparison.measuring import (
+from jointnmt.errors import ConfigurationError
+from jointnmt.report.analyses import Bucketing, analyses
+from jointnmt.testset.measuring import (
     Measured,
     Texts,
     check_runs,
@@ -27,8 +28,7 @@ from jointnmt.comparison.measuring import (
     measure,
     training_counts,
 )
-from jointnmt.comparison.records import run_name
-from jointnmt.errors import ConfigurationError
+from jointnmt.testset.records import run_name
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)

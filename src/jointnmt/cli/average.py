@@ -21,7 +21,7 @@ def average(
     ] = None,
 ) -> None:
     """Average the weights of several checkpoints of a run: the best, the latest (of those kept), or the given ones."""
-    from jointnmt.training.averaging import average_into, choose_checkpoints
+    from jointnmt.runs.averaging import average_into, choose_checkpoints
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
         raise ConfigurationError("Give one of --best, --last and --checkpoints.")

@@ -16,7 +16,6 @@ from jointnmt.cli.contrast_files import read_suite
 from jointnmt.cli.contrast_report import Against, show, verdict_csv
 from jointnmt.cli.lines import check_output, open_output
 from jointnmt.cli.progress import Reports
-from jointnmt.comparison.records import Record, Work, kept_records
 from jointnmt.errors import DataError
 from jointnmt.evaluation.contrastive import (
     Rule,
@@ -28,6 +27,7 @@ from jointnmt.evaluation.contrastive import (
     scored_items,
 )
 from jointnmt.evaluation.contrastive_suites import Item, Suite
+from jointnmt.testset.records import Record, Work, kept_records
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import TranslationOptions, Translator
 

@@ -20,7 +20,7 @@ from jointnmt.evaluation.scores import METRICS, check_parallel, corpus_scores, m
 from jointnmt.evaluation.significance import paired_bootstrap
 
 if TYPE_CHECKING:
-    from jointnmt.comparison.measuring import Texts as Parallel
+    from jointnmt.testset.measuring import Texts as Parallel
     from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def _read_texts(reference: Path, source: Path | None) -> Texts:
 
 
 def _system_of_file(path: Path, run: Path | None, texts: Texts, device: str, others: Sequence[System]) -> System:
-    from jointnmt.comparison.measuring import measure_perplexity  # slow to import, and not needed to measure files
+    from jointnmt.testset.measuring import measure_perplexity  # slow to import, and not needed to measure files
 
     translations = list(text_lines(path))
     check_parallel(translations, texts.references, str(path), texts.reference_name)
@@ -141,7 +141,7 @@ def _system_of_file(path: Path, run: Path | None, texts: Texts, device: str, oth
 
 
 def _system_of_run(run: Path, texts: Texts, device: str, others: Sequence[System]) -> System:
-    from jointnmt.comparison.measuring import measure
+    from jointnmt.testset.measuring import measure
 
     translator = _load(run, device, others)
     with Reports() as reports:
@@ -153,7 +153,7 @@ def _system_of_run(run: Path, texts: Texts, device: str, others: Sequence[System
 
 def _load(run: Path, device: str, others: Sequence[System]) -> Translator:
     """A run of the same languages as the other systems."""
-    from jointnmt.comparison.measuring import common_languages
+    from jointnmt.testset.measuring import common_languages
     from jointnmt.translator import Translator
 
     translator = Translator.load(run, device)
@@ -163,7 +163,7 @@ def _load(run: Path, device: str, others: Sequence[System]) -> Translator:
 
 def _parallel(texts: Texts) -> Parallel:
     """The texts as what measures runs takes them."""
-    from jointnmt.comparison.measuring import Texts as Parallel
+    from jointnmt.testset.measuring import Texts as Parallel
 
     return Parallel(texts.sources, texts.references, texts.source_name, texts.reference_name)
 

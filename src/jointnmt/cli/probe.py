@@ -23,10 +23,10 @@ from jointnmt.analysis.probing import ProbeTask, train_probes
 from jointnmt.analysis.states import Side
 from jointnmt.cli.console import stderr, stdout
 from jointnmt.cli.probe_text import TaggedText, read_text, sort_text
-from jointnmt.comparison.measuring import check_runs
-from jointnmt.comparison.records import run_name
 from jointnmt.config import override
 from jointnmt.data.store import build_store
+from jointnmt.testset.measuring import check_runs
+from jointnmt.testset.records import run_name
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)

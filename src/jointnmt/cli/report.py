@@ -10,14 +10,14 @@ import typer
 
 from jointnmt.cli.lines import check_output, text_lines
 from jointnmt.cli.progress import Reports
-from jointnmt.comparison.analyses import analyses
-from jointnmt.comparison.measuring import Texts, check_runs, common_languages, ignores_case
-from jointnmt.comparison.page import Report, render
-from jointnmt.comparison.samples import attention_lines, different_lines, sample, spread_lines
-from jointnmt.comparison.systems import System, read_system
 from jointnmt.evaluation.scores import METRICS, corpus_scores, measures
 from jointnmt.evaluation.significance import paired_bootstrap
-from jointnmt.training.checkpoint import write_text
+from jointnmt.report.analyses import analyses
+from jointnmt.report.page import Report, render
+from jointnmt.report.samples import attention_lines, different_lines, sample, spread_lines
+from jointnmt.report.systems import System, read_system
+from jointnmt.runs.checkpoint import write_text
+from jointnmt.testset.measuring import Texts, check_runs, common_languages, ignores_case
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)

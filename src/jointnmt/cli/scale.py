@@ -16,6 +16,7 @@ from jointnmt.analysis.parameters import count_parameters
 from jointnmt.cli.console import stderr, stdout
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.runs import checkpoint
 from jointnmt.scaling import (
     RUNS,
     Measured,
@@ -30,10 +31,9 @@ from jointnmt.scaling import (
     width_ratio,
 )
 from jointnmt.scaling import scale as scale_experiment
-from jointnmt.training import checkpoint
+from jointnmt.train import train as run_training
 from jointnmt.training.processes import is_first
 from jointnmt.training.progress import choose_display
-from jointnmt.training.run import train as run_training
 
 logger = logging.getLogger(__name__)
 

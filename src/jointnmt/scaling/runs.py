@@ -11,11 +11,11 @@ from typing import Any
 from jointnmt.config import Config, differences
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import MAY_CHANGE, RunDirectory
+from jointnmt.runs.log import whole_records
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training import checkpoint
-from jointnmt.training.directory import MAY_CHANGE, RunDirectory
-from jointnmt.training.logs import whole_records
 from jointnmt.training.loop import RunState
 from jointnmt.training.processes import is_first
 
@@ -105,7 +105,7 @@ def measured_run(name: str, experiment: Experiment, out: Path, train: Callable[[
         name: of the run.
         experiment: that it is of.
         out: the directory of the scaling.
-        train: trains an experiment into a RUN directory, or goes on there; see `jointnmt.training.run.train`.
+        train: trains an experiment into a RUN directory, or goes on there; see `jointnmt.train.train`.
 
     Raises:
         ConfigurationError: if the run has another configuration, or was trained for longer than is asked for.

@@ -12,7 +12,7 @@ from torch import Tensor
 from jointnmt.data.batch import Batch, send
 from jointnmt.errors import ModelError
 from jointnmt.models.interface import TranslationModel
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 
 def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:

@@ -15,13 +15,13 @@ from typing import Any, Self
 
 from jointnmt.errors import DataError, JointNMTError
 from jointnmt.models.gates import named_layers
-from jointnmt.training.averaging import average_checkpoints
-from jointnmt.training.directory import RunDirectory
-from jointnmt.training.logs import Logs, Window
+from jointnmt.runs.averaging import average_checkpoints
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.log import Logs
+from jointnmt.runs.selection import Scored, Selection
 from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
-from jointnmt.training.report import StepReport
-from jointnmt.training.selection import Scored, Selection
+from jointnmt.training.report import RunningStats, StepReport
 from jointnmt.training.settings import ValidationConfig
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validated, Validation
@@ -47,9 +47,9 @@ class RunState:
     """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
     validations: int = 0
     validated_step: int = 0
-    window: Window = field(default_factory=Window)
+    window: RunningStats = field(default_factory=RunningStats)
     """Since the last line of the log."""
-    total: Window = field(default_factory=Window)
+    total: RunningStats = field(default_factory=RunningStats)
     """Since the beginning."""
 
     def plain(self) -> dict[str, Any]:
@@ -71,8 +71,8 @@ class RunState:
             latest=tuple(values["latest"]),
             validations=values["validations"],
             validated_step=values["validated_step"],
-            window=Window.from_plain(values["window"]),
-            total=Window.from_plain(values["total"]),
+            window=RunningStats.from_plain(values["window"]),
+            total=RunningStats.from_plain(values["total"]),
         )
 
 
@@ -205,7 +205,7 @@ class Run:
                 rates = {"learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
                 self.logs.write("train", self.step, epoch=report.position.epoch, **record, **rates)
             self.display.summary(self.step, record)
-            self.state = replace(self.state, window=Window())
+            self.state = replace(self.state, window=RunningStats())
 
     def _validation_is_due(self) -> bool:
         config, position = self.rules, self.trainer.position

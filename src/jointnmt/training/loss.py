@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 from jointnmt.text.special import pad_id
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from jointnmt.native.memory import pool
+from jointnmt.ops.native.memory import pool
 from jointnmt.training.allocator import give_freed_memory_back
 
 Item = TypeVar("Item")

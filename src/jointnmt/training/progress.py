@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from jointnmt.training.logs import Window
-from jointnmt.training.report import StepReport
+from jointnmt.training.report import RunningStats, StepReport
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class LiveDisplay(NoDisplay):
 
     def step(self, report: StepReport, total: int | None) -> None:
         self.recent.append(report)
-        figures = _figures(reduce(Window.add, self.recent, Window()).record())
+        figures = _figures(reduce(RunningStats.add, self.recent, RunningStats()).record())
         description = f"epoch {report.position.epoch + (not report.ends_epoch)}"
         self.bar.update(
             self.task, completed=report.position.step, total=total, description=description, figures=figures

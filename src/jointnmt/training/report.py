@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import math
+from dataclasses import asdict, astuple, dataclass, field, fields
+from typing import Any, NamedTuple, Self
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,53 @@ class StepReport:
     def ends_epoch(self) -> bool:
         """True for the last update of an epoch."""
         return self.position.update == 0
+
+
+@dataclass(frozen=True)
+class RunningStats:
+    """What several updates add up to."""
+
+    sums: Sums = field(default_factory=Sums)
+    updates: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+    def add(self, report: StepReport) -> RunningStats:
+        """The statistics with one more update. A skipped update's loss, which is not a number, is left out."""
+        if report.skipped:
+            return RunningStats(self.sums, self.updates, self.skipped + 1, self.seconds + report.seconds)
+        sums = Sums(*(a + b for a, b in zip(astuple(self.sums), astuple(report.sums), strict=True)))
+        return RunningStats(sums, self.updates + 1, self.skipped, self.seconds + report.seconds)
+
+    @property
+    def nll(self) -> float:
+        """Negative log-likelihood of a target token, in nats."""
+        return self.sums.nll / self.sums.target_tokens if self.sums.target_tokens else math.nan
+
+    def record(self) -> dict[str, Any]:
+        """Means over true target tokens, and rates in true source and target tokens and true cells."""
+        sums, tokens, seconds = self.sums, max(self.sums.target_tokens, 1), max(self.seconds, 1e-9)
+        return {
+            "loss": sums.loss / max(sums.loss_units, 1),
+            "nll": sums.nll / tokens,
+            "perplexity": math.exp(min(sums.nll / tokens, 700.0)),
+            "updates": self.updates,
+            "sentences": int(sums.sentences),
+            "target_tokens": int(sums.target_tokens),
+            "tokens_per_second": (sums.source_tokens + sums.target_tokens) / seconds,
+            "cells_per_second": sums.cells / seconds,
+            "padding": 1 - sums.cells / max(sums.padded_cells, 1),
+            "splits": int(sums.splits),
+            "skipped": self.skipped,
+            "seconds": self.seconds,
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `plain`."""
+        rest = {each.name: values[each.name] for each in fields(cls) if each.name != "sums"}
+        return cls(sums=Sums(**values["sums"]), **rest)

@@ -10,8 +10,8 @@ from torch import Tensor
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel, build_model
+from jointnmt.runs.averaging import read_weights
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.averaging import read_weights
 
 
 def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segmentation, Experiment]:

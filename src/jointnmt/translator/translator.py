@@ -17,7 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
-from jointnmt.models.decoding import for_decoding
+from jointnmt.models.quantize import for_decoding
 from jointnmt.search import (
     Hypothesis,
     Rescored,

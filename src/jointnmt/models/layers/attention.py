@@ -18,7 +18,7 @@ from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.norm import as_it_is
 from jointnmt.models.layers.residual import Update, project_update
 from jointnmt.models.layers.shortcut import Lexical, Shortcut
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Not cuDNN's, which makes a plan for every new shape: sentences come in ever new ones."""

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jointnmt.data.batch import send
-from jointnmt.models.layers.replay import Recorder, records
-from jointnmt.native import operations as native
+from jointnmt.ops.cuda_graph import Recorder, records
+from jointnmt.ops.native import operations as native
 
 LARGEST_MASK = 2**25
 """Numbers of the mask of a grid's target attention, S times those of a sequence's. Beyond it, shapes grow."""

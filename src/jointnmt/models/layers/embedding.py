@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 from jointnmt.text.special import pad_id
 
 

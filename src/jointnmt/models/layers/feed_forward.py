@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.residual import Update
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 
 class FeedForward(nn.Module):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 
 def as_it_is(x: Tensor) -> torch.autocast:

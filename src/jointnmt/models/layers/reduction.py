@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from jointnmt.models.layers.norm import LayerNorm, as_it_is
 from jointnmt.models.layers.residual import Stream
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 ReductionKind = Literal["attention", "max", "mean"]
 

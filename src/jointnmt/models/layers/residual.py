@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 
 class Update(NamedTuple):

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jointnmt.native import operations as native
+from jointnmt.ops.native import operations as native
 
 ShortcutKind = Literal["plain", "fusion"]
 

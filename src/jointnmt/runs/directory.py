@@ -17,8 +17,8 @@ from torch import Tensor
 
 from jointnmt.config import Config, differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.runs import checkpoint
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training import checkpoint
 
 logger = logging.getLogger(__name__)
 

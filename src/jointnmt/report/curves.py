@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from jointnmt.analysis.figures import COLOURS, MARKERS
-from jointnmt.training.directory import RunDirectory
-from jointnmt.training.logs import whole_records
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.log import whole_records
 
 
 @dataclass(frozen=True)

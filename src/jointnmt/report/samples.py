@@ -10,7 +10,7 @@ from itertools import groupby
 
 from sacrebleu.metrics.chrf import CHRF
 
-from jointnmt.comparison.measuring import Measured, Texts, ignores_case
+from jointnmt.testset.measuring import Measured, Texts, ignores_case
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 
 EACH = 6

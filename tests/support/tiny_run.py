@@ -9,8 +9,8 @@ import torch
 
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
+from jointnmt.runs import checkpoint
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
-from jointnmt.training import checkpoint
 
 SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
 TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]

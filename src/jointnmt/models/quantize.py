@@ -14,7 +14,7 @@ from jointnmt.models.interface import TranslationModel
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.embedding import VocabularyProjection
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.native.linear import BFloat16Linear, Int8Linear
+from jointnmt.ops.native.linear import BFloat16Linear, Int8Linear
 
 HalfPrecision = Literal["bfloat16", "float16", "int8"]
 Layer = Callable[[nn.Linear | VocabularyProjection | LayerNorm], nn.Module]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from jointnmt.errors import ModelError
-from jointnmt.training import checkpoint
-from jointnmt.training.directory import RunDirectory
-from jointnmt.training.selection import Selection
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.selection import Selection
 
 
 def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.native import library, operations
-from jointnmt.native.calls import LANES, Int8Weights, Weights, call, exact, has_products, rows_of
+from jointnmt.ops.native import library, operations
+from jointnmt.ops.native.calls import LANES, Int8Weights, Weights, call, exact, has_products, rows_of
 
 LARGEST = 127
 PANEL = 64

@@ -11,8 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import jointnmt
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.comparison.measuring import Texts
-from jointnmt.comparison.pictures import (
+from jointnmt.evaluation.scores import METRICS, TITLES, Scores
+from jointnmt.evaluation.significance import Comparison, Resampled
+from jointnmt.report.pictures import (
     Cell,
     Picture,
     Table,
@@ -22,10 +23,9 @@ from jointnmt.comparison.pictures import (
     learning_pictures,
     written_p_value,
 )
-from jointnmt.comparison.samples import GAP, Sample
-from jointnmt.comparison.systems import System
-from jointnmt.evaluation.scores import METRICS, TITLES, Scores
-from jointnmt.evaluation.significance import Comparison, Resampled
+from jointnmt.report.samples import GAP, Sample
+from jointnmt.report.systems import System
+from jointnmt.testset.measuring import Texts
 from jointnmt.text.languages import base_language
 
 
@@ -75,7 +75,7 @@ class Report:
 def render(report: Report) -> str:
     """The page as HTML. Everything that comes from texts, names and files is escaped."""
     environment = Environment(
-        loader=PackageLoader("jointnmt.comparison", "."),
+        loader=PackageLoader("jointnmt.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from jointnmt.analysis.corpus import Predictions
-from jointnmt.comparison.records import Progress, Record, Work, kept_records, run_name
 from jointnmt.data.store import build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.scores import check_parallel
+from jointnmt.testset.records import Progress, Record, Work, kept_records, run_name
 from jointnmt.text.languages import check_sides
 from jointnmt.text.special import eos_id
 from jointnmt.translator import TranslationOptions, Translator

@@ -17,8 +17,8 @@ from jointnmt.analysis.corpus import (
     length_ratios,
     scores_by_length,
 )
-from jointnmt.comparison.measuring import Measured, Texts, common_languages, ignores_case
 from jointnmt.evaluation.scores import measures
+from jointnmt.testset.measuring import Measured, Texts, common_languages, ignores_case
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 
 logger = logging.getLogger(__name__)

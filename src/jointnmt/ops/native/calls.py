@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jointnmt.native import library, pytorch_is_faster_in_float32
-from jointnmt.native.memory import pool
+from jointnmt.ops.native import library, pytorch_is_faster_in_float32
+from jointnmt.ops.native.memory import pool
 
 LANES = 16
 NO_MEMORY = -1

@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from jointnmt.native import library
-from jointnmt.native.calls import LANES, TYPES, Steps, call, exact, multiplies, rows_of, shared
-from jointnmt.native.functions import (
+from jointnmt.ops.native import library
+from jointnmt.ops.native.calls import LANES, TYPES, Steps, call, exact, multiplies, rows_of, shared
+from jointnmt.ops.native.functions import (
     AttentionFunction,
     CrossEntropyFunction,
     FeedForwardFunction,
@@ -30,7 +30,7 @@ from jointnmt.native.functions import (
     attended,
     residual_normed,
 )
-from jointnmt.native.memory import pool
+from jointnmt.ops.native.memory import pool
 
 MANY_ROWS = 256
 """Enough of them make it pay to pack the weights of a product anew."""

@@ -24,7 +24,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCE = Path(__file__).parent / "csrc" / "kernels.cpp"
 """Which includes the headers beside it."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 THREADS = "-fopenmp"

@@ -15,10 +15,10 @@ from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
-from jointnmt.training.directory import RunDirectory
 from jointnmt.training.loop import Run
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from jointnmt.native.calls import (
+from jointnmt.ops.native.calls import (
     call,
     empty,
     floats,

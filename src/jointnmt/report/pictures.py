@@ -14,7 +14,7 @@ from jointnmt.analysis.attention import Panel, attention_figure
 from jointnmt.analysis.buckets import Value
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
-from jointnmt.comparison.curves import Learning, bleu_figure, perplexity_figure
+from jointnmt.report.curves import Learning, bleu_figure, perplexity_figure
 
 PIXELS_PER_INCH = 96
 ATTENTION_PIXELS_PER_INCH = 78

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from jointnmt.analysis.attention import Panel, View, attention_panels
 from jointnmt.analysis.parameters import Parameters, count_parameters
-from jointnmt.comparison.curves import Learning, read_learning
-from jointnmt.comparison.measuring import Measured, Texts, measure, training_counts
-from jointnmt.comparison.records import Progress
 from jointnmt.experiment import Experiment
+from jointnmt.report.curves import Learning, read_learning
+from jointnmt.testset.measuring import Measured, Texts, measure, training_counts
+from jointnmt.testset.records import Progress
 from jointnmt.translator import Translator, attend
 
 

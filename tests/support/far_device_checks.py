@@ -14,9 +14,6 @@ import pytest
 import torch
 from benchmarks.decoding import Decoding, DecodingCase
 from benchmarks.training import Implementation
-from families import VARIANTS, sources, tiny_model
-from far_device import FAR, FarAway, FarTensor, waits
-from tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 from torch.testing import assert_close
 
 from jointnmt import Translator
@@ -29,7 +26,10 @@ from jointnmt.search.scoring import best
 from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 from jointnmt.translator import TranslationOptions, attend
-from tiny import ListStore
+from support.families import VARIANTS, sources, tiny_model
+from support.far_device import FAR, FarAway, FarTensor, waits
+from support.tiny import ListStore
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 
 TRAINED = ("transformer-post", "transformer-fusion", "reformer-base-mean", "reformer-fast-shortcuts")
 """None whose weights are tied: they are not any longer once the stand-in has them."""
