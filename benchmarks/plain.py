@@ -33,7 +33,15 @@ class PlainModel(TranslationModel):
         ValueError: if it has another setting.
     """
 
-    OTHERS = ("shortcuts", "embedding_dropout", "attention_dropout", "hidden_dropout", "norm", "faithful", "reduction")
+    OTHERS = (
+        "shortcuts",
+        "embedding_dropout",
+        "attention_dropout",
+        "hidden_dropout",
+        "norm",
+        "emelin_compatible",
+        "reduction",
+    )
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
@@ -46,7 +54,7 @@ class PlainModel(TranslationModel):
         self.weights = dict(model.named_parameters(remove_duplicate=False))
 
     def forward(
-        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
         mask = source != pad_id
         x, y = self.embed(source, "source_embedding"), self.embed(target_input, "target_embedding")
@@ -160,12 +168,10 @@ class PlainModel(TranslationModel):
         shape = [1 if axis in shared_axes else length for axis, length in enumerate(x.shape)]
         return x * functional.dropout(x.new_ones(shape), self.config.dropout)
 
-    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> PlainState:
+    def start(self, source: Int[Tensor, "B S"]) -> PlainState:
         return PlainState(source, source.new_empty(len(source), 0))
 
-    def step(
-        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
-    ) -> tuple[Float[Tensor, "N V"], PlainState]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], PlainState]:
         """The last position of the whole model, computed anew over all that has been read."""
         assert isinstance(state, PlainState)
         state = PlainState(state.source, torch.cat([state.target_input, last_ids[:, None]], 1))

@@ -28,6 +28,7 @@ from benchmarks.profiling import shares_of_time
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.traffic import Counting, count_update
 from benchmarks.training import RandomStore, Training, TrainingCase
+from jointnmt.ops.native.linear import BFloat16Linear
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -38,7 +39,6 @@ from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.reformer import ReformerBaseConfig
 from jointnmt.ops import native
 from jointnmt.ops.native import operations
-from jointnmt.ops.native.linear import BFloat16Linear
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 

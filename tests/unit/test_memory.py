@@ -11,9 +11,9 @@ import threading
 import numpy as np
 import pytest
 import torch
+from jointnmt.ops.native.memory import Pool
 
 from jointnmt.ops.native import memory
-from jointnmt.ops.native.memory import Pool
 
 LARGE = memory.SMALLEST  # elements of float32: four times what is lent
 

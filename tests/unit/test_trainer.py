@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from jointnmt.ops.native.memory import pool
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
 from jointnmt.data.batches import load, plan_epoch
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
-from jointnmt.ops.native.memory import pool
 from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer

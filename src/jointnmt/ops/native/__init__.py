@@ -64,7 +64,7 @@ def _compiled(anew: bool = False) -> Path:
         raise OSError("no C++ compiler found")
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
     sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
-    flags = (*FLAGS, *(["-DQUICK_PAIRS"] if multiplies_pairs_quickly() else []))
+    flags = (*FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
     parts = (*sources, version, " ".join(flags).encode(), _processor().encode())
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jointnmt"
@@ -83,7 +83,7 @@ def _compiled(anew: bool = False) -> Path:
     raise OSError(f"{compiler} failed: {next(iter(done.stderr.splitlines()), done.returncode)}")
 
 
-def multiplies_pairs_quickly() -> bool:
+def has_fast_bf16_dot() -> bool:
     """Whether instructions for pairs of bfloat16, if there are any, do twice the work of those for float32.
 
     On AMD's processors they do. On Intel's without AMX, or where a virtual machine hides it, they do half the work.
