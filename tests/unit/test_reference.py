@@ -22,7 +22,9 @@ from support.families import VOCABULARY, sources, target_inputs
 
 SIZES = {"embed_dim": 8, "num_heads": 2, "ffn_dim": 12, "dropout": 0.0}
 TRANSFORMER = {**SIZES, "encoder_layers": 3, "decoder_layers": 3}
+BASE = {**SIZES, "num_layers": 2}
 FAST = {**SIZES, "num_layers": 2, "prenet_layers": 3}
+DEPTHS = {"transformer": TRANSFORMER, "reformer-base": BASE, "reformer-fast": FAST}
 COMPATIBLE = {"faithful": True, "attention_bias": False}
 
 
@@ -54,12 +56,12 @@ def configurations() -> Iterator[ModelConfig]:
             yield ReformerFastConfig(**FAST, **settings)
         else:
             for reduction in ("attention", "max", "mean"):
-                yield ReformerBaseConfig(**SIZES, num_layers=2, reduction=reduction, **settings)
+                yield ReformerBaseConfig(**BASE, reduction=reduction, **settings)
     for embeddings in ("target", "all"):
         yield TransformerConfig(**TRANSFORMER, embeddings=embeddings)
         yield ReformerFastConfig(**FAST, embeddings=embeddings, reduction="mean")
-    yield ReformerBaseConfig(**SIZES, num_layers=2, attention_bias=False)
-    yield ReformerBaseConfig(**{**SIZES, "embed_dim": 6}, num_layers=2)  # heads of three features, odd halves
+    yield ReformerBaseConfig(**BASE, attention_bias=False)
+    yield ReformerBaseConfig(**{**BASE, "embed_dim": 6})  # heads of three features, odd halves
 
 
 def name(config: ModelConfig) -> str:
@@ -126,13 +128,31 @@ def test_models_have_the_values_and_gradients_of_the_reference_in_float32(config
 @pytest.mark.parametrize("settings", [{}, {"shortcuts": ShortcutConfig(kind="fusion")}], ids=["none", "fusion"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_reference_translates_as_the_models_do(family: str, settings: dict[str, Any]) -> None:
-    sizes = {"transformer": TRANSFORMER, "reformer-base": {**SIZES, "num_layers": 2}, "reformer-fast": FAST}[family]
-    model = moved(FAMILIES[family][0](**sizes, **settings), torch.float32).eval()
+    model = moved(FAMILIES[family][0](**DEPTHS[family], **settings), torch.float32).eval()
     reference = Reference(model.config, model.state_dict()).eval()
     config = SearchConfig(beam_size=3, max_length_offset=2)
     found, expected = (beam_search(each, sources((5, 3, 6)), config) for each in (model, reference))
     assert [each[0].ids for each in found] == [each[0].ids for each in expected]
     assert [each[0].score for each in found] == pytest.approx([each[0].score for each in expected], rel=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_models_are_about_as_exact_as_the_reference_in_bfloat16(family: str) -> None:
+    """Both against float32, over several draws: the models keep states of the grid in bfloat16, too."""
+    config = FAMILIES[family][0](**{**DEPTHS[family], "embed_dim": 32, "ffn_dim": 48})
+    errors = torch.zeros(2)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model = moved(config, torch.float32, distance=0.1)
+        reference = Reference(config, model.state_dict())
+        exact_logits, exact = logits_and_gradients(reference)
+        exact = {name: gradient.clone() for name, gradient in exact.items()}
+        for number, each in enumerate((model, reference)):
+            with torch.autocast("cpu", torch.bfloat16):
+                logits, gradients = logits_and_gradients(each)
+            assert (logits - exact_logits).norm() < 0.03 * exact_logits.norm()
+            errors[number] += sum((gradients[name] - exact[name]).square().sum() for name in exact).sqrt()
+    assert errors[0] <= 1.5 * errors[1]
 
 
 # The equations of tests/support/equations.py share nothing with the reference but the names of weights.
