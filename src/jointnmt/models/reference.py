@@ -60,6 +60,7 @@ class Reference(TranslationModel):
         self.config = config
         self.emelin_compatible = isinstance(config, TransformerConfig) and config.faithful
         self.post_norm = isinstance(config, TransformerConfig) and config.norm == "post"
+        self.embedding_dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.weights: dict[str, nn.Parameter] = {}
         for name, tensor in weights.items():
             if name not in TIED[config.embeddings]:
@@ -148,9 +149,12 @@ class Reference(TranslationModel):
         own, cross, past, real = f"{name}.self_attention", f"{name}.cross_attention", causal(x), mask[:, None, None]
         raw, cross_adds_normed = (self.emelin_compatible and each is not None for each in (lexical, source_lexical))
         hidden, key_value = x if raw else None, self.linear(f"{cross}.key_value", memory)
+        if source_lexical is not None:
+            key_value = self.gated_kv(f"{cross}.shortcut", key_value, source_lexical)
+        key, value = key_value.chunk(2, dim=-1)
 
         def attend_to_source(y: Target) -> Target:
-            return self.attention(cross, self.linear(f"{cross}.query", y), key_value, real, source_lexical)
+            return self.attention(cross, self.linear(f"{cross}.query", y), key, value, real)
 
         x = self.residual(f"{name}.self", x, lambda y: self.self_attention(own, y, past, lexical, hidden), raw)
         x = self.residual(f"{name}.cross", x, attend_to_source, cross_adds_normed)
@@ -220,27 +224,30 @@ class Reference(TranslationModel):
         shared: Axes = (),
     ) -> Float[Tensor, "*places L E"]:
         """Attention along L; keys and values are made of `hidden`, or of x, and mixed with `lexical`, if given."""
-        query, key_value = self.linear(f"{name}.qkv", x).tensor_split([x.shape[-1]], dim=-1)
-        if hidden is not None:
-            key_value = self.linear(f"{name}.qkv", hidden)[..., x.shape[-1] :]
-        return self.attention(name, query, key_value, mask, lexical, shared)
+        projected, embed_dim = self.linear(f"{name}.qkv", x), x.shape[-1]
+        if lexical is None:
+            query, key, value = projected.chunk(3, dim=-1)
+        else:
+            query, key_value = projected[..., :embed_dim], projected[..., embed_dim:]
+            if hidden is not None:
+                key_value = self.linear(f"{name}.qkv", hidden)[..., embed_dim:]
+            key, value = self.gated_kv(f"{name}.shortcut", key_value, lexical).chunk(2, dim=-1)
+        return self.attention(name, query, key, value, mask, shared)
 
     def attention(
         self,
         name: str,
         query: Float[Tensor, "*places Q E"],
-        key_value: Float[Tensor, "*places L F"],
+        key: Float[Tensor, "*places L E"],
+        value: Float[Tensor, "*places L E"],
         mask: Bool[Tensor, ...],
-        lexical: Float[Tensor, "*places L E"] | None,
         shared: Axes = (),
     ) -> Float[Tensor, "*places Q E"]:
         """Multi-head `softmax(Q K^T / sqrt(D)) V` (Li et al. 2020, Eq. 2, with D of a head, as in their code).
 
         `mask` is broadcast to the weights `[*places, H, Q, L]`, `shared` are axes of these.
         """
-        if lexical is not None:
-            key_value = self.gated_kv(f"{name}.shortcut", key_value, lexical)
-        heads = (part.unflatten(-1, (self.config.num_heads, -1)) for part in (query, *key_value.chunk(2, dim=-1)))
+        heads = (part.unflatten(-1, (self.config.num_heads, -1)) for part in (query, key, value))
         q, k, v = (part.transpose(-3, -2) for part in heads)  # [*places, H, Q or L, D]
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
@@ -255,12 +262,6 @@ class Reference(TranslationModel):
         rate, drops_input = self.config.hidden_dropout, self.emelin_compatible
         hidden = self.linear(f"{name}.hidden", self.drop(x, rate if drops_input else 0)).relu()
         return self.linear(f"{name}.output", self.drop(hidden, 0 if drops_input else rate, shared))
-
-    @property
-    def embedding_dropout(self) -> float:
-        """The rate of embeddings."""
-        rate = self.config.embedding_dropout
-        return self.config.dropout if rate is None else rate
 
     def embed(self, name: str, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L E"]:
         """`dropout(sqrt(E) * embedding + position)`; positions are all sines, then all cosines, and count from 0."""
