@@ -57,4 +57,4 @@ def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Pa
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
-    assert len(list((tmp_path / "jointnmt").glob("kernels-*.so"))) == 1
+    assert len(list((tmp_path / "jointnmt" / "kernels").glob("kernels-*.so"))) == 1

@@ -1,4 +1,4 @@
-"""Kernels of our own against PyTorch: values, gradients, noise, and what happens where they cannot be had."""
+"""Custom CPU kernels against PyTorch: values, gradients, noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -27,7 +26,7 @@ from jointnmt.models.quantize import for_decoding
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops import native
-from jointnmt.ops.native import calls, functions, operations
+from jointnmt.ops.native import build, calls, functions, operations
 from jointnmt.ops.native.linear import BFloat16Linear, Int8Linear, has_int8_products
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
@@ -340,9 +339,9 @@ def test_products_of_the_norm_of_what_is_not_contiguous(kind: torch.dtype) -> No
 def test_float32_is_left_to_mkl_on_processors_of_its_maker(
     vendor: str, has_mkl: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "_processor", lambda: f"vendor_id : {vendor}")
+    monkeypatch.setattr(build, "processor", lambda: f"vendor_id : {vendor}")
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
-    quick = native.pytorch_is_faster_in_float32.__wrapped__()
+    quick = build.pytorch_is_faster_in_float32.__wrapped__()
     assert quick == expected
     monkeypatch.setattr(calls, "pytorch_is_faster_in_float32", lambda: quick)
     monkeypatch.setattr(calls, "_compiled_products", lambda _: True)
@@ -664,64 +663,6 @@ def test_a_kernel_that_finds_no_memory_raises_an_error() -> None:
 def test_gold_tokens_outside_of_the_vocabulary_are_an_error(token: int) -> None:
     with pytest.raises(IndexError, match="vocabulary of 35"):
         operations.cross_entropy(torch.randn(2, 35), torch.tensor([3, token]), torch.ones(2), 0.1)
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
-    """A machine that has compiled nothing yet."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("JOINTNMT_NATIVE", raising=False)
-    native.library.cache_clear()
-    yield monkeypatch
-    native.library.cache_clear()
-
-
-@needs_kernels
-def test_the_library_is_compiled_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert native.library() is not None
-    (built,) = (tmp_path / "jointnmt").iterdir()
-    time = built.stat().st_mtime_ns
-    native.library.cache_clear()
-    assert native.library() is not None
-    assert [path.stat().st_mtime_ns for path in (tmp_path / "jointnmt").iterdir()] == [time]
-
-
-@needs_kernels
-def test_a_spoiled_library_is_compiled_again(fresh: pytest.MonkeyPatch) -> None:
-    built = native._compiled()
-    size = built.stat().st_size
-    built.write_bytes(built.read_bytes()[:100])
-    assert native.library() is not None
-    assert built.stat().st_size == size
-
-
-@pytest.mark.parametrize("trouble", ["no compiler", "a compiler that fails", "nowhere to write", "no home"])
-def test_without_kernels_there_is_a_warning_and_no_more(
-    trouble: str, fresh: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    if trouble == "no compiler":
-        fresh.setenv("PATH", "")
-    elif trouble == "a compiler that fails":
-        broken = tmp_path / "c++"
-        broken.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\nprintf "out of \\377order" >&2; exit 1\n')
-        broken.chmod(0o755)
-        fresh.setenv("CXX", str(broken))
-    elif trouble == "no home":
-        fresh.delenv("XDG_CACHE_HOME")
-        fresh.delenv("HOME", raising=False)
-        fresh.setattr("os.path.expanduser", lambda path: path)  # as of a user that the system does not know
-    else:
-        (tmp_path / "file").touch()
-        fresh.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert native.library() is None
-    assert "Install a C++ compiler" in caplog.text
-    assert not operations.usable(torch.empty(2, 32))
-
-
-def test_kernels_can_be_turned_off(fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    fresh.setenv("JOINTNMT_NATIVE", "0")
-    assert native.library() is None
-    assert not caplog.text
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

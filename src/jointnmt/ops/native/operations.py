@@ -1,4 +1,4 @@
-"""What the kernels of our own compute, for tensors.
+"""What the custom CPU kernels compute, for tensors.
 
 A grid is `[B, S, T, features]`, contiguous; a sequence `[B, L, features]` counts as a grid with one source position.
 Features come in multiples of 16. Attention has heads of E/H features, likewise a multiple of 16.
