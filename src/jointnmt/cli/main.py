@@ -32,6 +32,7 @@ COMMANDS = {
     "analyse": "Compare runs by sentence length, target position and token frequency.",
     "probe": "Measure how much of the words is left in each layer, by probes.",
     "report": "Write one page about several runs: scores, curves, analyses, samples, attention.",
+    "kernels": "Build the custom CPU kernels, or tell how they stand.",
 }
 
 INTERRUPTED, READER_GONE = 130, 141
