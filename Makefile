@@ -28,13 +28,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## train on the synthetic corpus (minutes, no GPU), translate unseen sentences, measure, draw
-	$(BIN)/jointnmt data synthetic --to $(DEMO)/data
+demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), translate unseen sentences, measure, draw
 	$(BIN)/jointnmt train recipes/demo.yaml --out $(DEMO)/run
-	$(BIN)/jointnmt translate $(DEMO)/run < $(DEMO)/data/test.de > $(DEMO)/test.translation.en
+	$(BIN)/jointnmt data tatoeba-de-en --to $(DEMO)/data
+	$(BIN)/jointnmt translate $(DEMO)/run --input $(DEMO)/data/test.de --output $(DEMO)/test.translation.en
 	$(BIN)/jointnmt evaluate --hypothesis $(DEMO)/test.translation.en --source $(DEMO)/data/test.de \
 		--reference $(DEMO)/data/test.en --language en --show 10
-	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(head -n 1 $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
+	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(sed -n 5p $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)

@@ -26,3 +26,9 @@ class ModelError(JointNMTError):
     """A missing, damaged or incompatible model or checkpoint."""
 
     exit_code = 4
+
+
+class MissingPackageError(JointNMTError):
+    """A package that the work needs is not installed: it belongs to an extra of this package."""
+
+    exit_code = 5

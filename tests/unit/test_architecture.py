@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "jointnmt"
 RANKS = {
     "errors": 0,
     "config": 1,
+    "extras": 1,
     "text": 2,
     "data": 3,
     "ops": 3,

@@ -136,7 +136,7 @@ def test_a_missing_tokeniser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> None:
         raise RuntimeError("no MeCab")
 
-    monkeypatch.setattr("jointnmt.evaluation.scores.BLEU", fail)
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", fail)
     with pytest.raises(ConfigurationError, match=r"sacrebleu\[ja\]"):
         corpus_scores(["a"], ["a"], "ja")
 

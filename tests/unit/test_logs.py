@@ -71,13 +71,15 @@ def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> N
 def test_the_live_display_shows_loss_speed_and_time_left(reports: list[StepReport]) -> None:
     stream = io.StringIO()
     display = LiveDisplay(Console(file=stream, force_terminal=True, width=200))
+    display.preparing("segmenting the text", 70_000, None)
+    display.bar.refresh()
     display.begin(0, 10)
     for report in reports:
         display.step(report, 10)
     display.validating()
     display.end()
     shown = stream.getvalue()
-    for text in ("5/10", "perplexity", "tokens/s", "cells/s", "validating"):
+    for text in ("segmenting the text", "70000/?", "5/10", "perplexity", "tokens/s", "cells/s", "validating"):
         assert text in shown
 
 

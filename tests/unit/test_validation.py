@@ -77,7 +77,7 @@ def test_a_missing_tokeniser_is_named_before_training(monkeypatch: pytest.Monkey
     def fail(**_: object) -> None:
         raise RuntimeError("no MeCab")
 
-    monkeypatch.setattr("jointnmt.evaluation.scores.BLEU", fail)
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", fail)
     with pytest.raises(ConfigurationError, match="tokeniser"):
         validation(RawListStore(), BatchConfig())
     validation(RawListStore(), BatchConfig(), bleu_every=0)

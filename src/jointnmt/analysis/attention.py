@@ -11,12 +11,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
+from jointnmt.extras import extra
 from jointnmt.models.interface import AttentionMaps
 from jointnmt.text.special import BOS, EOS
+
+with extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOUR_MAP = "cividis"  # perceptually uniform, and alike to people with a colour vision deficiency
 CELL = 0.26

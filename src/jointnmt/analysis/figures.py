@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from itertools import count as count_from
 from itertools import cycle
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 from jointnmt.analysis.buckets import Value
 from jointnmt.analysis.corpus import Analysis
+from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.extras import extra
+
+with extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, which people with a colour vision deficiency can tell apart; yellow is too faint on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -22,8 +25,6 @@ MOST_INSIDE = 3
 """With more systems, the legend stands below the picture, so that it covers nothing."""
 LEGEND_HEIGHT, LINE_HEIGHT = 0.3, 0.18
 """Of a legend's title, and of each of its lines, in inches."""
-SIGNIFICANT = 0.05
-"""p-values below it have a star."""
 SPREAD = 0.36
 """How much of a bucket's place the systems share, side by side, so that their intervals do not cover each other."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from jointnmt.analysis.attention import COLOUR_MAP
 from jointnmt.analysis.buckets import Value
@@ -17,6 +15,11 @@ from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_figure
 from jointnmt.analysis.lexical import Grouping, Measure, Measured
 from jointnmt.analysis.states import EMBEDDING, INPUT, REDUCED, SIDES, Side
+from jointnmt.extras import extra
+
+with extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TITLES: dict[Measure, str] = {
     "accuracy": "Pieces that probes recover",

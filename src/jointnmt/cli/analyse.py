@@ -14,11 +14,12 @@ from rich.table import Table
 
 from jointnmt.analysis.buckets import Buckets, Value
 from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
-from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
+from jointnmt.analysis.figures import analysis_csv, analysis_figure
 from jointnmt.cli.console import stdout
 from jointnmt.cli.lines import text_lines
 from jointnmt.cli.progress import Reports
 from jointnmt.errors import ConfigurationError
+from jointnmt.evaluation.significance import SIGNIFICANT
 from jointnmt.report.analyses import Bucketing, analyses
 from jointnmt.testset.measuring import (
     Measured,

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jointnmt.analysis.figures import SIGNIFICANT
 from jointnmt.evaluation.contrastive import Accuracy, Breakdown, Difference, Differences, Verdict
+from jointnmt.evaluation.significance import SIGNIFICANT
 
 TITLES = {
     "contrawsd": "ContraWSD",

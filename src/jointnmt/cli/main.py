@@ -18,7 +18,7 @@ import jointnmt
 from jointnmt.errors import ConfigurationError, JointNMTError
 
 COMMANDS = {
-    "data": "Prepare a corpus of the catalogue, or generate the synthetic one.",
+    "data": "Prepare a corpus of the catalogue, or print the catalogue.",
     "train": "Train a model by a recipe, or go on where an earlier training stopped.",
     "average": "Average the weights of several checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
@@ -42,6 +42,7 @@ EXIT_CODES = {
     2: "wrong usage or configuration",
     3: "bad input data",
     4: "missing, damaged or incompatible model",
+    5: "a package is not installed that this command needs (an extra)",
     INTERRUPTED: "interrupted (Ctrl-C)",
     READER_GONE: "the reader of the output has gone (as in `| head`)",
 }

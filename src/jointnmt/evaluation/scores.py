@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any
-
-from sacrebleu.metrics.base import Metric, Signature
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
+from typing import TYPE_CHECKING, Any
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Moses
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric, Signature
+    from sacrebleu.metrics.bleu import BLEU
 
 METRICS = ("bleu", "chrf", "ter", "multi_bleu")
 """The metrics' keys, in the order of tables: `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
@@ -83,7 +83,13 @@ def measures(
 
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
+        MissingPackageError: if sacrebleu is not installed.
     """
+    with extra("report"):
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+        from sacrebleu.metrics.ter import TER
+
     found, language = {}, base_language(language)
     for key in metrics:
         if key == "bleu":
@@ -129,6 +135,8 @@ def corpus_scores(
 
 
 def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:
+    from sacrebleu.metrics.bleu import BLEU
+
     try:
         # Without `force`, sacrebleu warns of text that looks tokenised: right, unless the user said that it is.
         return BLEU(trg_lang=language, lowercase=lowercase, force=tokenized)

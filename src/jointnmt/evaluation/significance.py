@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sacrebleu.significance import estimate_ci
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import Measure, check_parallel
@@ -21,6 +20,8 @@ Numbers = npt.NDArray[np.float64]
 
 SEED = 12345
 """Of resampling; sacrebleu's."""
+SIGNIFICANT = 0.05
+"""p-values below it have a star in tables and figures."""
 FEWEST_COMPARED = 10
 """Sentences below which systems are not compared: resampling a few says too little."""
 
@@ -89,6 +90,8 @@ def two_sided(difference: float, resampled: Numbers) -> float:
 def _compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], key: str, measure: Measure, samples: int
 ) -> Comparison:
+    from sacrebleu.significance import estimate_ci  # installed, or there were no measure
+
     metric, prepared = measure.metric, [measure.prepare(references)]
     statistics = [
         np.array(metric._extract_corpus_statistics(measure.prepare(texts), prepared), np.float64)

@@ -9,12 +9,14 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
 from jointnmt.analysis.figures import COLOURS, MARKERS
+from jointnmt.extras import extra
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import whole_records
+
+with extra("report"):
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 
 @dataclass(frozen=True)

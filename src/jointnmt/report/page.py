@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 import jointnmt
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.evaluation.significance import Comparison, Resampled
+from jointnmt.extras import extra
 from jointnmt.report.pictures import (
     Cell,
     Picture,
@@ -27,6 +26,9 @@ from jointnmt.report.samples import GAP, Sample
 from jointnmt.report.systems import System
 from jointnmt.testset.measuring import Texts
 from jointnmt.text.languages import base_language
+
+with extra("report"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 @dataclass(frozen=True)

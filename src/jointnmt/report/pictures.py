@@ -7,14 +7,17 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import matplotlib
-from matplotlib.figure import Figure
-
 from jointnmt.analysis.attention import Panel, attention_figure
 from jointnmt.analysis.buckets import Value
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
+from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.extras import extra
 from jointnmt.report.curves import Learning, bleu_figure, perplexity_figure
+
+with extra("report"):
+    import matplotlib
+    from matplotlib.figure import Figure
 
 PIXELS_PER_INCH = 96
 ATTENTION_PIXELS_PER_INCH = 78

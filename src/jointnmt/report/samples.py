@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 
-from sacrebleu.metrics.chrf import CHRF
-
+from jointnmt.extras import extra
 from jointnmt.testset.measuring import Measured, Texts, ignores_case
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+
+with extra("report"):
+    from sacrebleu.metrics.chrf import CHRF
 
 EACH = 6
 """How many samples of each of the two kinds."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jointnmt.extras import extra
 from jointnmt.runs import checkpoint
 
 
@@ -27,7 +28,8 @@ class Logs:
             checkpoint.write_text(log, "".join(kept))
         self._file = log.open("a", encoding="utf-8")
         if tensorboard is not None:
-            from torch.utils.tensorboard import SummaryWriter  # slow to import
+            with extra("train"):
+                from torch.utils.tensorboard import SummaryWriter  # slow to import
 
             self._writer = SummaryWriter(str(tensorboard), purge_step=step + 1 if step else None)
 

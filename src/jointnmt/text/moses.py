@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sacremoses import MosesDetokenizer, MosesTokenizer
+from jointnmt.extras import extra
 
 
 class Moses:
@@ -15,6 +15,8 @@ class Moses:
     """
 
     def __init__(self, language: str) -> None:
+        with extra("moses"):
+            from sacremoses import MosesDetokenizer, MosesTokenizer
         self._tokenizer = MosesTokenizer(lang=language)
         self._detokenizer = MosesDetokenizer(lang=language)
 

@@ -7,14 +7,17 @@ import os
 from datetime import timedelta
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins import MixedPrecision
-from lightning_fabric.strategies.ddp import DDPStrategy
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import distributed
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.extras import extra
 from jointnmt.training.settings import TrainingConfig
+
+with extra("train"):
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins import MixedPrecision
+    from lightning_fabric.strategies.ddp import DDPStrategy
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 PATIENCE = timedelta(hours=12)
 """How long processes wait for each other: for one to train the segmentation of a large corpus, say."""

@@ -23,6 +23,9 @@ RECENT_UPDATES = 20
 class Display(Protocol):
     """Shows how a training gets on."""
 
+    def preparing(self, what: str, done: int, total: int | None) -> None:
+        """Before the first update: so many sentence pairs are done, of as many as there are, if that is known."""
+
     def begin(self, step: int, total: int | None) -> None:
         """Training goes on after update `step`; it ends at update `total`, if that is known."""
 
@@ -42,6 +45,7 @@ class Display(Protocol):
 class NoDisplay:
     """Shows nothing."""
 
+    def preparing(self, what: str, done: int, total: int | None) -> None: ...
     def begin(self, step: int, total: int | None) -> None: ...
     def step(self, report: StepReport, total: int | None) -> None: ...
     def summary(self, step: int, record: Mapping[str, Any]) -> None: ...
@@ -68,7 +72,7 @@ class LogDisplay(NoDisplay):
 
 
 class LiveDisplay(NoDisplay):
-    """A progress bar with loss, perplexity, speed and time left."""
+    """A progress bar: first of what is prepared, then of the updates, with loss, perplexity, speed and time left."""
 
     def __init__(self, console: Console) -> None:
         self.bar = Progress(
@@ -84,7 +88,14 @@ class LiveDisplay(NoDisplay):
         self.task = self.bar.add_task("training", total=None, figures="")
         self.recent: deque[StepReport] = deque(maxlen=RECENT_UPDATES)
 
+    def preparing(self, what: str, done: int, total: int | None) -> None:
+        if what != self.bar.tasks[0].description:
+            self.bar.reset(self.task, description=what)
+        self.bar.update(self.task, completed=done, total=total)
+        self.bar.start()
+
     def begin(self, step: int, total: int | None) -> None:
+        self.bar.reset(self.task, description="training")
         self.bar.update(self.task, completed=step, total=total)
         self.bar.start()
 

@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
@@ -25,6 +24,9 @@ from jointnmt.training.processes import gather, sum_numbers, sum_over_processes,
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
 from jointnmt.training.settings import TrainingConfig as TrainingConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 SMALLEST_SCALE = 1e-3
 """A float16 loss scale below which gradients overflow for another reason than their scale."""

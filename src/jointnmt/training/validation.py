@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from jointnmt.data.batch import pad_rows
 from jointnmt.data.batches import BatchConfig, load, plan_epoch
@@ -27,6 +27,9 @@ from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.memory import in_parts
 from jointnmt.training.processes import gather, sum_numbers
 from jointnmt.training.settings import ValidationConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 GATED_SENTENCES = 32
 """Over how many sentences of the validation text gates are averaged, one at a time: they are as large as the grid."""
