@@ -424,7 +424,7 @@ def test_the_status_tells_what_multiplies_in_each_precision() -> None:
         "import torch; from jointnmt.ops.backend import uses_own_gemm; from jointnmt.ops.native.status import kernel_status; from jointnmt.ops.native.calls import *;"
         "from jointnmt.ops.native.packed import has_int8_gemm;"
         "status = kernel_status().products;"
-        "own = {name: uses_own_gemm(torch.empty(1, dtype=kind)) for kind, name in TYPES.items()};"
+        "own = {name: uses_own_gemm(torch.empty(1, dtype=kind)) for kind, name in DTYPES.items()};"
         "own['int8'] = has_int8_gemm();"
         "assert {name: used == 'kernels' for name, used in status.items()} == own, (status, own)"
     )
