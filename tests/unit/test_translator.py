@@ -15,9 +15,9 @@ from torch import Tensor
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.models import AttentionMaps, build_model
+from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
-from jointnmt.training.memory import in_parts
 from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.attending import attend
 from jointnmt.translator.batching import in_order, plan_batches, windows

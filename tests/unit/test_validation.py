@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jointnmt.data.batches import BatchConfig, load
 from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import TrainingConfig, ValidationConfig
 from jointnmt.models import build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.gates import named_layers
@@ -20,7 +21,6 @@ from jointnmt.models.reformer import ReformerFastConfig
 from jointnmt.search import SearchConfig
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.settings import TrainingConfig, ValidationConfig
 from jointnmt.training.validation import Validated, Validation
 from support.tiny import VOCABULARY, ListStore, TinyModel
 

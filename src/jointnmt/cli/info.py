@@ -12,8 +12,9 @@ from rich.table import Table
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
 from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import read_experiment
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator.loading import read_experiment
 
 
 def info(
@@ -34,7 +35,7 @@ def info(
     """
     if recipe.is_dir():
         read_experiment(recipe)  # a damaged run is no wrong setting
-    experiment = Experiment.load(recipe / "experiment.yaml" if recipe.is_dir() else recipe, settings or ())
+    experiment = Experiment.load(RunDirectory(recipe).experiment if recipe.is_dir() else recipe, settings or ())
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
     parameters = count_parameters(experiment.model, *sizes)
     if as_json:
@@ -55,7 +56,7 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
     if source is not None and target is not None:
         return source, target
     if recipe.is_dir():
-        segmentation = Segmentation.load(recipe / "segmentation")
+        segmentation = Segmentation.load(RunDirectory(recipe).segmentation)
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     else:
         configured_target = config.vocabulary_size if config.joint else config.target_vocabulary_size

@@ -17,6 +17,7 @@ from jointnmt.cli.console import stderr, stdout
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.scaling import (
     RUNS,
     Measured,
@@ -67,7 +68,7 @@ def scale(
     """
     if not (math.isfinite(ratio) and ratio > 1):
         raise ConfigurationError(f"--ratio {ratio:g}: should be a number above 1.")
-    if (out / "experiment.yaml").exists():
+    if RunDirectory(out).experiment.exists():
         raise ConfigurationError(f"{out}: is a run itself. Choose another directory for --out.")
     experiment = Experiment.load(recipe, settings or ())
     wanted = three_runs(experiment, epsilon, updates)

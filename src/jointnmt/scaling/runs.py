@@ -16,8 +16,8 @@ from jointnmt.runs.directory import MAY_CHANGE, RunDirectory
 from jointnmt.runs.log import whole_records
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.loop import RunState
 from jointnmt.training.processes import is_first
+from jointnmt.training.state import RunState
 
 logger = logging.getLogger(__name__)
 

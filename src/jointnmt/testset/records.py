@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -128,11 +129,9 @@ def _whole_lines(file: Path) -> list[bytes]:
 
 
 def _fingerprint(translator: Translator, run: Path, work: Work) -> str:
-    with (run / "model.safetensors").open("rb") as stream:
-        weights = hashlib.file_digest(stream, "sha256").hexdigest()
     facts = {
         "format": FORMAT_VERSION,
-        "weights": weights,
+        "weights": RunDirectory(run).model_digest(),
         "model": translator.experiment.model.plain(),
         "segmentation": translator.segmentation.fingerprint(),
         "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],

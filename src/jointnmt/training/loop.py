@@ -9,20 +9,21 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from jointnmt.errors import DataError, JointNMTError
+from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import named_layers
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import Logs
-from jointnmt.runs.selection import Scored, Selection
+from jointnmt.runs.selection import Scored
 from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
 from jointnmt.training.report import RunningStats, StepReport
-from jointnmt.training.settings import ValidationConfig
+from jointnmt.training.state import RunState
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validated, Validation
 
@@ -36,44 +37,6 @@ class TrainingInterruptedError(JointNMTError):
     """The training was asked to stop, and has saved its state."""
 
     exit_code = 130
-
-
-@dataclass(frozen=True)
-class RunState:
-    """What the run has decided and counted so far; saved with every checkpoint."""
-
-    selection: Selection = field(default_factory=Selection)
-    latest: tuple[int, ...] = ()
-    """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
-    validations: int = 0
-    validated_step: int = 0
-    window: RunningStats = field(default_factory=RunningStats)
-    """Since the last line of the log."""
-    total: RunningStats = field(default_factory=RunningStats)
-    """Since the beginning."""
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
-        return {
-            "selection": self.selection.plain(),
-            "latest": list(self.latest),
-            "validations": self.validations,
-            "validated_step": self.validated_step,
-            "window": self.window.plain(),
-            "total": self.total.plain(),
-        }
-
-    @classmethod
-    def from_plain(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `plain`."""
-        return cls(
-            selection=Selection.from_plain(values["selection"]),
-            latest=tuple(values["latest"]),
-            validations=values["validations"],
-            validated_step=values["validated_step"],
-            window=RunningStats.from_plain(values["window"]),
-            total=RunningStats.from_plain(values["total"]),
-        )
 
 
 class Run:

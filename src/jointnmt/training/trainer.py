@@ -18,13 +18,13 @@ from jointnmt.data.batch import Batch
 from jointnmt.data.batches import BatchConfig, Update, load, plan_epoch, shard
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError, ModelError
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
-from jointnmt.training.settings import TrainingConfig as TrainingConfig
 
 SMALLEST_SCALE = 1e-3
 """A float16 loss scale below which gradients overflow for another reason than their scale."""

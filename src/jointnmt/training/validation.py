@@ -17,16 +17,16 @@ from jointnmt.data.batches import BatchConfig, load, plan_epoch
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import corpus_scores, measures
+from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import GateMeans, gate_means, mean_over_sentences, plain_means
 from jointnmt.models.interface import AttentionMaps, TranslationModel
+from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.search.rules import target_limits
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import eos_id
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import in_parts
 from jointnmt.training.processes import gather, sum_numbers
-from jointnmt.training.settings import ValidationConfig
 
 GATED_SENTENCES = 32
 """Over how many sentences of the validation text gates are averaged, one at a time: they are as large as the grid."""

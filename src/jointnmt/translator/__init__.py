@@ -1,7 +1,7 @@
 """Raw text in, raw text out: what the command line, servers and users of the package share."""
 
+from jointnmt.runs.loading import load_run
 from jointnmt.translator.attending import Attended, attend
-from jointnmt.translator.loading import load_run
 from jointnmt.translator.results import Aligned, Candidate, Score, Translation
 from jointnmt.translator.translator import TranslationOptions, Translator
 

@@ -18,6 +18,8 @@ from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
 from jointnmt.models.quantize import for_decoding
+from jointnmt.ops.out_of_memory import in_parts
+from jointnmt.runs.loading import load_run
 from jointnmt.search import (
     Hypothesis,
     Rescored,
@@ -32,9 +34,7 @@ from jointnmt.search.rules import check_prefix, target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS, unk_id
-from jointnmt.training.memory import in_parts
 from jointnmt.translator.batching import in_order, plan_batches, windows
-from jointnmt.translator.loading import load_run
 from jointnmt.translator.parts import Line, Part, Preparation, pair_lines
 from jointnmt.translator.reading import Reading, read
 from jointnmt.translator.results import Aligned, Candidate, Score, Translation
