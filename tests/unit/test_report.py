@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.report.analyses import analyses
-from jointnmt.report.curves import read_learning
+from jointnmt.report.curves import read_learning_curves
 from jointnmt.report.samples import GAP, attention_lines, different_lines, sample, spread_lines
 from jointnmt.runs import checkpoint
-from jointnmt.testset.measuring import Measured, Texts, measure
+from jointnmt.testset.outputs import EvalSet, RunOutputs, measure
 from jointnmt.translator import Translator
 from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
@@ -149,9 +149,9 @@ def test_the_same_command_writes_the_same_page_and_measures_once(
     assert (reported / "pages/again.html").read_bytes() == (reported / "pages/report.html").read_bytes()
 
 
-def read_texts(folder: Path) -> Texts:
+def read_texts(folder: Path) -> EvalSet:
     sources, references = ((folder / name).read_text().splitlines() for name in ("test.de", "test.en"))
-    return Texts(sources, references, "test.de", "test.en")
+    return EvalSet(sources, references, "test.de", "test.en")
 
 
 @pytest.mark.parametrize(("what", "rest"), [("translating", [5, 6, 7, 8, 9]), ("predicting", [*range(1, 10)])])
@@ -159,7 +159,7 @@ def test_measuring_goes_on_after_an_interruption(
     folder: Path, what: str, rest: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows of two sentences are translated; all are predicted in one window."""
-    monkeypatch.setattr("jointnmt.testset.measuring.WINDOW", 2)
+    monkeypatch.setattr("jointnmt.testset.outputs.WINDOW", 2)
     translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
 
     def interrupt(doing: str, done: int, total: int) -> None:
@@ -181,7 +181,7 @@ def test_measuring_goes_on_after_an_interruption(
 def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:
     run, texts = folder / "first", read_texts(folder)
     measure(Translator.load(run, "cpu"), run, texts, no_progress)
-    fewer = Texts(texts.sources[:5], texts.references[:5], "test.de", "test.en")
+    fewer = EvalSet(texts.sources[:5], texts.references[:5], "test.de", "test.en")
     assert len(measure(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
     settings = run / "experiment.yaml"
     settings.write_text(settings.read_text().replace("beam_size: 3", "beam_size: 2"))
@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_refused(folder: Path, change: dict[str, str], code
 
 
 def test_learning_is_read_off_the_log(folder: Path) -> None:
-    learning = read_learning(folder / "first", "first")
+    learning = read_learning_curves(folder / "first", "first")
     assert learning.training == [(50, 18.0), (100, 9.0)]
     assert learning.validation == [(50, 10.0), (100, 5.0), (150, 6.0)]
     assert learning.bleu == [(50, 5.0), (100, 10.0)]
@@ -235,13 +235,13 @@ def test_learning_is_read_off_the_log(folder: Path) -> None:
     assert learning.hours == pytest.approx(0.1)
 
 
-def measured(name: str, *translations: str, language: str = "en", lowercase: bool = False) -> Measured:
-    return Measured(name, ("de", language), lowercase, translations, 0, (), (), ())
+def measured(name: str, *translations: str, language: str = "en", lowercase: bool = False) -> RunOutputs:
+    return RunOutputs(name, ("de", language), lowercase, translations, 0, (), (), ())
 
 
 def marked(text: str, reference: str, first: str, language: str = "en") -> str:
     """The translation with `{}` around what the reference has not, `()` around what the first system has not."""
-    texts = Texts(["x"], [reference], "source", "reference")
+    texts = EvalSet(["x"], [reference], "source", "reference")
     found = sample([measured("first", first, language=language), measured("second", text, language=language)], texts, 0)
     pieces = []
     for span in found.renderings[1].spans:
@@ -271,7 +271,7 @@ def test_differences_are_of_letters_where_there_are_no_spaces() -> None:
 
 
 def test_case_makes_no_difference_where_a_run_has_lower_case_only() -> None:
-    texts = Texts(["x"], ["A Dog sees ."], "source", "reference")
+    texts = EvalSet(["x"], ["A Dog sees ."], "source", "reference")
     runs = [measured("first", "a dog sees .", lowercase=True), measured("second", "A Dog hears .")]
     first, second = sample(runs, texts, 0).renderings
     assert first.chrf == pytest.approx(100)
@@ -284,7 +284,7 @@ def test_case_makes_no_difference_where_a_run_has_lower_case_only() -> None:
 def test_samples_are_spread_and_those_that_differ() -> None:
     assert spread_lines(1200) == [100, 300, 500, 700, 900, 1100]
     assert spread_lines(2) == [0, 1]
-    texts = Texts(["x y", "x", "x y z"], ["a dog", "the cat", "it is"], "source", "reference")
+    texts = EvalSet(["x y", "x", "x y z"], ["a dog", "the cat", "it is"], "source", "reference")
     runs = [measured("first", "a dog", "the cat", "it was"), measured("second", "a dog", "zzz", "it is")]
     assert different_lines(runs, texts) == [1, 2]
     assert different_lines(runs[:1], texts) == []

@@ -21,7 +21,7 @@ from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.attending import attend
 from jointnmt.translator.batching import in_order, plan_batches, windows
-from jointnmt.translator.parts import Part
+from jointnmt.translator.preprocessing import EncodedSentence
 from support.table_model import TableModel, TableState
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation, write_run
 
@@ -314,7 +314,7 @@ def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        in_parts([Part("input:1", (1, 0), (2,), ())], fail, lambda part: DataError(part.origin))
+        in_parts([EncodedSentence("input:1", (1, 0), (2,), ())], fail, lambda part: DataError(part.origin))
 
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:

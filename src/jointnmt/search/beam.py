@@ -12,8 +12,8 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.interface import TranslationModel
+from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.live import Live, rows_to_keep, state_rows
 from jointnmt.search.rules import Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
 from jointnmt.text.special import eos_id
@@ -55,7 +55,7 @@ def beam_search(
         )
     rules = Rules.of(source, config, prefixes)
     found: list[list[Hypothesis]] = [[] for _ in rules.limits]
-    live = Live.begin(len(source), config.beam_size, filled=1)
+    live = BeamState.begin(len(source), config.beam_size, filled=1)
     state = model.start(source)
     rows = torch.arange(len(source), device="cpu").repeat_interleave(config.beam_size)
     position = 0
@@ -94,7 +94,7 @@ class Continuations:
         """The ranks of the best `count` that do not end their sentence."""
         return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
 
-    def extending(self, live: Live, ranks: Int[Tensor, "B K"]) -> Live:
+    def extending(self, live: BeamState, ranks: Int[Tensor, "B K"]) -> BeamState:
         """The hypotheses that the continuations of these ranks make."""
         ids, tokens, parents = (
             values.gather(1, ranks) for values in (self.ids, self.token_log_probabilities, self.parents)
@@ -102,7 +102,7 @@ class Continuations:
         return live.extended(ids, tokens, parents)
 
 
-def continuations(live: Live, log_probabilities: Float[Tensor, "B K V"]) -> Continuations:
+def continuations(live: BeamState, log_probabilities: Float[Tensor, "B K V"]) -> Continuations:
     """The 2K best continuations of each sentence: enough that K remain when K of them end."""
     size = log_probabilities.shape[1]
     # The 2K best of a sentence are among the 2K best of each of its hypotheses.
@@ -116,12 +116,12 @@ def continuations(live: Live, log_probabilities: Float[Tensor, "B K V"]) -> Cont
     )
 
 
-def ended(live: Live) -> Bool[Tensor, "B K"]:
+def ended(live: BeamState) -> Bool[Tensor, "B K"]:
     """Where a hypothesis has just ended."""
     return (live.ids[:, :, -1] == eos_id) & (live.log_probabilities > -torch.inf)
 
 
-def _unfinished(live: Live, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
+def _unfinished(live: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
     """Which sentences are not done: those with a hypothesis to continue and fewer than K finished ones."""
     size = live.ids.shape[1]
     alive = (live.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if place 0 is empty, all are

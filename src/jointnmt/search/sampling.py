@@ -13,8 +13,8 @@ from torch import Tensor
 from jointnmt.data.batch import send
 from jointnmt.models.interface import TranslationModel
 from jointnmt.search.beam import ended
+from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.live import Live, rows_to_keep, state_rows
 from jointnmt.search.rules import Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, check_possible, token_log_probabilities
 
@@ -63,7 +63,7 @@ def sample(
     rules = Rules.of(source, config, prefixes)
     numbers = _random_numbers(rules.limits, num_samples, generators)
     found: list[dict[int, Hypothesis]] = [{} for _ in rules.limits]
-    live = Live.begin(len(source), num_samples, filled=num_samples)
+    live = BeamState.begin(len(source), num_samples, filled=num_samples)
     state = model.start(source)
     if num_samples > 1:
         state = state.select(torch.arange(len(source), device="cpu").repeat_interleave(num_samples))

@@ -18,14 +18,14 @@ from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import named_layers
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.log import Logs
-from jointnmt.runs.selection import Scored
+from jointnmt.runs.log import RunLog
+from jointnmt.runs.selection import ScoredCheckpoint
 from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
 from jointnmt.training.report import RunningStats, StepReport
 from jointnmt.training.state import RunState
 from jointnmt.training.trainer import Trainer
-from jointnmt.training.validation import Validated, Validation
+from jointnmt.training.validation import Validation, ValidationResult
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class TrainingInterruptedError(JointNMTError):
     exit_code = 130
 
 
-class Run:
+class TrainingRun:
     """One process's part of a training in a RUN directory; every process decides the same, the first one writes.
 
     Raises:
@@ -60,10 +60,10 @@ class Run:
         self.state = RunState()
         self.saved_step = 0
         self._restore()
-        self.logs: Logs | None = None
+        self.logs: RunLog | None = None
         if is_first():
             tensorboard = directory.tensorboard if self.config.tensorboard else None
-            self.logs = Logs(directory.log, tensorboard, self.step)
+            self.logs = RunLog(directory.log, tensorboard, self.step)
 
     @property
     def step(self) -> int:
@@ -190,7 +190,7 @@ class Run:
         selection, score = self.state.selection, result.score(self.rules.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
-            selection = selection.add(Scored(self.step, score), self.config.keep_best)
+            selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
         if self.logs is not None and self.step in {*selection.steps, *latest}:
@@ -207,7 +207,7 @@ class Run:
         )
         self._report(result, "validation", best=best)
 
-    def _report(self, result: Validated, event: str, **values: Any) -> None:
+    def _report(self, result: ValidationResult, event: str, **values: Any) -> None:
         bleu = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
         logger.info("%s after update %d: perplexity %.3f%s", event, self.step, result.perplexity, bleu)
         if self.logs is None:

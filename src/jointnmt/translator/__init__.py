@@ -2,14 +2,14 @@
 
 from jointnmt.runs.loading import load_run
 from jointnmt.translator.attending import Attended, attend
-from jointnmt.translator.results import Aligned, Candidate, Score, Translation
+from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
 from jointnmt.translator.translator import TranslationOptions, Translator
 
 __all__ = [
     "Aligned",
     "Attended",
     "Candidate",
-    "Score",
+    "ScoredTranslation",
     "Translation",
     "TranslationOptions",
     "Translator",

@@ -9,7 +9,7 @@ import torch
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
-from jointnmt.translator.parts import Line, Preparation
+from jointnmt.translator.preprocessing import Line, Preprocessor
 from jointnmt.translator.translator import Translator
 
 
@@ -32,11 +32,11 @@ def attend(translator: Translator, source: str, target: str, origin: str = "--so
         DataError: naming `origin`, if one of the two is empty, or the source is longer than the model takes.
     """
     segmentation = translator.segmentation
-    preparation = Preparation(segmentation, translator.experiment.model.max_length)
-    parts = preparation.parts([Line(1, origin, source, target)])[0]
-    if not parts or not parts[0].target:
+    preprocessor = Preprocessor(segmentation, translator.experiment.model.max_length)
+    sentences = preprocessor.encode([Line(1, origin, source, target)])[0]
+    if not sentences or not sentences[0].target:
         raise DataError(f"{origin}: there is nothing to draw: the source or its translation is empty.")
-    source_ids, target_ids = parts[0].source[:-1], parts[0].target
+    source_ids, target_ids = sentences[0].source, sentences[0].target
     maps = AttentionMaps()
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
     translator.trained(batch.source, batch.target_input, maps)

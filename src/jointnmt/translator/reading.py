@@ -12,7 +12,8 @@ from jaxtyping import Float
 from jointnmt.data.batch import Batch
 from jointnmt.models import AttentionMaps, TranslationModel
 from jointnmt.models.gates import GateMeans, gate_means, plain_means
-from jointnmt.translator.parts import Part
+from jointnmt.text.special import num_tokens
+from jointnmt.translator.preprocessing import EncodedSentence
 
 ROWS = 16
 """Most translations read at once: the model writes down the attention weights of all its layers."""
@@ -28,18 +29,18 @@ class Reading(NamedTuple):
 
 
 @torch.no_grad()
-def read(model: TranslationModel, rows: Sequence[tuple[Part, Sequence[int]]]) -> list[Reading]:
+def read(model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]) -> list[Reading]:
     """Read sentences with the ids of their translations, teacher-forced."""
     device, readings = next(model.parameters()).device, []
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
-        batch = Batch.collate([part.source[:-1] for part, _ in some], [ids for _, ids in some]).to(device)
+        batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
         maps = AttentionMaps()
         model(batch.source, batch.target_input, maps)
         assert maps.alignment is not None, "every family writes an alignment"
         alignments = maps.alignment.float().cpu().numpy()
         means = gate_means(maps, batch.source_mask, batch.target_mask)
-        for number, (part, ids) in enumerate(some):
-            alignment = alignments[number, : len(ids) + 1, : len(part.source)]
+        for number, (sentence, ids) in enumerate(some):
+            alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]
             readings.append(Reading(alignment, plain_means(means, number)))
     return readings

@@ -111,7 +111,7 @@ class Aligned:
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoredTranslation:
     """A line, a given translation of it, and how probable the model finds that."""
 
     source: str

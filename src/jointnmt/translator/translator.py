@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Literal, Self, TypeVar, get_args
 
 import torch
 
-from jointnmt.data.batch import Batch, pad_rows
+from jointnmt.data.batch import Batch, collate_sources
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
@@ -35,9 +35,9 @@ from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS, unk_id
 from jointnmt.translator.batching import in_order, plan_batches, windows
-from jointnmt.translator.parts import Line, Part, Preparation, pair_lines
+from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor, pair_lines
 from jointnmt.translator.reading import Reading, read
-from jointnmt.translator.results import Aligned, Candidate, Score, Translation
+from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
 
 logger = logging.getLogger(__name__)
 
@@ -201,13 +201,13 @@ class Translator(PretrainedMixin):
                 total,
             )
 
-    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[Score]:
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[ScoredTranslation]:
         """How probable the model finds each target, given its source; see `score_stream`."""
         return list(self.score_stream(sources, targets))
 
     def score_stream(
         self, sources: Iterable[str], targets: Iterable[str], origin: str = "input", pieces: bool = False
-    ) -> Iterator[Score]:
+    ) -> Iterator[ScoredTranslation]:
         """The log-probability of each target given its source, total and of each token.
 
         Search may build a text out of other pieces than the segmentation cuts it into. With `pieces`, targets are the
@@ -219,9 +219,9 @@ class Translator(PretrainedMixin):
                 there are not as many targets as sources; if a piece is none of the vocabulary's.
             ModelError: if the model's output is not a number.
         """
-        preparation = Preparation(self.segmentation, self.experiment.model.max_length, pieces=pieces)
+        preprocessor = Preprocessor(self.segmentation, self.experiment.model.max_length, pieces=pieces)
         for window in windows(pair_lines(_several(sources), _several(targets), origin, "targets"), DEFAULTS.window):
-            yield from self._score_window(window, preparation.parts(window))
+            yield from self._score_window(window, preprocessor.encode(window))
 
     def align_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Aligned]:
         """How much each token of a source contributes to each token of its given translation.
@@ -229,59 +229,60 @@ class Translator(PretrainedMixin):
         Raises:
             DataError: as of `score_stream`.
         """
-        preparation = Preparation(self.segmentation, self.experiment.model.max_length)
+        preprocessor = Preprocessor(self.segmentation, self.experiment.model.max_length)
         for window in windows(pair_lines(_several(sources), _several(targets), origin, "targets"), DEFAULTS.window):
-            lines = preparation.parts(window)
-            found = self._forced([part for line in lines for part in line], self._read)
+            lines = preprocessor.encode(window)
+            found = self._forced([sentence for line in lines for sentence in line], self._read)
             for prepared in lines:
                 yield self._aligned(prepared[0], next(found)) if prepared else Aligned((), (), None)
 
-    def _read(self, parts: Sequence[Part]) -> list[Reading]:
+    def _read(self, sentences: Sequence[EncodedSentence]) -> list[Reading]:
         with self._autocast():
-            return read(self.model, [(part, part.target) for part in parts])
+            return read(self.model, [(each, each.target) for each in sentences])
 
-    def _aligned(self, part: Part, reading: Reading) -> Aligned:
+    def _aligned(self, sentence: EncodedSentence, reading: Reading) -> Aligned:
         source, target = self.segmentation.source, self.segmentation.target
-        return Aligned(_tokens(source, part.source[:-1]), _tokens(target, part.target), reading.alignment)
+        return Aligned(_tokens(source, sentence.source), _tokens(target, sentence.target), reading.alignment)
 
     def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
         search = options.search or self.experiment.search
-        lines = Preparation(self.segmentation, self.experiment.model.max_length, options.long).parts(window)
-        parts = [part for line in lines for part in line]
-        limits = [target_limit(len(part.source), search) for part in parts]
-        for part, limit in zip(parts, limits, strict=True):
-            check_prefix(part.target, limit, part.origin)
-            if unk_id in part.target:
+        lines = Preprocessor(self.segmentation, self.experiment.model.max_length, options.long).encode(window)
+        sentences = [sentence for line in lines for sentence in line]
+        lengths = [sentence.source_tokens for sentence in sentences]
+        limits = [target_limit(length, search) for length in lengths]
+        for sentence, limit in zip(sentences, limits, strict=True):
+            check_prefix(sentence.target, limit, sentence.origin)
+            if unk_id in sentence.target:
                 raise DataError(
-                    f"{part.origin}: the target prefix holds a character or word that the model has no piece for, and "
-                    "cannot write. Change the prefix."
+                    f"{sentence.origin}: the target prefix holds a character or word that the model has no piece for. "
+                    "Change the prefix."
                 )
         rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
-        batches = plan_batches([len(part.source) for part in parts], limits, self.max_cells // rows, self.max_cells)
+        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells)
         compute = partial(self._candidates, options=options)
-        found = in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute, _too_large))
+        found = in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
         space = "" if base_language(self.segmentation.target.language) in LANGUAGES_WITHOUT_SPACES else " "
         for line, prepared in zip(window, lines, strict=True):
             # Of the sentences of a split line, the n-th best are put together.
             nth_best = zip(*[next(found) for _ in prepared], strict=False)
             candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
-            tokens = (_tokens(self.segmentation.source, part.source[:-1]) for part in prepared)
-            yield Translation(line.source, tuple(token for sentence in tokens for token in sentence), candidates)
+            tokens = (_tokens(self.segmentation.source, sentence.source) for sentence in prepared)
+            yield Translation(line.source, tuple(chain.from_iterable(tokens)), candidates)
 
-    def _candidates(self, parts: Sequence[Part], options: TranslationOptions) -> list[list[Candidate]]:
+    def _candidates(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Candidate]]:
         """The translations of a batch of sentences."""
         with self._autocast():
-            found = self._search(parts, options)
-            rows = [(part, each.ids) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
+            found = self._search(sentences, options)
+            rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
             readings = iter(read(self.model, rows)) if options.alignments or options.gates else repeat(None)
         return [[self._candidate(each, next(readings), options) for each in hypotheses] for hypotheses in found]
 
-    def _search(self, parts: Sequence[Part], options: TranslationOptions) -> list[list[Hypothesis]]:
-        source = pad_rows([part.source for part in parts]).to(self.device)
-        prefixes = [part.target for part in parts]
+    def _search(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Hypothesis]]:
+        source = collate_sources([sentence.source for sentence in sentences]).to(self.device)
+        prefixes = [sentence.target for sentence in sentences]
         search = options.search or self.experiment.search
         if isinstance(search, SamplingConfig):
-            generators = [sentence_generator(options.seed, *part.number) for part in parts]
+            generators = [sentence_generator(options.seed, *sentence.number) for sentence in sentences]
             return sample(self.model, source, search, generators, prefixes, options.num_best)
         return beam_search(self.model, source, search, prefixes, options.num_best)
 
@@ -296,27 +297,35 @@ class Translator(PretrainedMixin):
             gates=reading.gates if reading and options.gates else None,
         )
 
-    def _forced(self, parts: Sequence[Part], compute: Callable[[Sequence[Part]], list[Result]]) -> Iterator[Result]:
+    def _forced(
+        self, sentences: Sequence[EncodedSentence], compute: Callable[[Sequence[EncodedSentence]], list[Result]]
+    ) -> Iterator[Result]:
         """What `compute` makes of each sentence and its given translation, in order, computed in batches."""
-        lengths = [len(part.source) for part in parts], [len(part.target) + 1 for part in parts]
+        lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
         batches = plan_batches(*lengths, self.max_cells, SCORED_TOKENS)
-        return in_order(batches, lambda batch: in_parts([parts[number] for number in batch], compute, _too_large))
+        return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
 
-    def _score_window(self, window: Sequence[Line], lines: Sequence[Sequence[Part]]) -> Iterator[Score]:
-        found = self._forced([part for line in lines for part in line], self._rescore)
+    def _score_window(
+        self, window: Sequence[Line], lines: Sequence[Sequence[EncodedSentence]]
+    ) -> Iterator[ScoredTranslation]:
+        found = self._forced([sentence for line in lines for sentence in line], self._rescore)
         for line, prepared in zip(window, lines, strict=True):
-            yield self._score(line, prepared[0].target, next(found)) if prepared else Score(line.source, line.target)
+            yield (
+                self._score(line, prepared[0].target, next(found))
+                if prepared
+                else ScoredTranslation(line.source, line.target)
+            )
 
-    def _rescore(self, parts: Sequence[Part]) -> list[Rescored]:
-        batch = Batch.collate([part.source[:-1] for part in parts], [part.target for part in parts])
+    def _rescore(self, sentences: Sequence[EncodedSentence]) -> list[Rescored]:
+        batch = Batch.collate([each.source for each in sentences], [each.target for each in sentences])
         with self._autocast():
             return rescore(self.model, batch.to(self.device))
 
-    def _score(self, line: Line, ids: Sequence[int], found: Rescored) -> Score:
+    def _score(self, line: Line, ids: Sequence[int], found: Rescored) -> ScoredTranslation:
         log_probabilities = found.log_probabilities
         score = self.experiment.search.penalty.score(sum(log_probabilities), len(log_probabilities))
         tokens = _tokens(self.segmentation.target, ids)
-        return Score(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
+        return ScoredTranslation(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
 
     def _autocast(self) -> torch.autocast:
         kind = torch.bfloat16 if self.precision == "int8" else getattr(torch, self.precision)
@@ -342,8 +351,8 @@ def _tokens(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
     return (*map(segmenter.piece, ids), EOS)
 
 
-def _too_large(part: Part) -> DataError:
+def _too_large(sentence: EncodedSentence) -> DataError:
     return DataError(
-        f"{part.origin}: this sentence does not fit in memory, even all by itself. Split it, use a smaller beam, "
+        f"{sentence.origin}: this sentence does not fit in memory, even by itself. Split it, use a smaller beam, "
         "or more memory."
     )

@@ -16,7 +16,7 @@ from jointnmt.text.special import bos_id
 
 
 @dataclass(frozen=True)
-class Live:
+class BeamState:
     """The unfinished sentences: K places for hypotheses each, all t tokens long; on the CPU, wherever the model is.
 
     The decoder state's row `b * K + k` belongs to place k of the sentence in row b.
@@ -31,7 +31,7 @@ class Live:
     """Sums of the tokens' log-probabilities; minus infinity marks an empty place."""
 
     @classmethod
-    def begin(cls, num_sentences: int, size: int, filled: int) -> Live:
+    def begin(cls, num_sentences: int, size: int, filled: int) -> BeamState:
         """Sentences without a token, in which the first `filled` of `size` places hold a hypothesis."""
         log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64, device="cpu")
         log_probabilities[:, :filled] = 0
@@ -51,7 +51,7 @@ class Live:
         ids: Int[Tensor, "B C"],
         token_log_probabilities: Float[Tensor, "B C"],
         parents: Int[Tensor, "B C"] | None = None,
-    ) -> Live:
+    ) -> BeamState:
         """Hypotheses one token longer: place c continues place `parents[b, c]`, or place c if there are no parents."""
         old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
         if parents is not None:
@@ -64,14 +64,14 @@ class Live:
             log_probabilities=old_sums + token_log_probabilities,
         )
 
-    def without(self, places: Bool[Tensor, "B K"]) -> Live:
+    def without(self, places: Bool[Tensor, "B K"]) -> BeamState:
         """The same with these places empty."""
         return replace(self, log_probabilities=self.log_probabilities.masked_fill(places, -torch.inf))
 
-    def kept(self, rows: Sequence[int]) -> Live:
+    def kept(self, rows: Sequence[int]) -> BeamState:
         """The sentences in these rows only, in this order."""
         index = torch.tensor(rows, dtype=torch.long, device="cpu")
-        return Live(
+        return BeamState(
             tuple(self.sentences[row] for row in rows),
             self.ids[index],
             self.token_log_probabilities[index],
