@@ -19,7 +19,7 @@ from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.translator import Candidate, TranslationOptions, Translator
-from jointnmt.translator.attending import attend
+from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.preprocessing import EncodedSentence
 from support.table_model import TableModel, TableState
@@ -269,7 +269,7 @@ def test_translations_ended_by_the_limit_are_reported(translator: Translator, ca
     short = SearchConfig(beam_size=1, max_length_factor=0, max_length_offset=1)
     with caplog.at_level(logging.WARNING):
         found = list(translator.translate_stream(LINES, options(search=short)))
-    assert "6 of 8 translations reached the greatest length" in caplog.text
+    assert "6 of 8 translations reached the maximum length" in caplog.text
     assert [each.candidates[0].complete for each in found if each.candidates] == [False] * 6
     caplog.clear()
     with caplog.at_level(logging.WARNING):

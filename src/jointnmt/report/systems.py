@@ -62,6 +62,6 @@ def _panels(translator: Translator, source: str, translation: str) -> list[Panel
     """The alignment, and the self-attention of the last piece of either side (Li et al. 2020, Figure 5)."""
     if not source.strip() or not translation.strip():
         return []
-    attended = attend(translator, source, translation)
-    last = View(source=len(attended.source_pieces) - 1, target=len(attended.target_pieces))
-    return attention_panels(*attended, last)
+    trace = attend(translator, source, translation)
+    last = View(source=len(trace.source_pieces) - 1, target=len(trace.target_pieces))
+    return attention_panels(*trace, last)

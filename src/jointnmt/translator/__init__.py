@@ -1,13 +1,14 @@
-"""Raw text in, raw text out: what the command line, servers and users of the package share."""
+"""Raw text in, raw text out: the interface that commands, servers and users of the package share."""
 
 from jointnmt.runs.loading import load_run
-from jointnmt.translator.attending import Attended, attend
+from jointnmt.translator.attention import AttentionTrace, attend
+from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
-from jointnmt.translator.translator import TranslationOptions, Translator
+from jointnmt.translator.translator import Translator
 
 __all__ = [
     "Aligned",
-    "Attended",
+    "AttentionTrace",
     "Candidate",
     "ScoredTranslation",
     "Translation",

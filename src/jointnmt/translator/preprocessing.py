@@ -47,6 +47,24 @@ class EncodedSentence:
         return num_tokens(self.target)
 
 
+def checked_texts(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, each checked to be a `str`; a single string, whose letters would be taken for texts, is refused.
+
+    Raises:
+        TypeError: at once for a single string, and on the way for a text that is no `str`.
+    """
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
+    return _each_a_text(texts)
+
+
+def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} of those given is {text!r:.80}, which is no str")
+        yield text
+
+
 def pair_lines(sources: Iterable[str], targets: Iterable[str], origin: str, what: str) -> Iterator[Line]:
     """Sources with their targets, line by line; `origin` names the sources' file, `what` the targets.
 

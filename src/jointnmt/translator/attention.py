@@ -1,4 +1,4 @@
-"""All attention of one translation."""
+"""The attention weights of one translation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jointnmt.translator.preprocessing import Line, Preprocessor
 from jointnmt.translator.translator import Translator
 
 
-class Attended(NamedTuple):
-    """What a model looked at while it read a sentence with its translation, teacher-forced."""
+class AttentionTrace(NamedTuple):
+    """All attention weights of one sentence pair, teacher-forced."""
 
     maps: AttentionMaps
     """Of a batch of this one pair."""
@@ -25,11 +25,11 @@ class Attended(NamedTuple):
 
 
 @torch.no_grad()
-def attend(translator: Translator, source: str, target: str, origin: str = "--source") -> Attended:
-    """Read one sentence with a given translation.
+def attend(translator: Translator, source: str, target: str, origin: str = "--source") -> AttentionTrace:
+    """The attention weights of a sentence and its given translation.
 
     Raises:
-        DataError: naming `origin`, if one of the two is empty, or the source is longer than the model takes.
+        DataError: naming `origin`, if one of the two is empty, or the source is too long for the model.
     """
     segmentation = translator.segmentation
     preprocessor = Preprocessor(segmentation, translator.experiment.model.max_length)
@@ -41,4 +41,4 @@ def attend(translator: Translator, source: str, target: str, origin: str = "--so
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
     translator.trained(batch.source, batch.target_input, maps)
     pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
-    return Attended(maps, *pieces)
+    return AttentionTrace(maps, *pieces)

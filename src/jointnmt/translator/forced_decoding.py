@@ -1,4 +1,4 @@
-"""What a model looked at while it translated, read in a further pass over each translation."""
+"""Alignments and gates of given translations, by one teacher-forced pass over each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from jointnmt.text.special import num_tokens
 from jointnmt.translator.preprocessing import EncodedSentence
 
 ROWS = 16
-"""Most translations read at once: the model writes down the attention weights of all its layers."""
+"""Most translations of a pass: the attention weights of all layers are kept."""
 
 
-class Reading(NamedTuple):
-    """Of one translation."""
+class ForcedDecoding(NamedTuple):
+    """The alignment and the gates of one translation."""
 
     alignment: Float[np.ndarray, "T S"]
     """How much each source token contributes to each target token, end marks included; a row sums to 1."""
@@ -29,9 +29,11 @@ class Reading(NamedTuple):
 
 
 @torch.no_grad()
-def read(model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]) -> list[Reading]:
-    """Read sentences with the ids of their translations, teacher-forced."""
-    device, readings = next(model.parameters()).device, []
+def force_decode(
+    model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]
+) -> list[ForcedDecoding]:
+    """Run the model over sentences and the ids of their translations."""
+    device, forced = next(model.parameters()).device, []
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
         batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
@@ -42,5 +44,5 @@ def read(model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence
         means = gate_means(maps, batch.source_mask, batch.target_mask)
         for number, (sentence, ids) in enumerate(some):
             alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]
-            readings.append(Reading(alignment, plain_means(means, number)))
-    return readings
+            forced.append(ForcedDecoding(alignment, plain_means(means, number)))
+    return forced
