@@ -240,7 +240,7 @@ def train_round(
     config, number = trainings[0].config, trainings[0].rounds
     for training in trainings:
         training.begin_round()
-    for part, chunk in enumerate(_chunks(_round_order(train, config, number))):
+    for part, chunk in enumerate(_chunks(round_order(train, config, number))):
         found = collect(model, train.pairs(chunk), [training.state for training in trainings])
         generator = np.random.default_rng([config.seed, number, part])
         orders = {side: torch.from_numpy(generator.permutation(len(found.ids[side]))) for side in SIDES}
@@ -271,8 +271,8 @@ def round_size(train: Sentences, config: ProbeConfig) -> int:
     return min(config.round_sentences, len(train))
 
 
-def _round_order(train: Sentences, config: ProbeConfig, number: int) -> npt.NDArray[np.int_]:
-    """The sentences of a round: the next ones of an endless row of shuffled passes through the text."""
+def round_order(train: Sentences, config: ProbeConfig, number: int) -> npt.NDArray[np.int_]:
+    """The sentences of a round: the next ones of an endless sequence of shuffled passes over the text."""
     size, total = round_size(train, config), len(train)
     places = np.arange(number * size, (number + 1) * size)
     passes = places // total

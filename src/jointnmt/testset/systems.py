@@ -150,7 +150,7 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     """
     language = options.language or next((system.languages[1] for system in systems if system.languages), "en")
     if len({system.segmentation for system in systems if system.segmentation}) > 1:
-        logger.warning("perplexity is per piece: it does not compare between systems with different pieces")
+        logger.warning("perplexity is per piece: systems with different pieces cannot be compared by it")
     settings = language, options.metrics, options.tokenized, options.lowercase or _ignore_case(systems, eval_set)
     scores = [corpus_scores(system.translations, eval_set.references, *settings) for system in systems]
     comparisons = []

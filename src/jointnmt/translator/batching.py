@@ -35,7 +35,7 @@ def plan_batches(
 
     `max_cells` and `max_tokens` (on either side) count padding, and give way to a sentence that is larger by itself.
     """
-    config = BatchConfig(max_tokens=max_tokens, max_cells=max_cells, overhead_cells=OVERHEAD_CELLS)
+    config = BatchConfig(max_tokens=max_tokens, max_cells=max(max_cells, 1), overhead_cells=OVERHEAD_CELLS)
     return sorted(plan(np.asarray(source_lengths), np.asarray(target_lengths), config), key=min)
 
 
