@@ -124,7 +124,7 @@ def test_scores_become_json_values() -> None:
 
 
 def test_texts_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(DataError, match="hypotheses and references do not belong together: 3 and 4 lines"):
+    with pytest.raises(DataError, match="hypotheses and references are not parallel: 3 and 4 lines"):
         corpus_scores(HYPOTHESES[:3], REFERENCES, "en")
     with pytest.raises(DataError, match="no sentences"):
         corpus_scores([], [], "en")

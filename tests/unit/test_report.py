@@ -209,7 +209,7 @@ def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Pat
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        ({"reference": "en"}, 3, "do not belong together: 9 and 7 lines"),
+        ({"reference": "en"}, 3, "are not parallel: 9 and 7 lines"),
         ({"source": "empty", "reference": "empty"}, 3, "no sentences"),
         ({"reference": "shifted"}, 3, "test.de:2: an empty line cannot have a target"),
         ({"twice": "first"}, 2, "same name"),

@@ -30,20 +30,20 @@ class Analysis:
     bucketed_by: str
     measure: str
     unit: str
-    """What a bucket's size counts."""
+    """Unit of a bucket's size."""
     systems: Mapping[str, Sequence[BucketValue]]
     ideal: float | None = None
-    """What a perfect system has, if that is no end of the scale."""
+    """The value of a perfect system, if it is not an end of the scale."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Of each target token of each sentence, the end mark included, in one system's own pieces."""
+    """Next-token predictions of one system for each sentence, end marks included, in its own pieces."""
 
     hits: Sequence[Sequence[bool]]
-    """Whether the system finds it the most probable one, given the source and the reference so far."""
+    """Whether the reference's token is the most probable one, given source and prefix."""
     frequencies: Sequence[Sequence[int]]
-    """How often it stands in the training text."""
+    """Counts of these tokens in the training text."""
 
 
 def length_ratios(
@@ -84,7 +84,7 @@ def scores_by_length(
     buckets: Buckets = LENGTHS,
     lowercase: bool = False,
 ) -> Analysis:
-    """BLEU, say, of the sentences in each bucket of source lengths (Figure 3, right), as a corpus of their own.
+    """A metric such as BLEU over the sentences of each bucket of source lengths (Figure 3, right).
 
     `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals and p-values are by bootstrap.
     """
@@ -118,7 +118,7 @@ def _scores(
     for name, texts in systems.items():
         score = measure.metric.corpus_score(measure.prepare(texts), prepared, n_bootstrap=SAMPLES if size > 1 else 1)
         value = BucketValue(bucket, size, float(score.score))
-        if size > 1:  # else there is nothing to resample
+        if size > 1:  # a single sentence cannot be resampled
             mean, half_width = float(score._mean), float(score._ci)
             value = replace(value, low=mean - half_width, high=mean + half_width)
         values[name] = value
@@ -139,7 +139,7 @@ def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buck
 def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buckets = FREQUENCIES) -> Analysis:
     """Share of target tokens that a system predicts, teacher-forced, by training frequency (Figure 4, right).
 
-    Buckets are of equal width on the logarithmic scale: on the linear one, nearly all tokens would be in one.
+    Buckets have equal widths on a logarithmic scale; on a linear one, nearly all tokens would share a bucket.
     """
     places = {
         name: [[buckets.find(frequency) for frequency in row] for row in each.frequencies]
@@ -164,7 +164,7 @@ def _accuracies(
 def _table(
     amounts: Sequence[Sequence[float]], places: Sequence[Sequence[int]], buckets: Buckets
 ) -> npt.NDArray[np.float64]:
-    """For each sentence, its amounts summed up in each bucket: `[sentences, buckets]`."""
+    """Amounts of each sentence summed by bucket, `[sentences, buckets]`."""
     table = np.zeros((len(amounts), len(buckets)))
     for row, values, bins in zip(table, amounts, places, strict=True):
         np.add.at(row, list(bins), list(values))

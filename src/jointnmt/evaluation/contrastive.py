@@ -17,26 +17,26 @@ from jointnmt.evaluation.contrastive_suites import Suite
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What a suite says of a model."""
+    """The result of a model on a suite."""
 
     suite: Suite
     rule: Rule
     decisions: tuple[bool, ...]
-    """Of items or of pairs, as the suite has it; see `Suite.by_item`."""
+    """Of items or of pairs; see `Suite.by_item`."""
     pairs: Accuracy
-    """Of all pairs of a reference and a contrast."""
+    """The accuracy over all pairs of a reference and a contrast."""
     ties: int
-    """Pairs in which both are exactly as probable: these are wrong."""
+    """Pairs with equal scores, which are wrong."""
     breakdowns: tuple[Breakdown, ...]
 
     @property
     def accuracy(self) -> Accuracy:
-        """That of all decisions."""
+        """The accuracy of all decisions."""
         return Accuracy.of(self.decisions)
 
     @property
     def unit(self) -> Literal["item", "pair"]:
-        """What is right or wrong."""
+        """The unit of a decision."""
         return "item" if self.suite.by_item else "pair"
 
     def plain(self) -> dict[str, Any]:
@@ -55,9 +55,9 @@ class SuiteResult:
 
 
 def judge_suite(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> SuiteResult:
-    """Accuracies of the items of `suite` that have been scored.
+    """Evaluate the scored items of a suite.
 
-    An item of ContraWSD or MuCoW is right if its reference beats all contrasts; elsewhere every pair counts for itself.
+    An item of ContraWSD or MuCoW is right if its reference beats all contrasts; in other suites every pair counts.
     """
     pairs = [right for each in scored for right in each.beaten(rule)]
     ties = sum(each.ties(rule) for each in scored)
@@ -68,24 +68,24 @@ def judge_suite(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Suite
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """How another model decides the same items or pairs."""
+    """Another model's decisions on the same items or pairs, against a first model's."""
 
     accuracy: Accuracy
-    """Of the other model."""
+    """The other model's."""
     lost: int
-    """Decisions that are right by the first model alone."""
+    """Decisions that only the first model has right."""
     gained: int
-    """Decisions that are right by the other model alone."""
+    """Decisions that only the other model has right."""
 
     @classmethod
     def of(cls, first: Sequence[bool], other: Sequence[bool]) -> PairedDifference:
-        """That of two models' decisions, in the same order."""
+        """Compare two models' decisions, given in the same order."""
         decided = Counter(zip(first, other, strict=True))
         return cls(Accuracy.of(other), decided[True, False], decided[False, True])
 
     @property
     def p_value(self) -> float:
-        """Of a split as uneven by chance, if neither model were better: exact, of both sides (McNemar 1947)."""
+        """Exact two-sided p-value of McNemar's test (1947)."""
         count, ways, total = self.lost + self.gained, 1, 0
         for k in range(min(self.lost, self.gained) + 1):
             total += ways
@@ -99,11 +99,11 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class PairedDifferences:
-    """How another model decides, overall and in each group."""
+    """Another model's decisions, overall and in each group."""
 
     overall: PairedDifference
     breakdowns: Mapping[str, Mapping[str, PairedDifference]]
-    """By the names of break-down and group."""
+    """By name of breakdown and group."""
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
@@ -115,7 +115,7 @@ class PairedDifferences:
 
 
 def compare(first: SuiteResult, other: SuiteResult) -> PairedDifferences:
-    """Set a model's decisions beside those of a first one on the same items."""
+    """Compare a model's decisions with a first one's on the same items."""
     breakdowns = {
         ours.name: {
             group.name: PairedDifference.of(group.decisions, same.decisions)

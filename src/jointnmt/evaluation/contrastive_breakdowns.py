@@ -13,28 +13,28 @@ from jointnmt.evaluation.contrastive_scores import Rule, ScoredItem
 from jointnmt.evaluation.contrastive_suites import Contrast, SenseFrequency, Suite
 
 SENSE_EDGES = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-"""The last count of each bin of frequencies but the last bin, in ContraWSD."""
+"""Upper bounds of ContraWSD's frequency bins, without the last."""
 WORD_EDGES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-"""The same in LingEval97. Its script puts 5 into two bins, 3 to 5 and 5 to 10, of which the first one gets it."""
+"""The same in LingEval97, whose script names the bins 3 to 5 and 5 to 10; 5 is in the first."""
 DISTANCE_EDGES = tuple(range(16))
-"""Each distance up to 15 is a bin of its own, in LingEval97."""
+"""LingEval97 has a bin for each distance up to 15."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How many decisions are right."""
+    """Numbers of right decisions and of all."""
 
     right: int
     total: int
 
     @property
     def value(self) -> float:
-        """The share that is right, 0 to 1; 0 of none."""
+        """The share of right decisions, 0 to 1; 0 without decisions."""
         return self.right / self.total if self.total else 0.0
 
     @classmethod
     def of(cls, decisions: Iterable[bool]) -> Accuracy:
-        """That of decisions."""
+        """The accuracy of decisions."""
         counts = Counter(decisions)
         return cls(counts[True], counts.total())
 
@@ -45,17 +45,17 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Group:
-    """The accuracy of the decisions that have something in common."""
+    """The decisions of one group."""
 
     name: str
     decisions: tuple[bool, ...]
-    """What is right, in the order of the items."""
+    """In the order of the items; True is right."""
     frequency: SenseFrequency | None = None
-    """Of a class (an ambiguous word in one sense), if it is known; that of its last item, if they disagree."""
+    """Of a class (an ambiguous word in one sense), if known; if its items disagree, the last one's."""
 
     @property
     def accuracy(self) -> Accuracy:
-        """That of its decisions."""
+        """The accuracy of its decisions."""
         return Accuracy.of(self.decisions)
 
     def plain(self) -> dict[str, Any]:
@@ -68,12 +68,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Accuracies of the decisions in groups."""
+    """Decisions by groups."""
 
     name: str
     groups: tuple[Group, ...]
     left_out: int
-    """How many decisions belong to no group, since the suite does not tell."""
+    """Decisions without a group, because the suite does not give it."""
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
@@ -82,23 +82,23 @@ class Breakdown:
 
 @dataclass
 class _Groups:
-    """Decisions sorted into groups."""
+    """Collects decisions by group."""
 
     name: str
     labels: Sequence[str] = ()
-    """The order of the groups, where it is not that of their names."""
+    """The order of the groups; empty: by name."""
     decisions: dict[str, list[bool]] = field(default_factory=dict)
     left_out: int = 0
 
     def add(self, label: str | None, right: bool) -> None:
-        """Put a decision into a group; None: it belongs to none."""
+        """Add a decision to a group; None: no group."""
         if label is None:
             self.left_out += 1
         else:
             self.decisions.setdefault(label, []).append(right)
 
     def finished(self, frequencies: Mapping[str, SenseFrequency] | None = None) -> Breakdown:
-        """The accuracies of the groups that are not empty."""
+        """The groups that are not empty."""
         labels = [each for each in self.labels if each in self.decisions] or sorted(self.decisions)
         known = frequencies or {}
         groups = (Group(label, tuple(self.decisions[label]), known.get(label)) for label in labels)
@@ -106,7 +106,7 @@ class _Groups:
 
 
 def item_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Iterator[Breakdown]:
-    """By class (ambiguous word and sense), by type, and by frequency of the sense (ContraWSD) or by origin (MuCoW)."""
+    """By class (ambiguous word and sense), by type, and by frequency of the sense (ContraWSD) or origin (MuCoW)."""
     label, labels = bins(SENSE_EDGES)
     classes, types = _Groups("class"), _Groups("type")
     by_sense, origins = _Groups("frequency", labels), _Groups("origin")
@@ -127,7 +127,7 @@ def item_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> I
 
 
 def _by_type(contrasts: Sequence[Contrast], beaten: Sequence[bool]) -> dict[str | None, bool]:
-    """For each type of contrast that an item has, whether the reference beats all its contrasts of that type."""
+    """For each type of contrast of an item, whether the reference beats all contrasts of that type."""
     found: dict[str | None, bool] = {}
     for contrast, right in zip(contrasts, beaten, strict=True):
         found[contrast.type] = found.get(contrast.type, True) and right
@@ -135,7 +135,7 @@ def _by_type(contrasts: Sequence[Contrast], beaten: Sequence[bool]) -> dict[str 
 
 
 def pair_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Iterator[Breakdown]:
-    """By type; and by distance and frequency, if the suite is LingEval97's."""
+    """By type and, for LingEval97, by distance and frequency."""
     by_distance, distances = bins(DISTANCE_EDGES)
     by_frequency, frequencies = bins(WORD_EDGES)
     types, far, often = _Groups("type"), _Groups("distance", distances), _Groups("frequency", frequencies)
@@ -151,7 +151,7 @@ def pair_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> I
 
 
 def bins(edges: Sequence[int]) -> tuple[Callable[[int], str], list[str]]:
-    """What names the bin of a count, and all the names; `edges` are the last counts of all bins but the last one."""
+    """A function from counts to names of bins, and all names; `edges` are the upper bounds without the last."""
     spans = [(0, edges[0]), *((low + 1, high) for low, high in pairwise(edges))]
     names = [str(low) if low == high else f"{low}-{high}" for low, high in spans] + [f">{edges[-1]}"]
     return lambda count: names[bisect_left(edges, count)], names

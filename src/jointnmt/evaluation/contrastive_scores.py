@@ -14,23 +14,23 @@ Rule = Literal["length-normalised", "summed"]
 
 @dataclass(frozen=True)
 class TargetScore:
-    """How probable a model finds a translation."""
+    """The log-probability of a translation."""
 
     log_probability: float
-    """The sum of its tokens', natural logarithms."""
+    """Sum over tokens, natural logarithm."""
     tokens: int
-    """Its tokens, the end mark included."""
+    """Number of tokens, end mark included."""
     pieces: str = ""
-    """What the model sees of it; translations with the same pieces are one and the same to the model."""
+    """Its pieces; translations with the same pieces are the same to the model."""
 
     def value(self, rule: Rule) -> float:
-        """What is compared; higher is better."""
+        """The score that is compared; higher is better."""
         return self.log_probability / max(self.tokens, 1) if rule == "length-normalised" else self.log_probability
 
 
 @dataclass(frozen=True)
 class ScoredItem:
-    """An item with how probable the model finds its reference and each of its contrasts."""
+    """An item with the scores of its reference and contrasts."""
 
     item: SuiteItem
     reference: TargetScore
@@ -41,11 +41,11 @@ class ScoredItem:
         return tuple(self.reference.value(rule) > contrast.value(rule) for contrast in self.contrasts)
 
     def ties(self, rule: Rule) -> int:
-        """How many contrasts are exactly as probable as the reference."""
+        """The number of contrasts exactly as probable as the reference."""
         return sum(self.reference.value(rule) == contrast.value(rule) for contrast in self.contrasts)
 
     def plain(self, rule: Rule) -> dict[str, Any]:
-        """As JSON-compatible values; both log-probability and number of tokens are there, so either rule follows."""
+        """As JSON-compatible values, with log-probability and number of tokens, from which both rules follow."""
         item, beaten = self.item, self.beaten(rule)
         values: dict[str, Any] = {"item": item.number, "place": item.place}
         known = {"word": item.word, "sense": item.sense, "origin": item.origin}
@@ -70,15 +70,15 @@ def _plain_contrast(contrast: Contrast) -> dict[str, Any]:
 
 
 def distinct_pairs(items: Iterable[SuiteItem]) -> list[tuple[str, str]]:
-    """Every pair of a source and a translation once, in the order in which `scored_items` wants their scores."""
+    """Every distinct pair of source and translation, in the order of the scores for `scored_items`."""
     return list(dict.fromkeys((item.source, text) for item in items for text in _texts(item)))
 
 
 def scored_items(items: Iterable[SuiteItem], scores: Iterable[TargetScore]) -> Iterator[ScoredItem]:
-    """The items with their scores, each as soon as these are there; `scores` are those of `distinct_pairs(items)`.
+    """The items with their scores; `scores` are those of `distinct_pairs(items)`, read as a stream.
 
-    Translations of a source that have the same pieces get the same score, that of the first of them: computed in
-    batches of different shapes, theirs might differ in the last digits, which would decide what is a tie.
+    Translations of a source with the same pieces share the score of the first one: computed in batches of different
+    shapes, they could differ in the last digits, and a tie be missed.
     """
     following = iter(scores)
     of_pair: dict[tuple[str, str], TargetScore] = {}

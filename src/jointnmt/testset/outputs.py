@@ -23,7 +23,7 @@ from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocesso
 logger = logging.getLogger(__name__)
 
 WINDOW = 128
-"""Sentences translated at a time: what an interruption may lose."""
+"""Sentences translated at a time; an interruption loses no more."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class RunOutputs:
     languages: tuple[str, str]
     """Of source and target."""
     lowercase: bool
-    """Whether it writes lower case only."""
+    """Whether the run writes lower case only."""
     translations: Sequence[str]
     cut: int
-    """How many translations reached the greatest length allowed."""
+    """Translations cut at the maximum length."""
     log_probabilities: Sequence[float]
     """Of each reference, given its source."""
     hits: Sequence[Sequence[bool]]
-    """Of each token of each reference, end marks included: whether it is what the run finds most probable there."""
+    """For each token of each reference, end marks included, whether the run finds it the most probable one."""
     target_ids: Sequence[Sequence[int]]
-    """These tokens."""
+    """The ids of these tokens."""
 
     @property
     def perplexity(self) -> float:
@@ -52,15 +52,15 @@ class RunOutputs:
 
 
 def ignores_case(runs: Sequence[RunOutputs]) -> bool:
-    """Whether the runs are to be compared without regard to case: one of them writes lower case only."""
+    """Whether a comparison has to ignore case, because one of the runs writes lower case only."""
     return any(run.lowercase for run in runs)
 
 
 def check_runs(runs: Sequence[Path]) -> None:
-    """See that runs can be told apart by their names.
+    """Check that the names of runs differ.
 
     Raises:
-        ConfigurationError: if two have the same.
+        ConfigurationError: if two have the same name.
     """
     if len({run_name(run) for run in runs}) < len(runs):
         raise ConfigurationError("Two runs have the same name, and a figure could not tell them apart. Rename one.")
@@ -78,11 +78,11 @@ def common_languages(systems: Sequence[tuple[str, str]]) -> tuple[str, str]:
 
 
 def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> RunOutputs:
-    """Translate the sources and predict the references, or go on where an earlier try was interrupted.
+    """Translate the sources and predict the references, or resume an interrupted computation.
 
     Raises:
         DataError: naming the line, if a source is too long for the model, or empty while its reference is not; if the
-            names of the files say that they are exchanged.
+            file names say that source and reference are swapped.
         ConfigurationError: if the cache cannot be written.
     """
     encoded = _encoded(translator, eval_set)
@@ -138,7 +138,7 @@ def measure_perplexity(translator: Translator, run: Path, eval_set: EvalSet, pro
 
 
 def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSentence]]:
-    """The parts that each line is computed in, once it is known that all can be."""
+    """The sentences of each line, all checked before any is computed."""
     check_sides(eval_set.source_name, eval_set.reference_name, translator.segmentation.languages)
     pairs = zip(eval_set.sources, eval_set.references, strict=True)
     lines = [Line(i, f"{eval_set.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
@@ -146,7 +146,7 @@ def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSent
 
 
 def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> list[Record]:
-    """Of each reference its log-probability, and which of its tokens are the most probable ones."""
+    """The log-probability of each reference, and which of its tokens are the most probable ones."""
     sources, references = list(eval_set.sources), list(eval_set.references)
 
     def predictions(start: int) -> Iterator[Record]:
@@ -159,20 +159,20 @@ def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: P
 
 
 def _perplexity(log_probabilities: Sequence[float], hits: Sequence[Sequence[object]]) -> float:
-    """Given the tokens of each reference, by what is known of each."""
+    """exp of the mean negative log-probability of a token; `hits` has an entry for each token."""
     return math.exp(min(-math.fsum(log_probabilities) / max(sum(map(len, hits)), 1), 700.0))
 
 
 def training_counts(translator: Translator, run: Path) -> list[int] | None:
-    """How often each target piece stands in the run's training text; the end mark, once a sentence.
+    """Counts of each target piece in the run's training text; the end mark counts once a sentence.
 
-    None, and a warning, if the training text is not where the run's configuration says.
+    None, with a warning, if the training text is not found.
     """
     try:
         store = build_store(translator.experiment.data, translator.segmentation, "train")
     except (ConfigurationError, DataError) as error:
         logger.warning(
-            "%s: is left out of accuracy by frequency, for want of its training text: %s", run_name(run), error
+            "%s: is left out of accuracy by frequency, because its training text is missing: %s", run_name(run), error
         )
         return None
     counts = np.zeros(translator.segmentation.target.vocabulary_size, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a run makes of a text, a record for each line, kept in the cache so that nothing is computed twice."""
+"""Results of a run on a text, one record a line, cached so that nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ FORMAT_VERSION = 2
 
 Record = dict[str, Any]
 ProgressCallback = Callable[[str, int, int], None]
-"""Is told what is going on, how many lines are done, and of how many."""
+"""Takes the name of a task, the lines done, and the lines in total."""
 
 
 @dataclass(frozen=True)
 class CachedTask:
-    """Something that a run is to do with the lines of a text."""
+    """A computation of a run over the lines of a text."""
 
     name: str
-    """Of the activity, as progress and fingerprint have it: `translating`, say."""
+    """Of the task, such as `translating`, in progress and fingerprint."""
     facts: Mapping[str, Any]
-    """All that records depend on besides the run: texts and settings, as JSON-compatible values."""
+    """Everything that the records depend on besides the run, as JSON-compatible values."""
     total: int
-    """How many records there will be."""
+    """Number of records."""
     window: int
-    """How many lines are computed together: an interruption loses no more."""
+    """Lines computed together; an interruption loses no more."""
     compute: Callable[[int], Iterator[Record]]
-    """The records from a line on, a multiple of `window`."""
+    """Yields the records from a given line on, a multiple of `window`."""
 
 
 def run_name(run: Path) -> str:
-    """What a run is called: by its folder."""
+    """The name of a run: that of its folder."""
     return run.name or run.resolve().name
 
 
 def cached_records(translator: Translator, run: Path, task: CachedTask, progress: ProgressCallback) -> list[Record]:
-    """Do the work, or what an interruption has left of it.
+    """The records of a task: from the cache, or computed, from where an interruption left off.
 
     The records lie in the folder `measured` of the cache, under a hash of weights, configuration, segmentation,
-    versions and the work's facts. Windows that were not finished are computed again, so that the result is the same as
-    without the interruption.
+    versions and the task's facts. Unfinished windows are computed again, so that the result is the same as without the
+    interruption.
 
     Raises:
         ConfigurationError: if the cache cannot be written.
@@ -69,7 +69,7 @@ def cached_records(translator: Translator, run: Path, task: CachedTask, progress
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            logger.info("%s: another process is at it; waiting for its result", what)
+            logger.info("%s: another process computes it; waiting for its result", what)
             lock.acquire()
     try:
         return _completed(file, task, what, progress)
@@ -79,12 +79,12 @@ def cached_records(translator: Translator, run: Path, task: CachedTask, progress
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """Errors of keeping records, and not of computing them, name the file and what to do."""
+    """Turn errors of writing records, not of computing them, into messages with the file and what to do."""
     try:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{file}: measurements cannot be kept here: {error}. Set data.cache or the environment variable "
+            f"{file}: results cannot be cached here: {error}. Set data.cache or the environment variable "
             "JOINTNMT_CACHE to a folder with room that you may write to."
         ) from error
 
@@ -96,10 +96,10 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
         lines = lines[: len(lines) // task.window * task.window]
     records = [json.loads(line) for line in lines]
     if len(records) == task.total:
-        logger.debug("%s: was done earlier (%s)", what, file)
+        logger.debug("%s: cached (%s)", what, file)
         return records
     if records:
-        logger.info("%s: goes on after %d of %d lines", what, len(records), task.total)
+        logger.info("%s: resumes after %d of %d lines", what, len(records), task.total)
     with _naming(file):
         stream = file.open("ab")
     with stream:
@@ -115,7 +115,7 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
 
 
 def _whole_lines(file: Path) -> list[bytes]:
-    """The lines before the first one that a killed process did not finish."""
+    """The complete lines: those before the first one that a killed process left incomplete."""
     lines = []
     for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
         try:
