@@ -147,7 +147,7 @@ def test_the_table_says_what_was_compared(invoke: Invoke, suite: Path) -> None:
         "0.500",
     ):
         assert shown in table
-    assert "Items left out, as the suite tells no frequency of them: 1." in table
+    assert "Items without frequency in the suite, left out: 1." in table
     assert "summed log-probabilities" in invoke(suite, "--sum").stdout
 
 

@@ -108,6 +108,7 @@ def test_length_ratio_is_hypothesis_over_reference_tokens() -> None:
     assert corpus_scores([""], ["a b"], "en").length_ratio == 0
 
 
+@pytest.mark.slow
 def test_the_tokeniser_follows_the_language() -> None:
     scores = corpus_scores(["我喜欢读书。"], ["我喜欢看书。"], "zh")
     assert "tok:zh" in scores.bleu.signature

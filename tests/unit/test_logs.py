@@ -1,4 +1,4 @@
-"""RunLog and displays of a training."""
+"""Logs and displays of a training."""
 
 from __future__ import annotations
 

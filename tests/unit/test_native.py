@@ -676,6 +676,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.Mo
     native.library.cache_clear()
 
 
+@pytest.mark.slow
 @needs_kernels
 def test_the_library_is_compiled_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert native.library() is not None
@@ -686,6 +687,7 @@ def test_the_library_is_compiled_once(fresh: pytest.MonkeyPatch, tmp_path: Path)
     assert [path.stat().st_mtime_ns for path in (tmp_path / "jointnmt").iterdir()] == [time]
 
 
+@pytest.mark.slow
 @needs_kernels
 def test_a_spoiled_library_is_compiled_again(fresh: pytest.MonkeyPatch) -> None:
     built = native._compiled()

@@ -90,6 +90,7 @@ def page(reported: Path) -> Page:
     return read_page(reported)
 
 
+@pytest.mark.slow
 def test_the_page_is_self_contained_and_accessible(page: Page) -> None:
     check_self_contained(page)
     check_accessible(page)
@@ -140,6 +141,7 @@ def test_a_single_run_has_a_report_too(folder: Path) -> None:
     assert not page.all("mark")
 
 
+@pytest.mark.slow
 def test_the_same_command_writes_the_same_page_and_measures_once(
     reported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

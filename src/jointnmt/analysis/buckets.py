@@ -61,12 +61,12 @@ class BucketValue:
 
 @dataclass(frozen=True)
 class RatioTerms:
-    """Numerators and denominators of a ratio by bucket, `[sentences, buckets]` each."""
+    """A ratio by bucket, before division; `[sentences, buckets]` each."""
 
     numerators: npt.NDArray[np.float64]
-    """Numerators, such as hits."""
+    """Such as hits."""
     denominators: npt.NDArray[np.float64]
-    """Denominators; their sum over sentences is the size of a bucket."""
+    """Their sum over sentences is the size of a bucket."""
 
     def ratios(self, names: Sequence[str]) -> list[BucketValue]:
         """The ratios of a single system; see `ratios`."""
@@ -93,9 +93,9 @@ def ratios(
     baseline, values = None, {}
     fewest = np.min([np.count_nonzero(terms.denominators, axis=0) for terms in systems.values()], axis=0)
     for system, terms in systems.items():
-        parts, wholes = weights @ terms.numerators, weights @ terms.denominators
-        found = np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)  # [1 + samples, buckets]
-        sizes = wholes[0].astype(int)
+        above, below = weights @ terms.numerators, weights @ terms.denominators
+        found = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)  # [1 + samples, buckets]
+        sizes = below[0].astype(int)
         values[system] = [
             _value(
                 name,

@@ -1,6 +1,6 @@
-"""How much of the pieces is in the states of a model: what probes recover, similarity to embeddings, and gates.
+"""Lexical information in the states of a model: probe accuracy, similarity to embeddings, gates.
 
-Emelin, Titov, Sennrich 2019, section 4. Everything is measured on text that nothing was trained or stopped on.
+Emelin, Titov, Sennrich 2019, section 4. Everything is measured on text used neither for training nor for stopping.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.models import AttentionMaps, TranslationModel
 
 ROWS = 16
-"""Most sentences read at once: with gates, the model writes down the attention of all its layers."""
+"""Most sentences of a batch: with gates, the attention weights of all layers are kept."""
 
 LexicalMeasure = Literal["accuracy", "similarity", "gate", "sparseness"]
 Grouping = Literal["all", "frequency", "class"]
@@ -43,13 +43,13 @@ Grouping = Literal["all", "frequency", "class"]
 
 @dataclass(frozen=True)
 class LayerMeasurement:
-    """One number with its interval."""
+    """One measured value with its interval."""
 
     measure: LexicalMeasure
     stack: str
     """The stack of a state, or the place and kind of a gate, as `encoder keys`."""
     side: Side
-    """Whose pieces it is of."""
+    """The side of the pieces."""
     layer: str
     grouping: Grouping
     value: BucketValue
@@ -58,7 +58,7 @@ class LayerMeasurement:
 
 @dataclass(frozen=True)
 class HeldOutText:
-    """The text that decides: sentence pairs, and the groups of their pieces on either side."""
+    """The text to measure on: sentence pairs, and the groups of their pieces on each side."""
 
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     sides: Mapping[Side, SideText]
@@ -67,10 +67,10 @@ class HeldOutText:
 def measure_states(
     model: TranslationModel, text: HeldOutText, probes: Mapping[State, Probe], progress: Callable[[int], None]
 ) -> Iterator[LayerMeasurement]:
-    """Accuracy of the probes: of pieces, and by class of words, which count as recovered if any piece is.
+    """Accuracy of the probes on pieces, and by class on words, which count as recovered if any piece is.
 
-    And the similarity of each layer to the embeddings: of each sentence, the cosine of all its states, laid end to end,
-    and all its embeddings, with scale and positions; then the mean over sentences.
+    Also the similarity of each layer to the embeddings: for each sentence the cosine between its concatenated states
+    and its concatenated embeddings (with scale and positions), averaged over sentences.
     """
     hits: dict[State, list[npt.NDArray[np.float64]]] = defaultdict(list)
     cosines: dict[State, list[float]] = defaultdict(list)
@@ -97,10 +97,10 @@ def measure_states(
 def measure_gates(
     model: TranslationModel, text: HeldOutText, progress: Callable[[int], None]
 ) -> Iterator[LayerMeasurement]:
-    """The gates of lexical shortcuts, from 0, all hidden, to 1, all lexical; and how sparse they are.
+    """The gates of lexical shortcuts, from 0 (hidden state only) to 1 (lexical only), and their sparseness.
 
-    Of each position the mean over features, and Hoyer's sparseness over features; by class of words, of which each has
-    the mean over its pieces. Gates in the grid belong to a piece of either side, and are averaged over the other.
+    For each position the mean over features, and Hoyer's sparseness over features; by class, a word has the mean over
+    its pieces. Gates of the grid are given for pieces of both sides, averaged over the other side.
     """
     found: dict[tuple[LexicalMeasure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
     for batch in _batches(model, text):
@@ -119,7 +119,7 @@ def measure_gates(
 
 
 def hoyer(x: Float[Tensor, "*places n"]) -> Float[Tensor, "*places"]:
-    """Sparseness (Hoyer 2004): 0 if all numbers are equal, 1 if all but one are zero."""
+    """Hoyer's sparseness (2004): 0 if all values are equal, 1 if all but one are zero."""
     root = x.shape[-1] ** 0.5
     return (root - x.abs().sum(-1) / x.norm(dim=-1)) / (root - 1)
 
@@ -127,7 +127,7 @@ def hoyer(x: Float[Tensor, "*places n"]) -> Float[Tensor, "*places"]:
 def _of_sides(
     place: str, number: int, values: Float[Tensor, "B *places 2"], batch: Batch
 ) -> Iterator[tuple[State, list[npt.NDArray[np.float64]]]]:
-    """For keys and values, and each side that the places belong to, a value for each piece of each sentence."""
+    """For keys and values, and each side of the gates, a value for each piece of each sentence."""
     cells = values.dim() == 4
     sides: Sequence[Side] = SIDES if cells else ("target",) if place == "decoder" else ("source",)
     where = f"grid {place}" if cells else place
@@ -155,7 +155,7 @@ def _grouped(
 
 
 def _cosines(states: Iterable[Tensor], embedded: Iterable[Tensor]) -> list[float]:
-    """Of each sentence; not a number of one that has no pieces."""
+    """The cosine of each sentence; NaN for one without pieces."""
     pairs = [(a.flatten(), b.flatten()) for a, b in zip(states, embedded, strict=True)]
     first, second = (pad_sequence(list(side), batch_first=True) for side in zip(*pairs, strict=True))
     norms = first.norm(dim=1) * second.norm(dim=1)
@@ -163,7 +163,7 @@ def _cosines(states: Iterable[Tensor], embedded: Iterable[Tensor]) -> list[float
 
 
 def _batches(model: TranslationModel, text: HeldOutText) -> Iterator[Batch]:
-    """The text in its order, a few sentences at a time."""
+    """The text in order, a few sentences at a time."""
     device = next(model.parameters()).device
     for start in range(0, len(text.pairs), ROWS):
         sources, targets = zip(*text.pairs[start : start + ROWS], strict=True)

@@ -1,4 +1,4 @@
-"""Figures of what is measured of hidden states: by layer as lines, by layer and group as tables in colours."""
+"""Figures of the lexical study: lines over layers, and heat maps by layer and group."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ Systems = Mapping[str, Sequence[LayerMeasurement]]
 
 @dataclass(frozen=True)
 class Topic:
-    """What one figure shows, and one file of numbers holds."""
+    """The content of one figure and its file of numbers."""
 
     measure: LexicalMeasure
     side: Side
     grouping: Grouping
     stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]
-    """For each system and each of its stacks, for each layer, the values of the groups."""
+    """For each system and stack, the values of the groups by layer."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Topic:
 
     @property
     def unit(self) -> str:
-        """What a group's size counts."""
+        """Unit of a group's size."""
         if self.measure == "similarity":
             return "sentences"
         return "words" if self.grouping == "class" else "pieces"
@@ -67,7 +67,7 @@ class Topic:
 
 
 def topics(systems: Systems) -> Iterator[Topic]:
-    """The topics that there are numbers for."""
+    """The topics with measurements."""
     groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
     for measure in TITLES:
         for side in SIDES:
@@ -83,11 +83,11 @@ def topics(systems: Systems) -> Iterator[Topic]:
 
 
 def topic_figure(topic: Topic) -> Figure:
-    """Lines over layers, one for each system and stack; or, of groups, a table for each of them."""
+    """Lines over layers for each system and stack; with groups, a heat map for each."""
     stacks = _above_embeddings(topic)
     if topic.grouping != "all":
         return _tables(topic, stacks)
-    layers = sorted({layer for each in stacks.values() for layer in each}, key=_place)
+    layers = sorted({layer for each in stacks.values() for layer in each}, key=_layer_key)
     lines = {}
     for (system, stack), each in stacks.items():
         size = max(values[0].size for values in each.values())
@@ -111,7 +111,7 @@ def topic_csv(topic: Topic) -> str:
 
 
 def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]:
-    """Each stack with the embeddings as its lowest layer, where they are measured too."""
+    """Each stack with the embeddings as its lowest layer, if they are measured."""
     embeddings = {system: layers for (system, stack), layers in topic.stacks.items() if stack == EMBEDDING}
     return {
         (system, stack): {**embeddings.get(system, {}), **layers}
@@ -120,8 +120,8 @@ def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Seq
     }
 
 
-def _place(layer: str) -> tuple[int, int]:
-    """The order of layers, from below."""
+def _layer_key(layer: str) -> tuple[int, int]:
+    """Sort key of layers, from the bottom."""
     if layer in (EMBEDDING, INPUT, REDUCED):
         return {EMBEDDING: 0, INPUT: 1, REDUCED: 3}[layer], 0
     return 2, int(layer)
@@ -148,7 +148,7 @@ def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence
 def _table(
     axes: Axes, title: str, layers: Mapping[str, Sequence[BucketValue]], topic: Topic, span: tuple[float, float]
 ) -> None:
-    names = sorted(layers, key=_place)
+    names = sorted(layers, key=_layer_key)
     values = np.array([[np.nan if each.value is None else each.value for each in layers[name]] for name in names])
     axes.imshow(values, cmap=COLOUR_MAP, vmin=span[0], vmax=span[1], aspect="auto")
     for (row, column), value in np.ndenumerate(values):

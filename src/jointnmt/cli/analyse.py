@@ -1,4 +1,4 @@
-"""`jointnmt analyse`: where do systems differ?"""
+"""`jointnmt analyse`: where systems differ, by sentence length, position and token frequency."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jointnmt.report.analyses import Bucketing, analyses, write_analyses
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import check_runs, outputs_of_runs
 
-Edges = Annotated[list[int] | None, typer.Option(help="Where a new bucket begins. Repeatable.")]
+Edges = Annotated[list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.")]
 
 
 def analyse(
@@ -39,19 +39,18 @@ def analyse(
 ) -> None:
     """Compare runs by length of the sentence, position in the target and frequency of the token.
 
-    Each run translates the source, and predicts the reference token by token. Length ratio, BLEU and chrF are given by
-    length of the source in words; accuracy of the next token, teacher-forced, by its position, and by how often it
-    stands in the run's own training text. Every bucket has its size, a 95% interval by bootstrap, and for each run but
-    the first the p-value of its difference from the first, by paired bootstrap. The figures are those of Li et al.
-    2020, Figures 3 and 4. If a run writes lower case only, scores ignore case. Interrupted, the same command goes on
-    where it stopped.
+    Each run translates the source and predicts the reference token by token. Length ratio, BLEU and chrF are given by
+    source length in words; teacher-forced next-token accuracy by position, and by frequency in the run's own training
+    text. Every bucket has its size, a 95% bootstrap interval and, for every run but the first, the p-value of the
+    difference from the first by paired bootstrap. The figures correspond to Li et al. 2020, Figures 3 and 4. If a run
+    writes lower case only, scores ignore case. After an interruption, the same command resumes.
     """
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
     check_runs(runs)
     if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Name another one.")
+        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Choose another name.")
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
     bucketing = Bucketing(*(_buckets(given, default) for given, default in edges))
     eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))

@@ -1,4 +1,4 @@
-"""`jointnmt contrast`: does a model tell right translations from wrong ones?"""
+"""`jointnmt contrast`: contrastive evaluation of a model."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ def contrast(
     suite: Annotated[
         Path | None, typer.Argument(metavar="SUITE", help="A suite as JSON (also .gz, .xz), or a folder of line pairs.")
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="Instead of SUITE: source sentences, one a line.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Instead of SUITE: source sentences, one per line.")] = None,
     right: Annotated[Path | None, typer.Option(help="Their right translations, line by line.")] = None,
     wrong: Annotated[Path | None, typer.Option(help="Their wrong translations, line by line.")] = None,
     kind: Annotated[
         Literal["contrawsd", "mucow", "lingeval97"] | None,
-        typer.Option(help="How the JSON is evaluated. Default: recognised."),
+        typer.Option(help="Kind of the JSON suite. Default: detected."),
     ] = None,
     summed: Annotated[
-        bool, typer.Option("--sum", help="Compare log-probabilities of whole translations, not means over tokens.")
+        bool,
+        typer.Option("--sum", help="Compare log-probabilities of whole translations instead of means over tokens."),
     ] = False,
     against: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Another model, whose decisions are set beside those of RUN.")
+        Path | None, typer.Option(metavar="RUN", help="Another model, whose decisions are compared with those of RUN.")
     ] = None,
-    scores: Annotated[Path | None, typer.Option(help="File for the scores of each item, as JSON lines.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="File for all accuracies, as CSV.")] = None,
+    scores: Annotated[Path | None, typer.Option(help="File for the scores of each item (JSON lines).")] = None,
+    csv: Annotated[Path | None, typer.Option(help="File for all accuracies (CSV).")] = None,
     skip_long: Annotated[
-        bool, typer.Option("--skip-long", help="Leave out items that are too long for the model, and count them.")
+        bool, typer.Option("--skip-long", help="Skip items that are too long for the model, and count them.")
     ] = False,
     any_language: Annotated[
-        bool, typer.Option("--any-language", help="Take a suite whose file name tells other languages than RUN's.")
+        bool, typer.Option("--any-language", help="Accept a suite whose file name says other languages than RUN's.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[
@@ -57,13 +58,13 @@ def contrast(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """Tell how often a model finds the right translation more probable than wrong ones (contrastive evaluation).
+    """Measure how often a model prefers correct translations to wrong ones (contrastive evaluation).
 
     SUITE is the JSON of ContraWSD, MuCoW or LingEval97, or a folder of minimal pairs, line by line (src.LANGUAGE,
     tgt.correct.LANGUAGE, tgt.incorrect.LANGUAGE, in it or in its subfolders); --source, --right and --wrong name such
-    files one by one. Compared are mean log-probabilities per token, end mark included, or with --sum their sums. Equal
-    ones count as wrong. With --against, an exact test says whether two models differ. Interrupted, the same command
-    goes on where it stopped.
+    files one by one. It compares mean log-probabilities per token, end mark included, or with --sum their sums; ties count
+    as wrong. With --against, two models are compared by an exact McNemar test. After an interruption, the same command
+    resumes.
     """
     for path in (scores, csv):
         if path is not None:
@@ -99,7 +100,7 @@ def contrast(
 def _write_scores(
     path: Path, scored: Iterable[tuple[Path, Iterable[ScoredItem]]], skipped: Iterable[SuiteItem], rule: Rule
 ) -> None:
-    """Each item with its scores by each run, and then the items that have none."""
+    """Each item with its scores by each run, then the skipped items."""
     with open_output(path) as write:
         for run, items in scored:
             for each in items:

@@ -1,4 +1,4 @@
-"""What `jointnmt contrast` prints for people, and its accuracies as CSV."""
+"""The tables of `jointnmt contrast`, and its accuracies as CSV."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ SCORINGS = {
 }
 COLUMNS = ("breakdown", "group", "right", "total", "accuracy", "frequency", "relative_frequency")
 OTHER_COLUMNS = ("other_right", "other_accuracy", "lost", "gained", "p_value")
-"""What more there is of another model."""
+"""Further columns for another model."""
 
 
 @dataclass(frozen=True)
 class OtherModel:
-    """Another model, whose decisions are set beside those of the first."""
+    """Another model, compared with the first."""
 
     run: str
     differences: PairedDifferences
 
 
 def show(console: Console, run: str, result: SuiteResult, skipped: int, against: OtherModel | None = None) -> None:
-    """Print the accuracies: overall, then each break-down that has groups; with those of another model beside."""
+    """Print the accuracies, overall and for each breakdown with groups, and those of another model."""
     _note(console, f"{result.suite.name}: {TITLES[result.suite.kind]}")
     _note(console, f"Compared: {SCORINGS[result.rule]}. A tie is wrong; ties: {result.ties:,}.")
     if skipped:
-        _note(console, f"Items left out, as they are too long for the model: {skipped:,}.")
+        _note(console, f"Items skipped, too long for the model: {skipped:,}.")
     console.print(_overall(run, result))
     if against is not None:
         console.print(_models(run, result, against))
@@ -52,7 +52,7 @@ def show(console: Console, run: str, result: SuiteResult, skipped: int, against:
             differences = None if against is None else against.differences.breakdowns[breakdown.name]
             console.print(_table(result, breakdown, differences))
             if breakdown.left_out:
-                what = f"{result.unit.capitalize()}s left out, as the suite tells no {breakdown.name} of them"
+                what = f"{result.unit.capitalize()}s without {breakdown.name} in the suite, left out"
                 _note(console, f"{what}: {breakdown.left_out:,}.")
 
 
@@ -61,7 +61,7 @@ def _note(console: Console, text: str) -> None:
 
 
 def suite_csv(result: SuiteResult, differences: PairedDifferences | None = None) -> Iterator[str]:
-    """Lines of CSV: a head, the accuracy overall, and each group's; with those of another model beside."""
+    """CSV lines: header, overall accuracy, and each group's, with those of another model."""
     yield _csv_line((*COLUMNS, *(() if differences is None else OTHER_COLUMNS)))
     overall = () if differences is None else _other_counts(differences.overall)
     yield _csv_line(("all", "", *_counts(result.accuracy), "", "", *overall))
@@ -87,9 +87,9 @@ def _overall(run: str, result: SuiteResult) -> Table:
 
 
 def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
-    """How two models decide, and whether their difference is more than chance."""
+    """Accuracies of two models, and the significance of their difference."""
     difference = against.differences.overall
-    table = Table(caption="p: of a split as uneven by chance; exact, of both sides (McNemar)")
+    table = Table(caption="p: exact two-sided McNemar test")
     table.add_column("model", overflow="fold")
     for name in ("right", "total", "accuracy", "right alone", "p"):
         table.add_column(name, justify="right")
@@ -101,7 +101,7 @@ def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
 
 
 def _table(result: SuiteResult, breakdown: Breakdown, differences: Mapping[str, PairedDifference] | None) -> Table:
-    """A break-down; with another model, its accuracy, and what each model has right alone."""
+    """A breakdown; with another model, its accuracy, and what only one model has right."""
     corpus = result.suite.frequency_corpus
     of_corpus = f" in {corpus}" if corpus and breakdown.name == "frequency" else ""
     table = Table(title=Text(f"By {breakdown.name}{of_corpus}"))

@@ -1,4 +1,4 @@
-"""`jointnmt evaluate`: how good are translations?"""
+"""`jointnmt evaluate`: scores of translations, and comparisons of systems."""
 
 from __future__ import annotations
 
@@ -27,41 +27,39 @@ from jointnmt.testset.systems import (
 
 
 def evaluate(
-    reference: Annotated[Path, typer.Option(help="File of reference translations, one a line (plain, .gz, .xz).")],
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source first.")
-    ] = None,
+    reference: Annotated[Path, typer.Option(help="Reference translations, one per line (plain, .gz, .xz).")],
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source.")] = None,
     hypothesis: Annotated[
-        list[Path] | None, typer.Option(help="File of translations to measure, line by line. Repeatable.")
+        list[Path] | None, typer.Option(help="Translations to evaluate, line by line. Repeatable.")
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="File of source sentences: for RUNs, and for perplexity.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Source sentences, for RUNs and for perplexity.")] = None,
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="The run that made a hypothesis, for perplexity: one for each hypothesis, in their order."),
+        typer.Option(help="The run of each hypothesis, in their order, for perplexity."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Target language, for tokenisers. Default: that of the runs, or en without any.")
+        str | None, typer.Option(help="Target language, for tokenisers. Default: that of the runs, or en.")
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help=f"{', '.join(METRICS)}. Repeatable. Default: all.")] = None,
     tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="The texts are tokenised already: multi_bleu takes them as they are.")
+        bool, typer.Option("--tokenized", help="The texts are tokenised: multi_bleu does not tokenise them again.")
     ] = False,
     lowercase: Annotated[
         bool,
         typer.Option(
-            "--lowercase", help="Ignore case in BLEU and chrF too. Done anyway if a run writes lower case only."
+            "--lowercase", help="Ignore case in BLEU and chrF too; the default if a run writes lower case only."
         ),
     ] = False,
-    samples: Annotated[int, typer.Option(min=100, help="Resampled test sets, to compare systems on.")] = 1000,
-    show: Annotated[int, typer.Option(min=0, help="Show the first N sentences beside source and reference.")] = 0,
+    samples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000,
+    show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
     device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """CorpusMetric translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
+    """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
-    A system is a file of translations (--hypothesis) or a RUN, which translates the source first. Two or more systems
-    are compared with the first one by paired bootstrap resampling. Perplexity is that of the references by a run. What
-    runs compute is kept: interrupted, the same command goes on where it stopped.
+    A system is a file of translations (--hypothesis) or a RUN, which translates the source. Further systems are
+    compared with the first one by paired bootstrap resampling. Perplexity is a run's on the references. Outputs of runs
+    are cached: after an interruption, the same command resumes.
 
     BLEU, chrF and TER are sacrebleu's, with its signatures. The papers' BLEU (multi_bleu) is that of multi-bleu.perl
     -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it.

@@ -1,4 +1,4 @@
-"""`jointnmt probe`: how much of the words is left in each layer?"""
+"""`jointnmt probe`: lexical information in the layers of models."""
 
 from __future__ import annotations
 
@@ -31,28 +31,30 @@ SECONDS_BETWEEN_REPORTS = 30.0
 
 
 def probe(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to look into.")],
-    source: Annotated[Path, typer.Option(help="File of held-out source sentences (plain, .gz, .xz).")],
-    target: Annotated[Path, typer.Option(help="File of their translations, line by line.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to measure.")],
+    source: Annotated[Path, typer.Option(help="Held-out source sentences (plain, .gz, .xz).")],
+    target: Annotated[Path, typer.Option(help="Their translations, line by line.")],
     out: Annotated[Path, typer.Option(help="Folder for probes, figures (.png), numbers (.csv), probe.json.")],
     source_tags: Annotated[
-        Path | None, typer.Option(help="Part-of-speech tags of the source: one for each word, line by line.")
+        Path | None, typer.Option(help="Part-of-speech tags of the source: one per word, line by line.")
     ] = None,
     target_tags: Annotated[Path | None, typer.Option(help="Likewise of the target.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting of the probes, as rate=0.001. Repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace a setting of the probes, such as rate=0.001. Repeatable."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """LexicalMeasure how much lexical information the layers of models hold, by probes (Emelin et al. 2019).
 
-    A probe learns to recover the piece from a layer's hidden state of it. It learns from the run's training text, stops
-    by its validation text, and is measured on --source and --target, from which pairs of those two texts are left out.
-    Accuracy is given by layer, training frequency and, with tags, class of the word; besides, the cosine similarity
-    between embeddings and layers, and gates of lexical shortcuts with their sparseness. Interrupted, the same command
-    goes on after the last whole round.
+    A probe predicts the piece from its hidden state in a layer. It is trained on the run's training text, stopped early
+    on its validation text, and measured on --source and --target, without pairs that occur in those texts. Accuracy is
+    given by layer, training frequency and, with tags, word class; also the cosine similarity between embeddings and
+    layers, and the gates of lexical shortcuts with their sparseness. After an interruption, the same command resumes
+    after the last complete round.
     """
     config = ProbeConfig.parse(override(ProbeConfig().plain(), settings or []), origin="--set")
     check_runs(runs)
@@ -73,7 +75,7 @@ def probe(
 
 @contextmanager
 def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; elsewhere a line now and then."""
+    """A progress bar on a terminal, a log line every half minute elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
     done, told = 0, time.monotonic()
@@ -92,7 +94,7 @@ def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _table(topic: Topic) -> Table:
-    """Layers by systems and stacks."""
+    """Values by system, stack and layer."""
     table = Table(title=topic.title, caption="95% intervals by bootstrap")
     for heading in ("system", "stack", "layer"):
         table.add_column(heading)

@@ -1,4 +1,4 @@
-"""`jointnmt report`: one page about several runs."""
+"""`jointnmt report`: one page on several runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write (HTML).")],
     device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Write one page about several runs: sizes, scores, learning curves, analyses, sample translations, attention.
+    """Write a report on several runs: sizes, scores, learning curves, analyses, sample translations, attention.
 
-    The page is a single file that loads nothing: pictures, styles and numbers are all in it. Each run translates the
-    source, and predicts the reference token by token. Translations and predictions are kept in the cache: interrupted,
-    the same command goes on where it stopped. Differences from the first run are tested by paired bootstrap resampling.
-    If a run writes lower case only, scores and marks ignore case.
+    The report is a single HTML file without external resources. Each run translates the source and predicts the
+    reference token by token; the results are cached, so that the same command resumes after an interruption.
+    Differences from the first run are tested by paired bootstrap resampling. If a run writes lower case only, scores
+    and marks ignore case.
     """
     check_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)

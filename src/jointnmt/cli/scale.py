@@ -1,4 +1,4 @@
-"""`jointnmt scale`: a larger recipe out of three trainings."""
+"""`jointnmt scale`: a larger recipe from three trainings."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def scale(
     recipe: Annotated[Path, typer.Argument(help="The experiment to scale (YAML).")],
     out: Annotated[Path, typer.Option("--out", help="Directory of the three runs, scaled.yaml and report.json.")],
     ratio: Annotated[
-        float, typer.Option("--ratio", help="How many times the parameters the scaled model shall have.")
+        float, typer.Option("--ratio", help="Parameters of the scaled model, as a multiple of the base.")
     ] = 2.0,
     epsilon: Annotated[
-        int, typer.Option("--epsilon", min=1, help="Layers, and widths of E, added to measure the gradient.")
+        int, typer.Option("--epsilon", min=1, help="Layers, and width in units of E, added to measure the gradient.")
     ] = 1,
     updates: Annotated[
-        int | None, typer.Option("--updates", min=1, help="End each run after so many updates. Default: the recipe's.")
+        int | None, typer.Option("--updates", min=1, help="Updates of each run. Default: the recipe's.")
     ] = None,
     only: Annotated[
         Literal["base", "depth", "width"] | None,
-        typer.Option("--only", help="Only train this run, so that all three can go at once."),
+        typer.Option("--only", help="Only train this run, so that all three can run in parallel."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -57,11 +57,11 @@ def scale(
 ) -> None:
     """Scale a recipe in depth and width by the gradient of its validation cross-entropy (Li et al. 2020, Eqs. 7-11).
 
-    Trains it as it is, deeper, and wider, in DIR/base, DIR/depth and DIR/width. Finished runs are not trained again,
-    interrupted ones go on. Where the gradient leads to no larger model, the reason is given, with exit code 2.
+    Trains it unchanged, deeper, and wider, in DIR/base, DIR/depth and DIR/width. Finished runs are not trained again,
+    interrupted ones resume. If the gradient leads to no larger model, the reason is printed, with exit code 2.
     """
     if not (math.isfinite(ratio) and ratio > 1):
-        raise ConfigurationError(f"--ratio {ratio:g}: should be a number above 1.")
+        raise ConfigurationError(f"--ratio {ratio:g}: must be a number above 1.")
     if RunDirectory(out).experiment.exists():
         raise ConfigurationError(f"{out}: is a run itself. Choose another directory for --out.")
     experiment = Experiment.load(recipe, settings or ())

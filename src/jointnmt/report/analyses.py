@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Bucketing:
-    """Where new buckets begin."""
+    """The buckets of each analysis."""
 
     lengths: Buckets = LENGTHS
     positions: Buckets = POSITIONS
@@ -47,8 +47,8 @@ def analyses(
 ) -> list[Analysis]:
     """Length ratio and `metrics` by length of the source, next-token accuracy by position and by frequency.
 
-    `counts` are of the target pieces in each run's training text (`training_counts`); a run without them is left out
-    of the last analysis, which is left out itself if no run has any.
+    `counts` are those of target pieces in each run's training text (`training_counts`). Runs without counts are left
+    out of the analysis by frequency; without any counts, there is none.
 
     Raises:
         ConfigurationError: if the runs are not of the same languages.
@@ -90,6 +90,6 @@ def _words(text: str, language: str) -> int:
 
 
 def _tokens(language: str) -> Callable[[str], int]:
-    """Counts tokens as BLEU does."""
+    """A function that counts tokens as BLEU does."""
     metric = corpus_metrics(language, ["bleu"])["bleu"].metric
     return lambda text: len(metric.tokenizer(text).split())  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""How runs learned: curves and facts out of their logs."""
+"""Learning curves of runs, read from their logs."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from jointnmt.runs.log import whole_records
 
 @dataclass(frozen=True)
 class LearningCurves:
-    """What a run's log tells; all of it is empty or None of a run without a log."""
+    """The learning curves of a run; empty or None without a log."""
 
     name: str
     training: Sequence[tuple[int, float]] = ()
-    """Update and perplexity of the training text, averaged over the updates since the point before."""
+    """Step and training perplexity, averaged over the updates since the previous point."""
     validation: Sequence[tuple[int, float]] = ()
-    """Update and perplexity of the validation text."""
+    """Step and validation perplexity."""
     bleu: Sequence[tuple[int, float]] = ()
-    """Update and BLEU of the validation text."""
+    """Step and validation BLEU."""
     updates: int | None = None
     epochs: int | None = None
     hours: float | None = None
-    """Spent on updates and validations."""
+    """Time of updates and validations."""
     hardware: str | None = None
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Update and perplexity of the best validation."""
+        """Step and perplexity of the best validation."""
         return min(self.validation, key=lambda point: point[1], default=None)
 
 
 def read_learning_curves(run: Path, name: str) -> LearningCurves:
-    """What the log of a run tells."""
+    """Read the learning curves of a run from its log."""
     files = RunDirectory(run)
     if not files.log.exists():
         return LearningCurves(name)
@@ -65,7 +65,7 @@ def read_learning_curves(run: Path, name: str) -> LearningCurves:
 
 
 def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
-    """Perplexity of the training text (thin) and of the validation text (with markers), by update."""
+    """Training perplexity (dotted) and validation perplexity (with markers) by step."""
     figure, axes = _figure("Perplexity while learning", "perplexity")
     for run, colour in zip(runs, cycle(COLOURS), strict=False):
         axes.plot(*_columns(run.training), color=colour, linewidth=1.2, linestyle=":", label=f"{run.name}, training")
@@ -82,7 +82,7 @@ def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
 
 
 def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
-    """BLEU of the validation text, by update."""
+    """Validation BLEU by step."""
     figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
         axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5, label=run.name)
@@ -111,5 +111,5 @@ def _figure(title: str, measure: str) -> tuple[Figure, Any]:
 
 
 def _legend(axes: Any, count: int) -> None:
-    """Below the axes, where it covers no curve."""
+    """A legend below the axes."""
     axes.figure.legend(loc="outside lower center", ncols=1 if count > 4 else 2, frameon=False, fontsize=8)

@@ -1,4 +1,4 @@
-"""The report: one page that holds all of its pictures, styles and numbers, and loads nothing."""
+"""The report: a single HTML page with all pictures, styles and numbers, without external resources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jointnmt.text.languages import base_language
 
 
 def render(report: ReportContents) -> str:
-    """The page as HTML. Everything that comes from texts, names and files is escaped."""
+    """The page as HTML; all content from texts, names and files is escaped."""
     environment = Environment(
         loader=PackageLoader("jointnmt.report", "."),
         autoescape=True,
@@ -56,7 +56,7 @@ def render(report: ReportContents) -> str:
 
 
 def _facts(systems: Sequence[ReportedSystem]) -> Table:
-    """What each system is, and how it was trained."""
+    """Sizes and training of each system."""
 
     def row(name: str, text: Callable[[ReportedSystem], str]) -> tuple[str, list[Cell]]:
         return name, [Cell(text(system)) for system in systems]
@@ -91,7 +91,7 @@ def _known(value: float | None, form: str) -> str:
 
 
 def _scores(report: ReportContents) -> Table:
-    """A row for each metric; what resampling says stands below the score."""
+    """A row for each metric, with bootstrap results below each score."""
     rows = []
     resampled = {comparison.metric: comparison.systems for comparison in report.comparisons}
     for metric in METRICS:
@@ -120,7 +120,7 @@ def _signatures(report: ReportContents) -> list[tuple[str, str]]:
 
 
 def _attention(report: ReportContents) -> list[tuple[int, str, list[tuple[str, str, list[Picture]]]]]:
-    """Of each line: its number from 1, the source, and of each system its name, its translation and pictures."""
+    """For each line: its number from 1, the source, and each system's name, translation and pictures."""
     lines = report.systems[0].attention
     return [
         (
@@ -140,16 +140,16 @@ def _attention(report: ReportContents) -> list[tuple[int, str, list[tuple[str, s
 
 
 def _notes(report: ReportContents) -> list[str]:
-    """What a reader has to know to read the numbers rightly."""
+    """Remarks needed to interpret the numbers."""
     notes = []
     for system in report.systems:
         if system.outputs.cut:
             notes.append(
-                f"{system.name}: {system.outputs.cut:,} of {len(report.eval_set.sources):,} translations reached the "
-                "greatest length allowed and were ended there."
+                f"{system.name}: {system.outputs.cut:,} of {len(report.eval_set.sources):,} translations were cut "
+                "at the maximum length."
             )
         if system.counts is None:
-            notes.append(f"{system.name}: its training text was not found, so it is left out of accuracy by frequency.")
+            notes.append(f"{system.name}: its training text was not found; it is left out of accuracy by frequency.")
         if not system.learning.validation:
-            notes.append(f"{system.name}: its log holds no validation, so it has no learning curve.")
+            notes.append(f"{system.name}: its log has no validation; it has no learning curve.")
     return notes

@@ -1,4 +1,4 @@
-"""Everything that a report says of one run."""
+"""What the report shows of one run."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from jointnmt.translator import Translator, attend
 
 @dataclass(frozen=True)
 class ReportedSystem:
-    """One run and what was found out about it."""
+    """A run with everything that the report shows of it."""
 
     run: Path
     experiment: Experiment
     vocabularies: tuple[int, int]
-    """Pieces of source and target."""
+    """Vocabulary sizes of source and target."""
     parameters: Parameters
     learning: LearningCurves
     outputs: RunOutputs
     counts: Sequence[int] | None
-    """Of the target pieces in the training text; None if that is not here."""
+    """Counts of target pieces in the training text; None if that was not found."""
     attention: Mapping[int, Sequence[Panel]]
-    """Of some lines, by their numbers from 0; no panels where the source or its translation is empty."""
+    """Panels of some lines, by line number from 0; none if source or translation is empty."""
 
     @property
     def name(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return self.outputs.name
 
 
 def read_system(
     translator: Translator, run: Path, eval_set: EvalSet, attention_lines: Sequence[int], progress: ProgressCallback
 ) -> ReportedSystem:
-    """Measure a run; see `run_outputs` for what that raises. Training text that is missing is a warning."""
+    """Compute everything of a run. Errors are those of `run_outputs`; a missing training text is a warning."""
     sizes = tuple(side.vocabulary_size for side in (translator.segmentation.source, translator.segmentation.target))
     outputs = run_outputs(translator, run, eval_set, progress)
     return ReportedSystem(
