@@ -48,7 +48,7 @@ def probe(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """LexicalMeasure how much lexical information the layers of models hold, by probes (Emelin et al. 2019).
+    """Measure how much lexical information the layers of models hold, by probes (Emelin et al. 2019).
 
     A probe predicts the piece from its hidden state in a layer. It is trained on the run's training text, stopped early
     on its validation text, and measured on --source and --target, without pairs that occur in those texts. Accuracy is
