@@ -10,13 +10,13 @@ DEMO := demo
 BENCH := runs/benchmarks
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
-test: export OMP_NUM_THREADS ?= 1
+test test-fast: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench format clean
+.PHONY: help venv demo test test-fast check bench format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED)  ## create .venv and install the package with everything that development needs
 
@@ -38,6 +38,9 @@ demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), transl
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)
+
+test-fast: $(INSTALLED)  ## run the tests that take seconds: no whole commands or trainings (two minutes on 2 cores)
+	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .

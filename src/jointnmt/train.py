@@ -1,4 +1,4 @@
-"""A training from beginning to end: the RUN directory, segmentation, data, model, and the loop."""
+"""A training from beginning to end: RUN directory, segmentation, data, model, training loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
-from jointnmt.training.loop import Run
+from jointnmt.training.loop import TrainingRun
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.trainer import Trainer
@@ -36,16 +36,16 @@ TELL_EVERY = 1000
 
 
 def train(experiment: Experiment, out: Path, display: Display) -> None:
-    """Train an experiment into the RUN directory `out`, or go on where an earlier training in it stopped.
+    """Train an experiment into the RUN directory `out`, or resume the training in it.
 
     Several processes may call this together, as torchrun does; the first one writes. On several machines, `out` and
-    the data lie on a file system that all of them share.
+    the data must be on a shared file system.
 
     Raises:
-        ConfigurationError: if `out` belongs to something else, or nothing would end the training.
+        ConfigurationError: if `out` belongs to something else, or the training would never end.
         DataError: if the data cannot be used.
-        ModelError: if the loss is not finite, or no checkpoint is whole.
-        TrainingInterruptedError: after SIGINT or SIGTERM, when the state is saved.
+        ModelError: if the loss is not finite, or all checkpoints are damaged.
+        TrainingInterruptedError: after SIGINT or SIGTERM, with the state saved.
     """
     _check_end(experiment)
     keep_freed_memory()
@@ -71,7 +71,7 @@ def _check_end(experiment: Experiment) -> None:
     training, validation = experiment.training, experiment.validation
     if not any((training.max_updates, training.max_epochs, training.schedule.zero_at, validation.patience)):
         raise ConfigurationError(
-            "Nothing would end this training: set training.max_updates, training.max_epochs, "
+            "This training would never end: set training.max_updates, training.max_epochs, "
             "training.schedule.zero_at or validation.patience."
         )
     if validation.patience is not None and not experiment.data.validation:
@@ -83,14 +83,14 @@ def _check_end(experiment: Experiment) -> None:
 
 
 def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> None:
-    """What the first process does alone: take the directory and train the segmentation."""
+    """The part of the first process alone: lock and open the directory, train the segmentation."""
     held.enter_context(directory.lock())
     directory.open(experiment)
     _segment(experiment, directory, display)
 
 
-def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> Run:
-    """Everything else before the first update: data, model, and the state to go on from."""
+def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> TrainingRun:
+    """Prepare data and model, and restore the last state."""
     segmentation = Segmentation.load(directory.segmentation)
     store = build_store(experiment.data, segmentation, progress=_shown(display, "segmenting the text"))
     _check_lengths(store, experiment.model.max_length, "training")
@@ -102,7 +102,7 @@ def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, di
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
-    return Run(directory, trainer, validation, experiment.validation, display)
+    return TrainingRun(directory, trainer, validation, experiment.validation, display)
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:
@@ -114,7 +114,7 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
 
 
 def _segment(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
-    """Train the segmentation on the training text, unless that is done."""
+    """Train the segmentation on the training text, unless it exists."""
     if directory.segmentation.exists():
         return
     data = experiment.data

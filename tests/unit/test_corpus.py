@@ -191,6 +191,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch:
         read(two_files(tmp_path, b"x\n" + b"x" * 1000, b"y\ny\n"))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     data = two_files(tmp_path, b"ein Satz von einiger Laenge\n" * 50_000, b"a sentence of some length\n" * 50_000)
     pairs = read_pairs(data.train, data)

@@ -71,7 +71,7 @@ def test_the_table_has_scores_signatures_and_the_length_ratio(invoke: Invoke) ->
 
 def test_few_sentences_are_not_compared(invoke: Invoke) -> None:
     result = invoke("evaluate", "--hypothesis", "good", "--hypothesis", "bad", "--reference", "reference")
-    assert "3 sentences are too few to compare systems by" in result.stderr
+    assert "3 sentences are too few to compare systems" in result.stderr
     assert "p = " not in result.stdout
 
 
@@ -195,7 +195,7 @@ def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: 
         ("--hypothesis good --reference reference --metric meteor", 2, "meteor"),
         ("--hypothesis good --run RUN --run RUN --reference reference --source source", 2, "in their order"),
         ("--hypothesis good --reference nowhere", 3, "nowhere"),
-        ("--hypothesis short --reference reference", 3, "short and reference do not belong together: 1 and 3"),
+        ("--hypothesis short --reference reference", 3, "short and reference are not parallel: 1 and 3"),
         ("--hypothesis good --reference reference --source short", 3, "short and reference"),
         ("--hypothesis latin --reference reference", 3, "latin:1"),
         ("--hypothesis empty --reference empty", 3, "no sentences"),

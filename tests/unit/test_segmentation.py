@@ -108,6 +108,7 @@ def test_a_very_long_text_is_cut_whole(kind: str, text: str) -> None:
     assert segmenter.decode_ids(segmenter.encode_ids(text)) == text.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SUBWORDS)
 def test_real_text_comes_back(kind: str, corpora: Path) -> None:
     lines = []

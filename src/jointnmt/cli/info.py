@@ -1,4 +1,4 @@
-"""`jointnmt info`: how large is a model?"""
+"""`jointnmt info`: the parameters of a model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from rich.table import Table
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
 from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import read_experiment
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator.loading import read_experiment
 
 
 def info(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe (YAML), or the directory of a run.")],
     source_vocabulary: Annotated[
         int | None,
-        typer.Option(min=1, help="Pieces of the source. Default: of the run; of a recipe, what it asks for."),
+        typer.Option(min=1, help="Source vocabulary size. Default: the run's, or the recipe's setting."),
     ] = None,
-    target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Pieces of the target; likewise.")] = None,
+    target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Target vocabulary size, likewise.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change the configuration. Repeatable.")
     ] = None,
@@ -33,8 +34,8 @@ def info(
     They are split into embeddings (of source and target, and the projection to the vocabulary) and the rest.
     """
     if recipe.is_dir():
-        read_experiment(recipe)  # a damaged run is no wrong setting
-    experiment = Experiment.load(recipe / "experiment.yaml" if recipe.is_dir() else recipe, settings or ())
+        read_experiment(recipe)  # a damaged run is a ModelError
+    experiment = Experiment.load(RunDirectory(recipe).experiment if recipe.is_dir() else recipe, settings or ())
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
     parameters = count_parameters(experiment.model, *sizes)
     if as_json:
@@ -46,7 +47,7 @@ def info(
 
 
 def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, target: int | None) -> tuple[int, int]:
-    """Sizes as given; otherwise those of the run, or what the recipe asks for (training may find fewer pieces)."""
+    """Sizes as given, else of the run, else as the recipe sets them (training may find fewer pieces)."""
     config = experiment.segmentation
     if source is not None and target is None and config.joint:
         target = source
@@ -55,7 +56,7 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
     if source is not None and target is not None:
         return source, target
     if recipe.is_dir():
-        segmentation = Segmentation.load(recipe / "segmentation")
+        segmentation = Segmentation.load(RunDirectory(recipe).segmentation)
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     else:
         configured_target = config.vocabulary_size if config.joint else config.target_vocabulary_size

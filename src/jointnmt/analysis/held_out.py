@@ -1,4 +1,4 @@
-"""The held-out text of `jointnmt probe`: read, checked, and sorted into the groups that accuracy is given by."""
+"""The held-out text of a lexical study: read, checked, and grouped by frequency and word class."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from jointnmt.analysis.lexical import HeldOut
+from jointnmt.analysis.lexical import HeldOutText
 from jointnmt.analysis.pieces import FrequencyBins, side_text
 from jointnmt.analysis.states import SIDES, Side
-from jointnmt.cli.lines import text_lines
+from jointnmt.data.lines import text_lines
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import check_parallel
 from jointnmt.text.languages import check_sides
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import Translator
-from jointnmt.translator.parts import Preparation, pair_lines
+from jointnmt.translator.preprocessing import Preprocessor, pair_lines
 
 logger = logging.getLogger(__name__)
 
 BLOCK = 10_000
 """Pairs of a store read at once."""
 
-Pair = tuple[tuple[int, ...], tuple[int, ...]]
+IdPair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class TaggedText:
-    """Line-parallel text, with part-of-speech tags if there are any."""
+    """Line-parallel text, with optional part-of-speech tags."""
 
     files: Mapping[Side, Path]
     lines: Mapping[Side, Sequence[str]]
     tag_files: Mapping[Side, Path]
     tags: Mapping[Side, Sequence[Sequence[str]]]
-    """Of the sides that have any, the tags of each line."""
+    """The tags of each line, for the sides that have tags."""
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """A text as one run sees it."""
+class HeldOutSelection:
+    """The part of a text that is held out from one run."""
 
-    text: HeldOut
+    text: HeldOutText
     empty: int
-    """Lines left out because they are empty on both sides."""
+    """Pairs left out because both sides are empty."""
     known: int
-    """Lines left out because the pair stands in the run's training or validation text."""
+    """Pairs left out because they occur in the run's training or validation text."""
 
 
 def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> TaggedText:
     """Read the text and its tags.
 
     Raises:
-        DataError: if the files do not have equally many lines, or none.
+        DataError: if the files differ in their number of lines, or are empty.
     """
     lines = {side: list(text_lines(path)) for side, path in files.items()}
     check_parallel(lines["source"], lines["target"], str(files["source"]), str(files["target"]))
@@ -68,18 +68,18 @@ def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> Tag
     return TaggedText(files, lines, tag_files, tags)
 
 
-def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> Sorted:
-    """The pieces of a text in their groups, without the pairs that stand in the stores; the first one is for training.
+def select_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> HeldOutSelection:
+    """The pairs of a text that occur in none of the stores, their pieces grouped by counts in the first store.
 
     Raises:
-        DataError: naming the line, if it is too long for the model, or empty on the source side only, or its tags are
-            not as many as its words; if the sides seem exchanged; if nothing is left.
+        DataError: naming the line, if it is too long for the model, or empty on the source side only, or has not one
+            tag a word; if the file names say that the sides are swapped; if no pair is left.
     """
     segmentation = translator.segmentation
     check_sides(str(text.files["source"]), str(text.files["target"]), segmentation.languages)
     lines = list(pair_lines(text.lines["source"], text.lines["target"], str(text.files["source"]), "targets"))
-    parts = Preparation(segmentation, translator.experiment.model.max_length).parts(lines)
-    pairs: list[Pair | None] = [(each[0].source[:-1], each[0].target) if each else None for each in parts]
+    sentences = Preprocessor(segmentation, translator.experiment.model.max_length).encode(lines)
+    pairs: list[IdPair | None] = [(each[0].source, each[0].target) if each else None for each in sentences]
     known = _known([pair for pair in pairs if pair is not None], stores)
     rows = [row for row, pair in enumerate(pairs) if pair is not None and pair not in known]
     kept = [pair for pair in pairs if pair is not None and pair not in known]
@@ -88,7 +88,7 @@ def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenSt
     name = f"{text.files['source']} and {text.files['target']}"
     if not kept:
         raise DataError(
-            f"{name}: no sentence pair is left to measure on: {empty} of {len(pairs)} are empty, and {left_out} stand "
+            f"{name}: no sentence pair is left to measure on: {empty} of {len(pairs)} are empty, and {left_out} occur "
             "in the text that the run was trained or validated on. Give text that is held out from it."
         )
     if left_out or empty:
@@ -104,11 +104,11 @@ def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenSt
         segmenter = (segmentation.source, segmentation.target)[number]
         ids = [pair[number] for pair in kept]
         sides[side] = side_text(ids, segmenter, FrequencyBins.of(counts[side]), tags, places)
-    return Sorted(HeldOut(kept, sides), empty, left_out)
+    return HeldOutSelection(HeldOutText(kept, sides), empty, left_out)
 
 
-def _known(pairs: Iterable[Pair], stores: Iterable[TokenStore]) -> set[Pair]:
-    """Those of the pairs that stand in a store."""
+def _known(pairs: Iterable[IdPair], stores: Iterable[TokenStore]) -> set[IdPair]:
+    """The pairs that occur in a store."""
     wanted, found = set(pairs), set()
     for store in stores:
         for block in _blocks(store):
@@ -117,7 +117,7 @@ def _known(pairs: Iterable[Pair], stores: Iterable[TokenStore]) -> set[Pair]:
 
 
 def _counts(store: TokenStore, segmentation: Segmentation) -> dict[Side, Int[np.ndarray, " V"]]:
-    """How often each piece of either side occurs."""
+    """Counts of each piece of both sides."""
     source = np.zeros(segmentation.source.vocabulary_size, dtype=np.int64)
     target = np.zeros(segmentation.target.vocabulary_size, dtype=np.int64)
     for block in _blocks(store):

@@ -7,29 +7,29 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jointnmt.cli.lines import text_lines
+from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
+from jointnmt.evaluation.contrastive_suites import JsonKind, Suite, SuiteItem, pair_items, parse_suite
 
 logger = logging.getLogger(__name__)
 
 PAIR_FILES = ("src", "tgt.correct", "tgt.incorrect")
-"""How the files of a folder of minimal pairs begin; the language follows, and perhaps .gz or .xz."""
+"""Names of the files of a folder of minimal pairs; the language follows, and possibly .gz or .xz."""
 
 
 def read_suite(
     path: Path | None, files: Mapping[str, Path | None], kind: JsonKind | None
 ) -> tuple[Suite, list[tuple[str, str]]]:
-    """The suite, and the languages (source, target) that the names of its files seem to tell: any of these pairs.
+    """Read a suite; returns it with the language pairs (source, target) that its file names allow.
 
     Args:
         path: JSON, or a folder of minimal pairs.
-        files: in place of it, three files by the options that name them; each None, if there is a `path`.
-        kind: how JSON is read; None: recognised.
+        files: instead of `path`, three files by the options that name them; each None if there is a `path`.
+        kind: of the JSON; None: detected.
 
     Raises:
-        ConfigurationError: if neither or both are given, a file is missing, or a `kind` of what is not JSON.
-        DataError: if the files are no suite.
+        ConfigurationError: if neither or both are given, a file is missing, or files that are not JSON have a `kind`.
+        DataError: if the files are not a suite.
     """
     missing = [option for option, file in files.items() if file is None]
     if (path is None) == (len(missing) == len(files)):
@@ -47,18 +47,18 @@ def read_suite(
     return found, re.findall(r"(?<![a-z])(?=([a-z]{2})-([a-z]{2})(?![a-z]))", path.name.lower())
 
 
-def _read_pairs(files: Sequence[Path], kind: str | None) -> list[Item]:
+def _read_pairs(files: Sequence[Path], kind: str | None) -> list[SuiteItem]:
     sources, rights, wrongs = map(text_lines, files)
     return pair_items(sources, rights, wrongs, [str(file) for file in files], kind)
 
 
 def _read_folder(folder: Path) -> tuple[Suite, list[tuple[str, str]]]:
-    """The minimal pairs of a folder, or of all its subfolders; what is wrong with them is the name of their folder."""
+    """The minimal pairs of a folder, or of all its subfolders; the folder's name is the type of error."""
     parts = [folder] if _beginning(folder, *PAIR_FILES) else sorted(path for path in folder.iterdir() if path.is_dir())
     items, languages = [], set()
     for part in parts:
         if not _beginning(part, *PAIR_FILES):
-            logger.info("%s: holds no minimal pairs, so it is left out", part)
+            logger.info("%s: holds no minimal pairs, and is skipped", part)
             continue
         files = [_single(part, name) for name in PAIR_FILES]
         items += _read_pairs(files, part.resolve().name)
