@@ -3,10 +3,10 @@
     python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--rounds N] [--out FILE.json]
 
 Both checkouts compute the same batches, each in a process of its own with one thread, and change places in every round.
-A line of the table is one family, size and precision: the median over rounds of the other checkout's seconds over this
-one's, so that more than 1 means that this one is faster, and the quartiles of that; and its peak memory over the
-other's, both above what the process held before the first run. Seconds are those of the processes on the CPU, so that others on
-the machine disturb little.
+A line of the table is one family, size and precision: the median over rounds of the other checkout's seconds over
+this one's, so that more than 1 means that this one is faster, and the quartiles of that; and its peak memory over the
+other's, both above what the process held before the first run. Seconds are those of the processes on the CPU, so that
+others on the machine disturb little.
 """
 
 from __future__ import annotations

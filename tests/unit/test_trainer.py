@@ -149,7 +149,7 @@ class SmallMemory(TinyModel):
         super().__init__()
         self.most, self.in_backward, self.message = most, backward, message
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
         if len(source) > self.most:
             if not self.in_backward:
@@ -226,7 +226,7 @@ class Exploding(TinyModel):
 
     bad = 5
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         return super().forward(source, target_input) + torch.where((source == self.bad).any(), math.nan, 0.0)
 
 
@@ -264,7 +264,7 @@ def test_a_loss_that_is_not_finite_is_skipped_if_so_configured() -> None:
 class SteepModel(TinyModel):
     """Its loss is finite, its gradient is not."""
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
         return logits + (self.projection.bias[0] * 0).abs().sqrt()  # the slope of the root is infinite at 0
 
