@@ -21,8 +21,8 @@ from jointnmt.training.settings import TrainingConfig, ValidationConfig
 class Experiment(Config):
     """Everything that decides what a training run does: a recipe, resolved."""
 
-    name: str = Field(min_length=1, description="what reports and logs call the run")
-    seed: int = Field(1, ge=0, lt=2**63, description="of initial weights, order and dropout")
+    name: str = Field(min_length=1, description="name of the run in reports and logs")
+    seed: int = Field(1, ge=0, lt=2**63, description="of initial weights, order of the data, dropout")
     data: DataConfig = Field(description="corpora and filters")
     segmentation: SegmentationConfig = Field(SegmentationConfig(), description="text to pieces")
     model: ModelConfig = Field(description="family and sizes")

@@ -26,15 +26,17 @@ POOL_PAIRS = 2**20
 class BatchConfig(Config):
     """What is computed at once, and what an update sums up. Tokens and cells count end marks and padding."""
 
-    max_tokens: int = Field(4096, ge=1, description="most tokens of a batch, padding included, on either side")
+    max_tokens: int = Field(4096, ge=1, description="most tokens of a batch on either side, padding included")
     max_cells: int | None = Field(
-        None, ge=1, description="most cells of a batch: sentences x longest source x longest target; none: no limit"
+        None,
+        ge=1,
+        description="most cells of a batch: sentences · longest source · longest target; null: no limit",
     )
     update_tokens: int = Field(
-        4096, ge=1, description="most true target tokens of an update; no batch holds more, padding included"
+        4096, ge=1, description="target tokens of an update, which accumulates batches up to this; no batch is larger"
     )
     overhead_cells: int = Field(
-        500, ge=0, description="what a batch costs beside its cells, as cells: more means fewer batches, more padding"
+        500, ge=0, description="fixed cost of a batch, in cells: larger values mean fewer batches and more padding"
     )
 
 

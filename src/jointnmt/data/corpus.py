@@ -35,11 +35,13 @@ class ParallelText(Config):
 
     source: Path | None = Field(None, description="file of source sentences, one a line; goes with target")
     target: Path | None = Field(None, description="file of target sentences, one a line; goes with source")
-    path: Path | None = Field(None, description="file of pairs instead: .tsv or .jsonl, perhaps with .gz or .xz")
-    source_field: int | str | None = Field(
-        None, description="of path: column, counted from 0 (default 0), or key, dots for nested ones (default source)"
+    path: Path | None = Field(
+        None, description="file of pairs instead: `.tsv` or `.jsonl`, perhaps compressed (`.gz`, `.xz`)"
     )
-    target_field: int | str | None = Field(None, description="of path: likewise (default 1, or target)")
+    source_field: int | str | None = Field(
+        None, description="of `path`: column, from 0 (null: 0), or key, with dots for nested ones (null: `source`)"
+    )
+    target_field: int | str | None = Field(None, description="of `path`: likewise (null: 1, or `target`)")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -83,14 +85,14 @@ class ParallelText(Config):
 class DataConfig(Config):
     """The parallel texts of an experiment, and how they are cleaned and stored."""
 
-    root: Path = Field(Path(), description="folder that relative paths of the texts start from")
-    source_language: str = Field(min_length=1, description="language code of the source, such as de")
-    target_language: str = Field(min_length=1, description="language code of the target, such as en")
-    train: tuple[ParallelText, ...] = Field(min_length=1, description="texts to learn from")
-    validation: tuple[ParallelText, ...] = Field((), description="texts to validate on")
+    root: Path = Field(Path(), description="folder of relative paths; itself relative to the working directory")
+    source_language: str = Field(min_length=1, description="language code, such as `de`; chooses the rules of Moses")
+    target_language: str = Field(min_length=1, description="likewise; also chooses the tokeniser of BLEU")
+    train: tuple[ParallelText, ...] = Field(min_length=1, description="training texts, at least one")
+    validation: tuple[ParallelText, ...] = Field((), description="validation texts")
     filters: FilterConfig = Field(FilterConfig(), description="which pairs are kept")
     cache: Path | None = Field(
-        None, description="folder for segmented text; none: JOINTNMT_CACHE, or else .cache/jointnmt in the home folder"
+        None, description="folder of cached data; null: `$JOINTNMT_CACHE`, or else `~/.cache/jointnmt`"
     )
     processes: int = Field(0, ge=0, description="processes that segment a large corpus; 0: one for each CPU core")
 

@@ -16,7 +16,7 @@ class ScheduleConfig(Config):
     initial_rate: float = Field(1e-7, ge=0, description="learning rate before the first update")
     warmup_steps: int = Field(4000, ge=0, description="updates from the initial to the peak rate; 0: start at the peak")
     zero_at: int | None = Field(
-        None, ge=1, description="after the warm-up, fall in a straight line to zero at this update; null: inverse root"
+        None, ge=1, description="linear decay to zero at this update, where training ends; null: inverse square root"
     )
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ class AdamConfig(Config):
 
     betas: tuple[float, float] = Field((0.9, 0.997), description="decay of the first and the second moment")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay of all parameters, times the learning rate")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay of all weights, times the learning rate")
 
     @model_validator(mode="after")
     def _betas_below_one(self) -> Self:
@@ -30,24 +30,31 @@ class TrainingConfig(Config):
     max_updates: int | None = Field(None, ge=1, description="stop after so many updates")
     max_epochs: int | None = Field(None, ge=1, description="stop after so many epochs")
     loss_mean: Literal["tokens", "sentences"] | None = Field(
-        None, description="over tokens, or over sentences of each one's mean; null: tokens, sentences if model.faithful"
+        None,
+        description="mean over tokens, or over sentences of each one's mean; null: as the model is defined, else tokens",
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability spread evenly over the vocabulary")
     optimizer: AdamConfig = Field(AdamConfig(), description="Adam's settings")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate of each update")
-    clip_norm: float | None = Field(25.0, gt=0, description="longest gradient of an update; null: no clipping")
-    non_finite: Literal["stop", "skip"] = Field("stop", description="on a loss that is not finite: stop, or skip it")
-    precision: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the forward pass")
+    clip_norm: float | None = Field(25.0, gt=0, description="largest norm of an update's gradient; null: no clipping")
+    non_finite: Literal["stop", "skip"] = Field(
+        "stop", description="on a loss that is not finite: stop, or skip the update"
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of forward and backward pass; weights are float32"
+    )
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
     devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="devices (CPU: processes) a machine; set by torchrun"
+        "auto", description="devices of a machine (on a CPU: processes); set by torchrun"
     )
     nodes: int = Field(1, ge=1, description="machines; set by torchrun")
-    compile: bool = Field(False, description="compile the model with torch.compile; on a CPU that is slower")
-    checkpoint_every: int = Field(500, ge=1, description="updates between saves of the last checkpoint")
+    compile: bool = Field(False, description="torch.compile; slower on a CPU")
+    checkpoint_every: int = Field(500, ge=1, description="updates between saves of the last state, besides validations")
     keep_best: int = Field(5, ge=1, description="how many of the best checkpoints are kept")
     keep_last: int = Field(1, ge=1, description="how many of the latest validated checkpoints are kept besides")
-    average_best: int = Field(5, ge=1, description="average so many of the best at the end; 1: the best alone")
+    average_best: int = Field(
+        5, ge=1, description="average so many of the best at the end, at most `keep_best`; 1: the best alone"
+    )
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
     tensorboard: bool = Field(True, description="also write TensorBoard event files")
 
@@ -61,11 +68,11 @@ class TrainingConfig(Config):
 class ValidationConfig(Config):
     """When to validate, by what to choose checkpoints, and when to stop early."""
 
-    every_updates: int | None = Field(None, ge=1, description="validate every so many updates; null: every epoch")
-    every_epochs: int = Field(1, ge=1, description="validate every so many epochs, where every_updates is null")
-    metric: Literal["perplexity", "bleu"] = Field("perplexity", description="what decides best and early stopping")
-    patience: int | None = Field(
-        None, ge=1, description="stop when the metric was measured so often without getting better"
+    every_updates: int | None = Field(None, ge=1, description="validate every so many updates; null: by epochs")
+    every_epochs: int = Field(1, ge=1, description="validate every so many epochs, where `every_updates` is null")
+    metric: Literal["perplexity", "bleu"] = Field(
+        "perplexity", description="what decides the best checkpoints and early stopping"
     )
-    bleu_every: int = Field(1, ge=0, description="translate at every so many validations; 0: never")
+    patience: int | None = Field(None, ge=1, description="stop after so many measurements in a row without improvement")
+    bleu_every: int = Field(1, ge=0, description="translate the text at every so many validations; 0: never")
     bleu_sentences: int | None = Field(None, ge=1, description="translate this many evenly spread sentences; null: all")
