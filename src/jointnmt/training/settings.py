@@ -31,7 +31,7 @@ class TrainingConfig(Config):
     max_epochs: int | None = Field(None, ge=1, description="stop after so many epochs")
     loss_mean: Literal["tokens", "sentences"] | None = Field(
         None,
-        description="mean over tokens, or over sentences of each one's mean; null: as the model is defined, else tokens",
+        description="mean over tokens, or over sentences of each one's mean; null: as the model is defined",
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability spread evenly over the vocabulary")
     optimizer: AdamConfig = Field(AdamConfig(), description="Adam's settings")
