@@ -1,4 +1,4 @@
-"""What README.md and docs/ say is so: commands, options, keys, defaults, numbers, links, and the Python examples."""
+"""What README.md, CONTRIBUTING.md and docs/ say is so: commands, options, keys, defaults, numbers, links, and the Python examples."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from jointnmt.runs.directory import MAY_CHANGE
 from support.tiny import tiny_recipe, write_corpus
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
+PAGES = [REPOSITORY / "README.md", *DOCS, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 OPERATORS = {"|", "<", ">", ">>", "&&", "||", ";", "&"}
 SECTIONS = tuple(Experiment.model_fields)
 FILE_ENDINGS = ("safetensors", "py", "yaml", "json", "jsonl", "md")
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ def test_readme_lists_every_command_and_exit_code() -> None:
 
 def test_the_index_lists_every_page() -> None:
     index = REPOSITORY / "docs/README.md"
-    for page in PAGES[1:]:
+    for page in DOCS:
         assert page == index or f"({page.name})" in index.read_text(encoding="utf-8"), f"{index} does not name {page}"
 
 
