@@ -1,4 +1,4 @@
-"""What README.md, CONTRIBUTING.md and docs/ say is so: commands, options, keys, defaults, numbers, links, and the Python examples."""
+"""What README.md, CONTRIBUTING.md and docs/ say is so: commands, options, keys, numbers, links, Python examples."""
 
 from __future__ import annotations
 
