@@ -14,10 +14,10 @@ from benchmarks.plain import PlainModel
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config
 from jointnmt.data.batches import BatchConfig, Lengths, plan_epoch
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models import build_model
 from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.training.devices import launch_fabric
-from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 
 Implementation = Literal["product", "checkpointed", "compiled", "plain"]

@@ -1,10 +1,13 @@
-"""An experiment's whole configuration, put together from the configuration of each part."""
+"""An experiment's whole configuration: that of each part, and how a model is trained and validated.
+
+The settings of training stand here, not in `training`, so that a trained model is loaded without any code of training.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,7 +18,92 @@ from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
-from jointnmt.training.settings import TrainingConfig, ValidationConfig
+
+
+class ScheduleConfig(Config):
+    """Linear warm-up, then decay with the inverse square root of the update's number, or in a straight line."""
+
+    peak_rate: float = Field(1e-3, gt=0, description="learning rate at the end of the warm-up, the highest")
+    initial_rate: float = Field(1e-7, ge=0, description="learning rate before the first update")
+    warmup_steps: int = Field(4000, ge=0, description="updates from the initial to the peak rate; 0: start at the peak")
+    zero_at: int | None = Field(
+        None, ge=1, description="linear decay to zero at this update, where training ends; null: inverse square root"
+    )
+
+    @model_validator(mode="after")
+    def _rates_rise(self) -> Self:
+        if self.initial_rate > self.peak_rate:
+            raise ValueError(f"initial_rate {self.initial_rate} is above peak_rate {self.peak_rate}")
+        if self.zero_at is not None and self.zero_at <= self.warmup_steps:
+            raise ValueError(f"zero_at {self.zero_at} is not after warmup_steps {self.warmup_steps}")
+        return self
+
+
+class AdamConfig(Config):
+    """Adam with decoupled weight decay (AdamW)."""
+
+    betas: tuple[float, float] = Field((0.9, 0.997), description="decay of the first and the second moment")
+    epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay of all weights, times the learning rate")
+
+    @model_validator(mode="after")
+    def _betas_below_one(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas} must lie in [0, 1)")
+        return self
+
+
+class TrainingConfig(Config):
+    """Loss, optimiser, precision, devices, when to end, and what is kept."""
+
+    max_updates: int | None = Field(None, ge=1, description="stop after so many updates")
+    max_epochs: int | None = Field(None, ge=1, description="stop after so many epochs")
+    loss_mean: Literal["tokens", "sentences"] | None = Field(
+        None, description="mean over tokens, or over sentences of each one's mean; null: as the model is defined"
+    )
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability spread evenly over the vocabulary")
+    optimizer: AdamConfig = Field(AdamConfig(), description="Adam's settings")
+    schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate of each update")
+    clip_norm: float | None = Field(25.0, gt=0, description="largest norm of an update's gradient; null: no clipping")
+    non_finite: Literal["stop", "skip"] = Field(
+        "stop", description="on a loss that is not finite: stop, or skip the update"
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of forward and backward pass; weights are float32"
+    )
+    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="devices of a machine (on a CPU: processes); set by torchrun"
+    )
+    nodes: int = Field(1, ge=1, description="machines; set by torchrun")
+    compile: bool = Field(False, description="torch.compile; slower on a CPU")
+    checkpoint_every: int = Field(500, ge=1, description="updates between saves of the last state, besides validations")
+    keep_best: int = Field(5, ge=1, description="how many of the best checkpoints are kept")
+    keep_last: int = Field(1, ge=1, description="how many of the latest validated checkpoints are kept besides")
+    average_best: int = Field(
+        5, ge=1, description="average so many of the best at the end, at most `keep_best`; 1: the best alone"
+    )
+    log_every: int = Field(50, ge=1, description="updates between lines of the log")
+    tensorboard: bool = Field(True, description="also write TensorBoard event files")
+
+    @model_validator(mode="after")
+    def _average_what_is_kept(self) -> Self:
+        if self.average_best > self.keep_best:
+            raise ValueError(f"average_best {self.average_best} is above keep_best {self.keep_best}")
+        return self
+
+
+class ValidationConfig(Config):
+    """When to validate, by what to choose checkpoints, and when to stop early."""
+
+    every_updates: int | None = Field(None, ge=1, description="validate every so many updates; null: by epochs")
+    every_epochs: int = Field(1, ge=1, description="validate every so many epochs, where `every_updates` is null")
+    metric: Literal["perplexity", "bleu"] = Field(
+        "perplexity", description="what decides the best checkpoints and early stopping"
+    )
+    patience: int | None = Field(None, ge=1, description="stop after so many measurements in a row without improvement")
+    bleu_every: int = Field(1, ge=0, description="translate the text at every so many validations; 0: never")
+    bleu_sentences: int | None = Field(None, ge=1, description="translate this many evenly spread sentences; null: all")
 
 
 class Experiment(Config):

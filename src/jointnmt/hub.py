@@ -18,6 +18,7 @@ from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import whole_records
 from jointnmt.text.segmentation import Segmentation
 
@@ -166,11 +167,12 @@ class PretrainedMixin(
 
     def _save_pretrained(self, save_directory: Path) -> None:
         measured = None if self.run is None else validation_scores(self.run)
-        steps = [] if self.run is None else checkpoint.read_values(self.run / "model.safetensors").get("steps", [])
-        checkpoint.write_text(save_directory / "experiment.yaml", portable(self.experiment).to_yaml())
-        shutil.rmtree(save_directory / "segmentation", ignore_errors=True)
-        self.segmentation.save(save_directory / "segmentation")
-        checkpoint.write(save_directory / "model.safetensors", self.trained.state_dict(), {"steps": steps})
+        steps = [] if self.run is None else checkpoint.read_values(RunDirectory(self.run).model).get("steps", [])
+        files = RunDirectory(save_directory)
+        checkpoint.write_text(files.experiment, portable(self.experiment).to_yaml())
+        shutil.rmtree(files.segmentation, ignore_errors=True)
+        self.segmentation.save(files.segmentation)
+        files.write_weights(files.model, self.trained.state_dict(), steps)
         about = {"version": version("jointnmt"), "family": self.experiment.model.family, "validation": measured}
         # One key of our own: the mixin would take others for arguments of the class.
         checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
@@ -233,12 +235,12 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         except (ValueError, AttributeError) as error:
             raise ModelError(f"{saved}: is damaged. Save the model anew, or delete it, and its scores.") from error
         return kept
-    log = run / "log.jsonl"
-    if not log.is_file():
+    files = RunDirectory(run)
+    if not files.log.is_file():
         return None
-    steps = checkpoint.read_values(run / "model.safetensors").get("steps")
+    steps = checkpoint.read_values(files.model).get("steps")
     found = None
-    for _, record in whole_records(log):
+    for _, record in whole_records(files.log):
         if record["event"] in ("validation", "average") and record.get("steps", [record["step"]]) == steps:
             found = {"steps": steps, **{key: record[key] for key in ("perplexity", "bleu", "signature")}}
     return found

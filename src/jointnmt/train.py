@@ -19,7 +19,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
-from jointnmt.training.loop import Run
+from jointnmt.training.loop import TrainingRun
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.trainer import Trainer
@@ -81,7 +81,7 @@ def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack) -> N
     _segment(experiment, directory)
 
 
-def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> Run:
+def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> TrainingRun:
     """Everything else before the first update: data, model, and the state to go on from."""
     segmentation = Segmentation.load(directory.segmentation)
     store = build_store(experiment.data, segmentation)
@@ -94,7 +94,7 @@ def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, di
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
-    return Run(directory, trainer, validation, experiment.validation, display)
+    return TrainingRun(directory, trainer, validation, experiment.validation, display)
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:

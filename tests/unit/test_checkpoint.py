@@ -15,7 +15,7 @@ from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints, read_weights
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.selection import Scored, Selection
+from jointnmt.runs.selection import ScoredCheckpoint, Selection
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -129,7 +129,7 @@ def test_weights_of_a_whole_state_leave_the_optimiser_out(tmp_path: Path) -> Non
 def test_selection_keeps_the_best_and_counts_stale_validations() -> None:
     selection = Selection()
     for step, score in enumerate([1.0, 3.0, 2.0, 3.0, 0.0, 4.0], start=1):
-        selection = selection.add(Scored(step, score), keep=3)
+        selection = selection.add(ScoredCheckpoint(step, score), keep=3)
         if step == 5:
             assert selection.stale == 3
             assert selection.steps == (2, 4, 3)
@@ -139,7 +139,7 @@ def test_selection_keeps_the_best_and_counts_stale_validations() -> None:
 
 
 def run_state(directory: RunDirectory, best: list[int], latest: list[int]) -> None:
-    run = {"selection": Selection(tuple(Scored(step, 0.0) for step in best)).plain(), "latest": latest}
+    run = {"selection": Selection(tuple(ScoredCheckpoint(step, 0.0) for step in best)).plain(), "latest": latest}
     directory.save({"model.weight": torch.ones(1)}, {"run": run, "trainer": {"position": {"step": max(best)}}})
 
 

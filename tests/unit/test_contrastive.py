@@ -20,14 +20,14 @@ from jointnmt.evaluation.contrastive import (
     SENSE_EDGES,
     WORD_EDGES,
     Accuracy,
-    Difference,
+    PairedDifference,
     Rule,
+    SuiteResult,
     TargetScore,
-    Verdict,
     _bins,
     compare,
     distinct_pairs,
-    judge,
+    judge_suite,
     scored_items,
 )
 from jointnmt.evaluation.contrastive_suites import SenseFrequency, Suite, pair_items, parse_suite
@@ -76,18 +76,18 @@ SCORES = {
 }
 
 
-def verdict(suite: Suite, scores: Mapping[str, TargetScore] = SCORES, rule: Rule = "length-normalised") -> Verdict:
+def verdict(suite: Suite, scores: Mapping[str, TargetScore] = SCORES, rule: Rule = "length-normalised") -> SuiteResult:
     given = [scores[target] for _, target in distinct_pairs(suite.items)]
-    return judge(suite, list(scored_items(suite.items, given)), rule)
+    return judge_suite(suite, list(scored_items(suite.items, given)), rule)
 
 
-def groups(found: Verdict, name: str) -> dict[str, tuple[int, int]]:
+def groups(found: SuiteResult, name: str) -> dict[str, tuple[int, int]]:
     """The numbers of right decisions and of all, by group, of a break-down."""
     (breakdown,) = [each for each in found.breakdowns if each.name == name]
     return {group.name: (group.accuracy.right, group.accuracy.total) for group in breakdown.groups}
 
 
-def left_out(found: Verdict) -> dict[str, int]:
+def left_out(found: SuiteResult) -> dict[str, int]:
     return {each.name: each.left_out for each in found.breakdowns}
 
 
@@ -609,10 +609,10 @@ def test_two_verdicts_differ_by_group() -> None:
     suite = suite_of(wsd())
     changed = {**SCORES, "tie": TargetScore(-4.4, 4), "best": TargetScore(-9.0, 4), "c": TargetScore(-3.0, 4)}
     found = compare(verdict(suite), verdict(suite, changed))
-    assert found.overall == Difference(Accuracy(4, 5), lost=1, gained=2)
+    assert found.overall == PairedDifference(Accuracy(4, 5), lost=1, gained=2)
     assert found.breakdowns["class"] == {
-        "Bank:bank": Difference(Accuracy(1, 2), lost=1, gained=1),
-        "Bank:bench": Difference(Accuracy(3, 3), lost=0, gained=1),
+        "Bank:bank": PairedDifference(Accuracy(1, 2), lost=1, gained=1),
+        "Bank:bench": PairedDifference(Accuracy(3, 3), lost=0, gained=1),
     }
     assert found.breakdowns["type"] == {"word_sense": found.overall}
     assert found.plain()["breakdowns"]["class"]["groups"][1] == {
@@ -622,11 +622,11 @@ def test_two_verdicts_differ_by_group() -> None:
 
 def test_the_test_of_two_models_is_exact() -> None:
     some = Accuracy(3, 10)
-    assert Difference(some, 1, 7).p_value == pytest.approx(2 * (1 + 8) / 2**8)
-    assert Difference(some, 7, 1).p_value == Difference(some, 1, 7).p_value
-    assert Difference(some, 5, 5).p_value == Difference(some, 0, 0).p_value == 1
-    assert Difference(some, 276, 269).p_value == pytest.approx(0.797, abs=1e-3)
-    assert Difference(some, 2000, 3000).p_value == pytest.approx(0, abs=1e-30)
+    assert PairedDifference(some, 1, 7).p_value == pytest.approx(2 * (1 + 8) / 2**8)
+    assert PairedDifference(some, 7, 1).p_value == PairedDifference(some, 1, 7).p_value
+    assert PairedDifference(some, 5, 5).p_value == PairedDifference(some, 0, 0).p_value == 1
+    assert PairedDifference(some, 276, 269).p_value == pytest.approx(0.797, abs=1e-3)
+    assert PairedDifference(some, 2000, 3000).p_value == pytest.approx(0, abs=1e-30)
 
 
 # Real suites, where they are.
@@ -646,7 +646,7 @@ def test_real_suites_are_read(corpora: Path, name: str, kind: str, items: int, c
         pytest.skip(f"no {name} in {path.parent}")
     found = parse_suite(gzip.decompress(path.read_bytes()).decode(), name)
     assert (found.kind, len(found.items), sum(len(item.contrasts) for item in found.items)) == (kind, items, contrasts)
-    alike = judge(found, list(scored_items(found.items, [TargetScore(-1.0, 1)] * 12000)), "summed")
+    alike = judge_suite(found, list(scored_items(found.items, [TargetScore(-1.0, 1)] * 12000)), "summed")
     assert (alike.accuracy.right, alike.accuracy.total, alike.ties) == (0, items, contrasts)
 
 
@@ -654,7 +654,7 @@ def test_real_minimal_pairs_are_read(corpora: Path, invoke: Invoke) -> None:
     folder = corpora / "contrastive" / "distil-lingeval"
     if not folder.exists():
         pytest.skip(f"no distil-lingeval in {folder.parent}")
-    from jointnmt.cli.contrast_files import _read_folder
+    from jointnmt.evaluation.contrastive_files import _read_folder
 
     found, languages = _read_folder(folder)
     assert languages == [("en", "de")]

@@ -1,4 +1,4 @@
-"""Logs and displays of a training."""
+"""RunLog and displays of a training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jointnmt.runs.log import Logs
+from jointnmt.runs.log import RunLog
 from jointnmt.training.progress import LiveDisplay, LogDisplay
 from jointnmt.training.report import RunningStats, StepReport
 from support.tiny import tiny_trainer
@@ -40,12 +40,12 @@ def test_a_window_gives_means_over_tokens(reports: list[StepReport]) -> None:
 
 def test_a_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    logs = Logs(path, None, 0)
+    logs = RunLog(path, None, 0)
     for step in range(1, 6):
         logs.write("train", step, loss=1 / step)
     logs.close()
     path.write_text(path.read_text(encoding="utf-8") + '{"event": "train", "st', encoding="utf-8")  # killed here
-    logs = Logs(path, None, 3)
+    logs = RunLog(path, None, 3)
     logs.write("train", 4, loss=math.nan)
     logs.close()
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -57,7 +57,7 @@ def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> N
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for begin, end, value in ((0, 5, 1.0), (3, 6, 2.0)):
-        logs = Logs(tmp_path / "log.jsonl", tmp_path / "events", begin)
+        logs = RunLog(tmp_path / "log.jsonl", tmp_path / "events", begin)
         for step in range(begin + 1, end + 1):
             logs.write("train", step, loss=value, best=True, signature="text")
         logs.close()

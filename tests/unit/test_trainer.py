@@ -17,7 +17,7 @@ from jointnmt.data.batches import load, plan_epoch
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
 from jointnmt.ops.native.memory import pool
-from jointnmt.training.memory import is_out_of_memory, release_memory
+from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
 from support.tiny import TinyModel, tiny_trainer

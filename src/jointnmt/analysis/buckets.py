@@ -43,7 +43,7 @@ class Buckets:
 
 
 @dataclass(frozen=True)
-class Value:
+class BucketValue:
     """One measure of one system in one bucket."""
 
     bucket: str
@@ -60,7 +60,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Shares:
+class RatioTerms:
     """What a measure divides in each bucket, `[sentences, buckets]` each."""
 
     parts: npt.NDArray[np.float64]
@@ -68,12 +68,14 @@ class Shares:
     wholes: npt.NDArray[np.float64]
     """What they are out of; the sum over sentences is a bucket's size."""
 
-    def ratios(self, names: Sequence[str]) -> list[Value]:
+    def ratios(self, names: Sequence[str]) -> list[BucketValue]:
         """Of this system alone: see `ratios`."""
         return ratios({"": self}, names)[""]
 
 
-def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = SAMPLES) -> dict[str, list[Value]]:
+def ratios(
+    systems: Mapping[str, RatioTerms], names: Sequence[str], samples: int = SAMPLES
+) -> dict[str, list[BucketValue]]:
     """For each system and bucket, sum of parts / sum of wholes over the sentences.
 
     Intervals and p-values (`two_sided`, of the difference from the first system) are by bootstrap over sentences, the
@@ -108,13 +110,15 @@ def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = S
     return values
 
 
-def _value(name: str, size: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> Value:
+def _value(
+    name: str, size: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None
+) -> BucketValue:
     """What the real text says, and what resampled ones do; numbers that are none stand for empty texts."""
     sampled = found[1:][~np.isnan(found[1:])]
     if not size or not len(sampled):
-        return Value(name, size, None)
+        return BucketValue(name, size, None)
     low, high = np.quantile(sampled, [0.025, 0.975])
-    return Value(name, size, float(found[0]), float(low), float(high), _p_value(found, baseline))
+    return BucketValue(name, size, float(found[0]), float(low), float(high), _p_value(found, baseline))
 
 
 def _p_value(found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> float | None:

@@ -11,7 +11,7 @@ from itertools import cycle
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 
 # Okabe and Ito's palette, which people with a colour vision deficiency can tell apart; yellow is too faint on paper.
@@ -77,7 +77,9 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     return figure
 
 
-def _draw_system(axes: Axes, name: str, points: Sequence[tuple[float, Value]], look: tuple[str, str, str]) -> None:
+def _draw_system(
+    axes: Axes, name: str, points: Sequence[tuple[float, BucketValue]], look: tuple[str, str, str]
+) -> None:
     """A system's values at their places, with intervals where they are known; `look` is colour, marker and line."""
     colour, marker, style = look
     middles = [each.value or 0.0 for _, each in points]

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from jointnmt.analysis.buckets import Shares, Value
+from jointnmt.analysis.buckets import BucketValue, RatioTerms
 from jointnmt.analysis.pieces import SideText, any_piece, by_group, mean_piece
 from jointnmt.analysis.probes import Probe
 from jointnmt.analysis.states import (
@@ -37,27 +37,27 @@ from jointnmt.models import AttentionMaps, TranslationModel
 ROWS = 16
 """Most sentences read at once: with gates, the model writes down the attention of all its layers."""
 
-Measure = Literal["accuracy", "similarity", "gate", "sparseness"]
+LexicalMeasure = Literal["accuracy", "similarity", "gate", "sparseness"]
 Grouping = Literal["all", "frequency", "class"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class LayerMeasurement:
     """One number with its interval."""
 
-    measure: Measure
+    measure: LexicalMeasure
     stack: str
     """The stack of a state, or the place and kind of a gate, as `encoder keys`."""
     side: Side
     """Whose pieces it is of."""
     layer: str
     grouping: Grouping
-    value: Value
+    value: BucketValue
     """Its bucket is the group."""
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutText:
     """The text that decides: sentence pairs, and the groups of their pieces on either side."""
 
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
@@ -65,8 +65,8 @@ class HeldOut:
 
 
 def measure_states(
-    model: TranslationModel, text: HeldOut, probes: Mapping[State, Probe], progress: Callable[[int], None]
-) -> Iterator[Measured]:
+    model: TranslationModel, text: HeldOutText, probes: Mapping[State, Probe], progress: Callable[[int], None]
+) -> Iterator[LayerMeasurement]:
     """Accuracy of the probes: of pieces, and by class of words, which count as recovered if any piece is.
 
     And the similarity of each layer to the embeddings: of each sentence, the cosine of all its states, laid end to end,
@@ -88,17 +88,21 @@ def measure_states(
         if state in probes:
             yield from _grouped("accuracy", state, hits[state], text.sides[state.side], any_piece)
         filled = np.array([[each] for each in cosines[state] if not np.isnan(each)])
-        (value,) = Shares(filled, np.ones_like(filled)).ratios(["all"]) if len(filled) else [Value("all", 0, None)]
-        yield Measured("similarity", *state, "all", value)
+        (value,) = (
+            RatioTerms(filled, np.ones_like(filled)).ratios(["all"]) if len(filled) else [BucketValue("all", 0, None)]
+        )
+        yield LayerMeasurement("similarity", *state, "all", value)
 
 
-def measure_gates(model: TranslationModel, text: HeldOut, progress: Callable[[int], None]) -> Iterator[Measured]:
+def measure_gates(
+    model: TranslationModel, text: HeldOutText, progress: Callable[[int], None]
+) -> Iterator[LayerMeasurement]:
     """The gates of lexical shortcuts, from 0, all hidden, to 1, all lexical; and how sparse they are.
 
     Of each position the mean over features, and Hoyer's sparseness over features; by class of words, of which each has
     the mean over its pieces. Gates in the grid belong to a piece of either side, and are averaged over the other.
     """
-    found: dict[tuple[Measure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
+    found: dict[tuple[LexicalMeasure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
     for batch in _batches(model, text):
         maps = AttentionMaps()
         with torch.no_grad():
@@ -137,17 +141,17 @@ def _of_sides(
 
 
 def _grouped(
-    measure: Measure,
+    measure: LexicalMeasure,
     state: State,
     values: Sequence[npt.NDArray[np.float64]],
     text: SideText,
     of_word: Callable[..., npt.NDArray[np.float64]],
-) -> Iterator[Measured]:
+) -> Iterator[LayerMeasurement]:
     groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
     found = by_group(values, text, of_word)
     for grouping in groupings:
         for value in found.get(grouping, ()):
-            yield Measured(measure, *state, grouping, value)
+            yield LayerMeasurement(measure, *state, grouping, value)
 
 
 def _cosines(states: Iterable[Tensor], embedded: Iterable[Tensor]) -> list[float]:
@@ -158,7 +162,7 @@ def _cosines(states: Iterable[Tensor], embedded: Iterable[Tensor]) -> list[float
     return ((first * second).sum(1) / norms).tolist()
 
 
-def _batches(model: TranslationModel, text: HeldOut) -> Iterator[Batch]:
+def _batches(model: TranslationModel, text: HeldOutText) -> Iterator[Batch]:
     """The text in its order, a few sentences at a time."""
     device = next(model.parameters()).device
     for start in range(0, len(text.pairs), ROWS):

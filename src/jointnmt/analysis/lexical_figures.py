@@ -12,19 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jointnmt.analysis.attention import COLOUR_MAP
-from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_figure
-from jointnmt.analysis.lexical import Grouping, Measure, Measured
+from jointnmt.analysis.lexical import Grouping, LayerMeasurement, LexicalMeasure
 from jointnmt.analysis.states import EMBEDDING, INPUT, REDUCED, SIDES, Side
 
-TITLES: dict[Measure, str] = {
+TITLES: dict[LexicalMeasure, str] = {
     "accuracy": "Pieces that probes recover",
     "similarity": "Similarity of states to embeddings",
     "gate": "Gates of lexical shortcuts",
     "sparseness": "Sparseness of gates",
 }
-MEASURES: dict[Measure, str] = {
+MEASURES: dict[LexicalMeasure, str] = {
     "accuracy": "accuracy",
     "similarity": "cosine",
     "gate": "mean gate (1: lexical)",
@@ -34,17 +34,17 @@ CELL_WIDTH, CELL_HEIGHT, MARGIN = 0.72, 0.32, 1.3
 """Inches."""
 LEAST_WIDTH = 7.2
 
-Systems = Mapping[str, Sequence[Measured]]
+Systems = Mapping[str, Sequence[LayerMeasurement]]
 
 
 @dataclass(frozen=True)
 class Topic:
     """What one figure shows, and one file of numbers holds."""
 
-    measure: Measure
+    measure: LexicalMeasure
     side: Side
     grouping: Grouping
-    stacks: Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]
+    stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]
     """For each system and each of its stacks, for each layer, the values of the groups."""
 
     @property
@@ -72,7 +72,7 @@ def topics(systems: Systems) -> Iterator[Topic]:
     for measure in TITLES:
         for side in SIDES:
             for grouping in groupings:
-                stacks: dict[tuple[str, str], dict[str, list[Value]]] = {}
+                stacks: dict[tuple[str, str], dict[str, list[BucketValue]]] = {}
                 for system, numbers in systems.items():
                     for each in numbers:
                         if (each.measure, each.side, each.grouping) == (measure, side, grouping):
@@ -92,7 +92,7 @@ def topic_figure(topic: Topic) -> Figure:
     for (system, stack), each in stacks.items():
         size = max(values[0].size for values in each.values())
         lines[f"{system}: {stack}"] = [
-            Value(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
+            BucketValue(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
         ]
     return analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
 
@@ -110,7 +110,7 @@ def topic_csv(topic: Topic) -> str:
     return text.getvalue()
 
 
-def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]:
+def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]:
     """Each stack with the embeddings as its lowest layer, where they are measured too."""
     embeddings = {system: layers for (system, stack), layers in topic.stacks.items() if stack == EMBEDDING}
     return {
@@ -127,11 +127,11 @@ def _place(layer: str) -> tuple[int, int]:
     return 2, int(layer)
 
 
-def _named(name: str, value: Value) -> Value:
-    return Value(name, value.size, value.value, value.low, value.high)
+def _named(name: str, value: BucketValue) -> BucketValue:
+    return BucketValue(name, value.size, value.value, value.low, value.high)
 
 
-def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]) -> Figure:
+def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]) -> Figure:
     heights = [len(layers) * CELL_HEIGHT + MARGIN for layers in stacks.values()]
     columns = max(len(values) for layers in stacks.values() for values in layers.values())
     figure = Figure(figsize=(max(columns * CELL_WIDTH + 2.4, LEAST_WIDTH), sum(heights) + 0.4), layout="constrained")
@@ -146,7 +146,7 @@ def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence
 
 
 def _table(
-    axes: Axes, title: str, layers: Mapping[str, Sequence[Value]], topic: Topic, span: tuple[float, float]
+    axes: Axes, title: str, layers: Mapping[str, Sequence[BucketValue]], topic: Topic, span: tuple[float, float]
 ) -> None:
     names = sorted(layers, key=_place)
     values = np.array([[np.nan if each.value is None else each.value for each in layers[name]] for name in names])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from jaxtyping import Int
 
 from jointnmt.analysis.alignment import word_numbers
-from jointnmt.analysis.buckets import Shares, Value
+from jointnmt.analysis.buckets import BucketValue, RatioTerms
 from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language
 from jointnmt.text.segmentation import Segmenter
@@ -112,7 +112,7 @@ def by_group(
     values: Sequence[npt.NDArray[np.float64]],
     text: SideText,
     of_word: Callable[[npt.NDArray[np.float64], npt.NDArray[np.int_]], npt.NDArray[np.float64]],
-) -> dict[str, list[Value]]:
+) -> dict[str, list[BucketValue]]:
     """Means of a measure of pieces, with intervals: over `all`, by `frequency`, and by `class` if there are classes.
 
     Args:
@@ -123,15 +123,17 @@ def by_group(
     """
     ones = [np.ones_like(row) for row in values]
     found = {
-        "all": Shares(np.array([[row.sum()] for row in values]), np.array([[row.sum()] for row in ones])).ratios(
+        "all": RatioTerms(np.array([[row.sum()] for row in values]), np.array([[row.sum()] for row in ones])).ratios(
             ["all"]
         ),
-        "frequency": Shares(*(_sums(each, text.bins, BINS + 1) for each in (values, ones))).ratios(text.bin_names),
+        "frequency": RatioTerms(*(_sums(each, text.bins, BINS + 1) for each in (values, ones))).ratios(text.bin_names),
     }
     if text.classes is not None:
         words = [of_word(row, numbers) for row, numbers in zip(values, text.words, strict=True)]
         counts = [np.ones_like(row) for row in words]
-        found["class"] = Shares(*(_sums(each, text.classes, len(CLASSES)) for each in (words, counts))).ratios(CLASSES)
+        found["class"] = RatioTerms(*(_sums(each, text.classes, len(CLASSES)) for each in (words, counts))).ratios(
+            CLASSES
+        )
     if not found["frequency"][-1].size:
         found["frequency"].pop()  # all pieces occur in the training text
     return found

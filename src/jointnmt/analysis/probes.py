@@ -9,7 +9,6 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +23,11 @@ from torch.nn import functional
 from jointnmt.analysis.states import SIDES, Side, State, hidden_states, pieces
 from jointnmt.config import Config, differences
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, plan_epoch
+from jointnmt.data.batches import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
+from jointnmt.text.special import num_tokens
 
 CHUNK = 1000
 """Sentences whose states are held and shuffled together."""
@@ -207,13 +207,11 @@ class Collected:
 def collect(model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[State]) -> Collected:
     """The wanted states of sentence pairs, which are computed in batches of similar lengths, and so not in order."""
     device = next(model.parameters()).device
-    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs])
-    tokens = max(MAX_TOKENS, int(lengths.max()))
-    cells = max(MAX_CELLS.get(device.type, MAX_CELLS["cpu"]), int(lengths.prod(axis=1).max()))
-    limits = BatchConfig(max_tokens=tokens, max_cells=cells, update_tokens=tokens)
+    lengths = np.array([[num_tokens(source), num_tokens(target)] for source, target in pairs])
+    limits = BatchConfig(max_tokens=MAX_TOKENS, max_cells=MAX_CELLS.get(device.type, MAX_CELLS["cpu"]))
     states: dict[State, list[Tensor]] = {state: [] for state in wanted}
     ids: dict[Side, list[Tensor]] = {side: [] for side in SIDES}
-    for rows in chain.from_iterable(plan_epoch(lengths[:, 0], lengths[:, 1], limits, seed=0, epoch=0)):
+    for rows in plan_batches(lengths[:, 0], lengths[:, 1], limits):
         sources, targets = zip(*(pairs[row] for row in rows), strict=True)
         batch = Batch.collate(sources, targets).to(device)
         found = hidden_states(model, batch)

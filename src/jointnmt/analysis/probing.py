@@ -15,8 +15,9 @@ from jointnmt.models import TranslationModel
 
 logger = logging.getLogger(__name__)
 
-Shown = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows a piece of work, of so many sentences, while it lasts; gives what is to be told of sentences done."""
+ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""A context that shows the progress of a task of so many sentences; it yields a function that takes how many more are
+done."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class ProbeTask:
     """What the probes are of, as JSON-compatible values: files that name others are refused."""
 
 
-def train_probes(task: ProbeTask, folder: Path, shown: Shown) -> list[ProbeTraining]:
+def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[ProbeTraining]:
     """Train a probe for each state of a frozen model, or go on where an earlier training stopped.
 
     All probes that are not finished do a round together, so that the model computes the states but once for all; then
-    each is saved in `folder`. A round that was interrupted begins anew. `shown` shows the progress of a round.
+    each is saved in `folder`. A round that was interrupted begins anew. `show` shows the progress of a round.
 
     Raises:
         ConfigurationError: if `folder` has probes of something else.
@@ -57,7 +58,7 @@ def train_probes(task: ProbeTask, folder: Path, shown: Shown) -> list[ProbeTrain
         number = min(training.rounds for training in waiting)
         due = [training for training in waiting if training.rounds == number]
         try:
-            with shown(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
+            with show(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
                 train_round(due, task.model, task.train, task.stop, advance)
         except KeyboardInterrupt:
             logger.warning("round %d is not finished: the same command begins it anew", number + 1)

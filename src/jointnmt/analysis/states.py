@@ -24,7 +24,6 @@ from jointnmt.models import TranslationModel
 from jointnmt.models.layers.residual import Stream
 from jointnmt.models.reformer import Reformer
 from jointnmt.models.transformer import Transformer
-from jointnmt.text.special import bos_id, eos_id, pad_id
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -86,8 +85,7 @@ def hidden_states(model: TranslationModel, batch: Batch) -> dict[State, Float[Te
 
 def piece_mask(batch: Batch, side: Side) -> Bool[Tensor, "B L"]:
     """True at pieces: neither padding nor the mark that ends a source or begins a target input."""
-    ids, mark = (batch.source, eos_id) if side == "source" else (batch.target_input, bos_id)
-    return (ids != pad_id) & (ids != mark)
+    return batch.source_piece_mask if side == "source" else batch.target_piece_mask
 
 
 def pieces(batch: Batch, side: Side) -> Int[Tensor, " N"]:

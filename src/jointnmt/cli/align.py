@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
-from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.cli.lines import open_output
+from jointnmt.data.lines import text_lines
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import Aligned, Translator
 

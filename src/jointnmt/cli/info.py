@@ -14,8 +14,9 @@ from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import read_experiment
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator.loading import read_experiment
 
 MARKDOWN_HEAD = """\
 | recipe | source pieces | target pieces | embeddings | rest | total |
@@ -65,7 +66,7 @@ def _count(
     """The experiment of a recipe or a run, its vocabulary sizes and its parameters."""
     if recipe.is_dir():
         read_experiment(recipe)  # a damaged run is no wrong setting
-    experiment = Experiment.load(recipe / "experiment.yaml" if recipe.is_dir() else recipe, settings)
+    experiment = Experiment.load(RunDirectory(recipe).experiment if recipe.is_dir() else recipe, settings)
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
     return experiment, sizes, count_parameters(experiment.model, *sizes)
 
@@ -80,7 +81,7 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
     if source is not None and target is not None:
         return source, target
     if recipe.is_dir():
-        segmentation = Segmentation.load(recipe / "segmentation")
+        segmentation = Segmentation.load(RunDirectory(recipe).segmentation)
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     else:
         configured_target = config.vocabulary_size if config.joint else config.target_vocabulary_size

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.cli.lines import open_output
+from jointnmt.data.lines import text_lines
 from jointnmt.text.languages import check_sides
-from jointnmt.translator import Score, Translator
+from jointnmt.translator import ScoredTranslation, Translator
 
 
 def score(
@@ -46,7 +47,7 @@ def score(
             write(_rendered(scored, number, as_json))
 
 
-def _rendered(scored: Score, number: int, as_json: bool) -> str:
+def _rendered(scored: ScoredTranslation, number: int, as_json: bool) -> str:
     if as_json:
         return json.dumps({"line": number, **scored.plain()}, ensure_ascii=False)
     tokens = " ".join(f"{value:.6f}" for value in scored.token_log_probabilities)

@@ -11,30 +11,31 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from jointnmt.cli.lines import STANDARD_INPUT, open_output, text_lines
+from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
+from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import Translation, TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
-Input = Annotated[
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
+InputOption = Annotated[
     Path | None, typer.Option("--input", "-i", help="Lines to translate (also .gz, .xz). Default: standard input.")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
-Prefix = Annotated[
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
+PrefixOption = Annotated[
     Path | None, typer.Option(help="A file with the beginning of each line's translation, which may be empty.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
-Alignments = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
-Gates = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
+AlignmentsOption = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
+GatesOption = Annotated[
     bool, typer.Option("--gates", help="With --json: the mean gates of lexical shortcuts, layer by layer.")
 ]
-NumBest = Annotated[
+NumBestOption = Annotated[
     int, typer.Option(min=1, help="Write so many translations of each line, each as line number, score, text (tabs).")
 ]
-SplitLong = Annotated[
+SplitLongOption = Annotated[
     bool, typer.Option("--split-long", help="Split lines that are too long for the model at the ends of sentences.")
 ]
 
@@ -45,23 +46,29 @@ def _option(panel: str, text: str, *names: str, **settings: Any) -> Any:
 
 SEARCH, SAMPLING, COMPUTATION = "Search (default: as in the run)", "Sampling", "Computation"
 
-Beam = Annotated[int | None, _option(SEARCH, "Hypotheses followed at once.", min=1)]
-LengthPenalty = Annotated[float | None, _option(SEARCH, "Score = log-probability / length ** this.", min=0)]
-Factor = Annotated[float | None, _option(SEARCH, "Longest translation, in tokens: this * source + offset.", min=0)]
-Offset = Annotated[int | None, _option(SEARCH, "Longest translation, in tokens: factor * source + this.", min=0)]
-NoUnknown = Annotated[bool, _option(SEARCH, "Never write `<unk>`, which stands for what has no piece.", "--no-unknown")]
-Sample = Annotated[bool, _option(SAMPLING, "Draw translations at random, in place of beam search.", "--sample")]
-Temperature = Annotated[float | None, _option(SAMPLING, "Below 1, likely tokens become likelier. Default: 1.")]
-TopK = Annotated[int | None, _option(SAMPLING, "Draw from so many likeliest tokens. Default: all.", min=1)]
-TopP = Annotated[float | None, _option(SAMPLING, "Draw from the fewest tokens of this probability. Default: 1.")]
-Seed = Annotated[int | None, _option(SAMPLING, "Another seed, other samples. Default: 0.", min=0)]
-Device = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
-Precision = Annotated[
+BeamOption = Annotated[int | None, _option(SEARCH, "Hypotheses followed at once.", min=1)]
+LengthPenaltyOption = Annotated[float | None, _option(SEARCH, "Score = log-probability / length ** this.", min=0)]
+FactorOption = Annotated[
+    float | None, _option(SEARCH, "Longest translation, in tokens: this * source + offset.", min=0)
+]
+OffsetOption = Annotated[int | None, _option(SEARCH, "Longest translation, in tokens: factor * source + this.", min=0)]
+NoUnknownOption = Annotated[
+    bool, _option(SEARCH, "Never write `<unk>`, which stands for what has no piece.", "--no-unknown")
+]
+SampleOption = Annotated[bool, _option(SAMPLING, "Draw translations at random, in place of beam search.", "--sample")]
+TemperatureOption = Annotated[float | None, _option(SAMPLING, "Below 1, likely tokens become likelier. Default: 1.")]
+TopKOption = Annotated[int | None, _option(SAMPLING, "Draw from so many likeliest tokens. Default: all.", min=1)]
+TopPOption = Annotated[float | None, _option(SAMPLING, "Draw from the fewest tokens of this probability. Default: 1.")]
+SeedOption = Annotated[int | None, _option(SAMPLING, "Another seed, other samples. Default: 0.", min=0)]
+DeviceOption = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
+PrecisionOption = Annotated[
     Literal["float32", "bfloat16", "float16", "int8"],
     _option(COMPUTATION, "Of the model's computations; int8 on a CPU only. Default: float32."),
 ]
-BatchCells = Annotated[int | None, _option(COMPUTATION, "Most cells at once: hypotheses * source * target.", min=1)]
-Window = Annotated[
+BatchCellsOption = Annotated[
+    int | None, _option(COMPUTATION, "Most cells at once: hypotheses * source * target.", min=1)
+]
+WindowOption = Annotated[
     int | None,
     _option(
         COMPUTATION,
@@ -72,29 +79,29 @@ Window = Annotated[
 
 
 def translate(
-    run: Run,
-    input: Input = None,
-    output: Output = None,
-    prefix: Prefix = None,
-    as_json: Json = False,
-    alignments: Alignments = False,
-    gates: Gates = False,
-    num_best: NumBest = 1,
-    split_long: SplitLong = False,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    max_length_factor: Factor = None,
-    max_length_offset: Offset = None,
-    no_unknown: NoUnknown = False,
-    sample: Sample = False,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    batch_cells: BatchCells = None,
-    window: Window = None,
+    run: RunArgument,
+    input: InputOption = None,
+    output: OutputOption = None,
+    prefix: PrefixOption = None,
+    as_json: JsonOption = False,
+    alignments: AlignmentsOption = False,
+    gates: GatesOption = False,
+    num_best: NumBestOption = 1,
+    split_long: SplitLongOption = False,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length_factor: FactorOption = None,
+    max_length_offset: OffsetOption = None,
+    no_unknown: NoUnknownOption = False,
+    sample: SampleOption = False,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
+    window: WindowOption = None,
 ) -> None:
     """Translate raw text, line by line: from standard input to standard output, or from file to file.
 
@@ -128,7 +135,7 @@ def translate(
     prefixes = None if prefix is None else text_lines(prefix)
     began, count = time.perf_counter(), 0
     with open_output(output) as write:
-        stream = translator.translate_stream(text_lines(input), options, prefixes, str(input or STANDARD_INPUT))
+        stream = translator.translate_stream(input_lines(input), options, prefixes, str(input or STANDARD_INPUT))
         for count, translation in enumerate(stream, start=1):
             for line in _rendered(translation, count, as_json, num_best):
                 write(line)

@@ -1,4 +1,8 @@
-"""Which sentence pairs are computed together, in which order, and by which process."""
+"""Length-bucketed batches: which sentence pairs are computed together, in which order, and by which process.
+
+Training takes its batches from `plan_epoch`, everything else (validation, translation, scoring, probes) from
+`plan_batches`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from jointnmt.errors import ConfigurationError
 
 Lengths = npt.NDArray[np.integer[Any]]
 Indices = npt.NDArray[np.integer[Any]]
-Update = list[Indices]
+UpdateBatches = list[Indices]
 
 POOL_PAIRS = 2**20
 """Pairs that are sorted by length together: many, so that padding is small; not all, for the sake of memory."""
@@ -47,7 +51,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     origin: Callable[[int], str] = "pair {}".format,
-) -> list[Update]:
+) -> list[UpdateBatches]:
     """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
 
     Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding
@@ -81,7 +85,25 @@ def plan_epoch(
     return _deal(batches, target_lengths, config.update_tokens)
 
 
-def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> Update:
+def plan_batches(source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig) -> list[list[int]]:
+    """Batches of similar lengths that hold every pair once, as lists of pair numbers, outside of training.
+
+    A limit of `config` that a single pair exceeds is raised to that pair's size, so that every pair fits; there are no
+    updates, so `update_tokens` is not looked at.
+    """
+    if not len(source_lengths):
+        return []
+    longest = int(max(source_lengths.max(), target_lengths.max()))
+    limits: dict[str, int] = {"max_tokens": max(config.max_tokens, longest)}
+    limits["update_tokens"] = limits["max_tokens"]
+    if config.max_cells is not None:
+        largest = int((source_lengths.astype(np.int64) * target_lengths).max())
+        limits["max_cells"] = max(config.max_cells, largest)
+    updates = plan_epoch(source_lengths, target_lengths, config.model_copy(update=limits), seed=0, epoch=0)
+    return [batch.tolist() for update in updates for batch in update]
+
+
+def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> UpdateBatches:
     """The part of an update that process `rank` of `world` computes; the parts together are the update.
 
     The batches are laid end to end, each pair as long as its share of the padded cells, and the line is cut into
@@ -90,7 +112,7 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
     """
     costs = [int(lengths[0][batch].max()) * int(lengths[1][batch].max()) for batch in update]
     total = sum(cost * len(batch) for cost, batch in zip(costs, update, strict=True))
-    part: Update = []
+    part: UpdateBatches = []
     done = 0
     for cost, batch in zip(costs, update, strict=True):
         # Pair i goes to the process in whose piece of the line its middle lies.
@@ -167,8 +189,8 @@ def _cut(source: Lengths, target: Lengths, config: BatchConfig, generator: np.ra
         bounds.append(begin)
 
 
-def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: int) -> list[Update]:
-    updates: list[Update] = []
+def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: int) -> list[UpdateBatches]:
+    updates: list[UpdateBatches] = []
     room = -1
     for batch in batches:
         tokens = int(target_lengths[batch].sum())

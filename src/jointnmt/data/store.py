@@ -39,7 +39,6 @@ POOL_BYTES = 20_000_000
 """Files smaller than this together are segmented in this process: starting others would take longer."""
 
 Which = Literal["train", "validation"]
-Lengths = npt.NDArray[np.int32]
 
 
 class TokenStore:
@@ -65,7 +64,7 @@ class TokenStore:
         return len(self._lengths)
 
     @property
-    def lengths(self) -> tuple[Lengths, Lengths]:
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Pieces of every source and of every target, end marks counted; memory-mapped, 8 bytes a pair."""
         return self._lengths[:, 0], self._lengths[:, 1]
 
@@ -233,7 +232,7 @@ def _record_batch(chunk: Sequence[Pair], ids: Segmented, numbers: dict[Path, int
     return pa.record_batch([pa.array(columns[name], type=schema.field(name).type) for name in schema.names], schema)
 
 
-def _offsets(lengths: Lengths) -> Lengths:
+def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
     return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from jointnmt.evaluation.contrastive_suites import Contrast, Item, SenseFrequency, Suite
+from jointnmt.evaluation.contrastive_suites import Contrast, SenseFrequency, Suite, SuiteItem
 
 Rule = Literal["length-normalised", "summed"]
 
@@ -44,7 +44,7 @@ class TargetScore:
 class ScoredItem:
     """An item with how probable the model finds its reference and each of its contrasts."""
 
-    item: Item
+    item: SuiteItem
     reference: TargetScore
     contrasts: tuple[TargetScore, ...]
 
@@ -81,12 +81,12 @@ def _plain_contrast(contrast: Contrast) -> dict[str, Any]:
     return {key: value for key, value in asdict(contrast).items() if value is not None}
 
 
-def distinct_pairs(items: Iterable[Item]) -> list[tuple[str, str]]:
+def distinct_pairs(items: Iterable[SuiteItem]) -> list[tuple[str, str]]:
     """Every pair of a source and a translation once, in the order in which `scored_items` wants their scores."""
     return list(dict.fromkeys((item.source, text) for item in items for text in _texts(item)))
 
 
-def scored_items(items: Iterable[Item], scores: Iterable[TargetScore]) -> Iterator[ScoredItem]:
+def scored_items(items: Iterable[SuiteItem], scores: Iterable[TargetScore]) -> Iterator[ScoredItem]:
     """The items with their scores, each as soon as these are there; `scores` are those of `distinct_pairs(items)`.
 
     Translations of a source that have the same pieces get the same score, that of the first of them: computed in
@@ -105,7 +105,7 @@ def scored_items(items: Iterable[Item], scores: Iterable[TargetScore]) -> Iterat
         yield ScoredItem(item, reference, tuple(contrasts))
 
 
-def _texts(item: Item) -> Iterator[str]:
+def _texts(item: SuiteItem) -> Iterator[str]:
     yield item.reference
     yield from (contrast.text for contrast in item.contrasts)
 
@@ -171,7 +171,7 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SuiteResult:
     """What a suite says of a model."""
 
     suite: Suite
@@ -209,7 +209,7 @@ class Verdict:
         }
 
 
-def judge(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Verdict:
+def judge_suite(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> SuiteResult:
     """Accuracies of the items of `suite` that have been scored.
 
     An item of ContraWSD or MuCoW is right if its reference beats all contrasts; elsewhere every pair counts for itself.
@@ -218,11 +218,11 @@ def judge(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Verdict:
     ties = sum(each.ties(rule) for each in scored)
     decisions = [all(each.beaten(rule)) for each in scored] if suite.by_item else pairs
     breakdowns = _item_breakdowns(suite, scored, rule) if suite.by_item else _pair_breakdowns(suite, scored, rule)
-    return Verdict(suite, rule, tuple(decisions), Accuracy.of(pairs), ties, tuple(breakdowns))
+    return SuiteResult(suite, rule, tuple(decisions), Accuracy.of(pairs), ties, tuple(breakdowns))
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """How another model decides the same items or pairs."""
 
     accuracy: Accuracy
@@ -233,7 +233,7 @@ class Difference:
     """Decisions that are right by the other model alone."""
 
     @classmethod
-    def of(cls, first: Sequence[bool], other: Sequence[bool]) -> Difference:
+    def of(cls, first: Sequence[bool], other: Sequence[bool]) -> PairedDifference:
         """That of two models' decisions, in the same order."""
         decided = Counter(zip(first, other, strict=True))
         return cls(Accuracy.of(other), decided[True, False], decided[False, True])
@@ -253,11 +253,11 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Differences:
+class PairedDifferences:
     """How another model decides, overall and in each group."""
 
-    overall: Difference
-    breakdowns: Mapping[str, Mapping[str, Difference]]
+    overall: PairedDifference
+    breakdowns: Mapping[str, Mapping[str, PairedDifference]]
     """By the names of break-down and group."""
 
     def plain(self) -> dict[str, Any]:
@@ -269,16 +269,16 @@ class Differences:
         return {**self.overall.plain(), "breakdowns": breakdowns}
 
 
-def compare(first: Verdict, other: Verdict) -> Differences:
+def compare(first: SuiteResult, other: SuiteResult) -> PairedDifferences:
     """Set a model's decisions beside those of a first one on the same items."""
     breakdowns = {
         ours.name: {
-            group.name: Difference.of(group.decisions, same.decisions)
+            group.name: PairedDifference.of(group.decisions, same.decisions)
             for group, same in zip(ours.groups, theirs.groups, strict=True)
         }
         for ours, theirs in zip(first.breakdowns, other.breakdowns, strict=True)
     }
-    return Differences(Difference.of(first.decisions, other.decisions), breakdowns)
+    return PairedDifferences(PairedDifference.of(first.decisions, other.decisions), breakdowns)
 
 
 @dataclass

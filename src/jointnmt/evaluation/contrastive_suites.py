@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from jointnmt.errors import DataError
 
 JsonKind = Literal["contrawsd", "mucow", "lingeval97"]
-Kind = Literal["contrawsd", "mucow", "lingeval97", "lines"]
+SuiteKind = Literal["contrawsd", "mucow", "lingeval97", "lines"]
 
 JSON_KINDS: tuple[JsonKind, ...] = get_args(JsonKind)
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -63,7 +63,7 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Item:
+class SuiteItem:
     """A source, its right translation, and wrong ones."""
 
     number: int
@@ -87,8 +87,8 @@ class Suite:
     """Items of one kind."""
 
     name: str
-    kind: Kind
-    items: tuple[Item, ...]
+    kind: SuiteKind
+    items: tuple[SuiteItem, ...]
     frequency_corpus: str | None = None
     """Where the senses were counted, if they were."""
 
@@ -139,7 +139,7 @@ def _recognise(item: Mapping[str, Any], corpora: Sequence[str]) -> JsonKind:
     return "contrawsd" if corpora else "mucow"
 
 
-def _parse_item(value: Mapping[str, Any], number: int, place: str, kind: JsonKind, corpus: str | None) -> Item:
+def _parse_item(value: Mapping[str, Any], number: int, place: str, kind: JsonKind, corpus: str | None) -> SuiteItem:
     _require(value, NEEDED[kind], place, kind)
     errors = value["errors"]
     if not isinstance(errors, list):
@@ -149,7 +149,7 @@ def _parse_item(value: Mapping[str, Any], number: int, place: str, kind: JsonKin
             f"{place}: 'errors' is empty, so there is nothing to compare the reference with. Add a contrastive "
             "translation, or remove the item."
         )
-    item = Item(
+    item = SuiteItem(
         number=number,
         place=place,
         source=_text(value, "source", place),
@@ -229,7 +229,7 @@ def _kind_of(value: Any) -> str:
 
 def pair_items(
     sources: Iterable[str], rights: Iterable[str], wrongs: Iterable[str], names: Sequence[str], type: str | None = None
-) -> list[Item]:
+) -> list[SuiteItem]:
     """Line-parallel minimal pairs: line i of three texts is a source, its right and its wrong translation.
 
     `names` are what the three texts are called; `type` is what is wrong with the wrong translations, if that is known.
@@ -252,5 +252,5 @@ def pair_items(
         if empty:
             raise DataError(f"{empty[0]}:{number}: this line is empty. Remove line {number} of all three texts.")
         source, right, wrong = row
-        items.append(Item(number, f"{names[0]}:{number}", source, right, (Contrast(wrong, type),)))
+        items.append(SuiteItem(number, f"{names[0]}:{number}", source, right, (Contrast(wrong, type),)))
     return items

@@ -23,7 +23,7 @@ TITLES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "multi_bleu": "BLEU (to
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricScore:
     """The value of one metric over a corpus (0 to 100; TER may be above), and its signature."""
 
     value: float
@@ -38,10 +38,10 @@ class Scores:
     hypothesis_tokens: int
     """Tokens of the hypotheses, as BLEU counts them (by its tokeniser for the language)."""
     reference_tokens: int
-    bleu: Score
-    chrf: Score | None = None
-    ter: Score | None = None
-    multi_bleu: Score | None = None
+    bleu: MetricScore
+    chrf: MetricScore | None = None
+    ter: MetricScore | None = None
+    multi_bleu: MetricScore | None = None
 
     @property
     def length_ratio(self) -> float:
@@ -54,7 +54,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Measure:
+class CorpusMetric:
     """One metric of sacrebleu, ready for a language: how to prepare texts for it, and how to describe it."""
 
     metric: Metric
@@ -72,9 +72,9 @@ class Measure:
         return text if self.moses is None else f"{text}|pre:moses-{self.language}-{version('sacremoses')}"
 
 
-def measures(
+def corpus_metrics(
     language: str, metrics: Iterable[str] = METRICS, tokenized: bool = False, lowercase: bool = False
-) -> dict[str, Measure]:
+) -> dict[str, CorpusMetric]:
     """The metrics, by their keys in `METRICS`, for texts in `language`, whose region does not matter.
 
     `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own.
@@ -87,14 +87,14 @@ def measures(
     found, language = {}, base_language(language)
     for key in metrics:
         if key == "bleu":
-            found[key] = Measure(_bleu(language, tokenized, lowercase), language)
+            found[key] = CorpusMetric(_bleu(language, tokenized, lowercase), language)
         elif key == "chrf":
-            found[key] = Measure(CHRF(lowercase=lowercase), language)
+            found[key] = CorpusMetric(CHRF(lowercase=lowercase), language)
         elif key == "ter":
-            found[key] = Measure(TER(), language)
+            found[key] = CorpusMetric(TER(), language)
         elif key == "multi_bleu":
             bleu = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
-            found[key] = Measure(bleu, language, None if tokenized else Moses(language))
+            found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language))
         else:
             raise ValueError(f"there is no metric {key!r}; there are {', '.join(METRICS)}")
     return found
@@ -118,11 +118,11 @@ def corpus_scores(
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
     check_parallel(hypotheses, references)
-    scores: dict[str, Score] = {}
+    scores: dict[str, MetricScore] = {}
     lengths = (0, 0)
-    for key, measure in measures(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
+    for key, measure in corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
         result: Any = measure.metric.corpus_score(measure.prepare(hypotheses), [measure.prepare(references)])
-        scores[key] = Score(result.score, measure.describe(measure.metric.get_signature()))
+        scores[key] = MetricScore(result.score, measure.describe(measure.metric.get_signature()))
         if key == "bleu":
             lengths = (result.sys_len, result.ref_len)
     return Scores(len(references), *lengths, scores["bleu"], *(scores.get(key) for key in METRICS[1:]))

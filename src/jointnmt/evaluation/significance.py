@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sacrebleu.significance import estimate_ci
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.scores import Measure, check_parallel
+from jointnmt.evaluation.scores import CorpusMetric, check_parallel
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ FEWEST_COMPARED = 10
 
 
 @dataclass(frozen=True)
-class Resampled:
+class BootstrapResult:
     """A system's score by one metric, and what resampling the test set says about it."""
 
     system: str
@@ -45,7 +45,7 @@ class Comparison:
     """All systems by one metric, the first of them being what the others are compared with."""
 
     metric: str
-    systems: tuple[Resampled, ...]
+    systems: tuple[BootstrapResult, ...]
     signature: str
     """sacrebleu's signature with the number of resamplings (`bs`) and the seed (`seed`)."""
 
@@ -53,7 +53,7 @@ class Comparison:
 def paired_bootstrap(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, CorpusMetric],
     samples: int = 1000,
 ) -> list[Comparison]:
     """Compare each system with the first one, by each of the `measures`, on `samples` resampled test sets.
@@ -87,7 +87,7 @@ def two_sided(difference: float, resampled: Numbers) -> float:
 
 
 def _compare(
-    systems: Mapping[str, Sequence[str]], references: Sequence[str], key: str, measure: Measure, samples: int
+    systems: Mapping[str, Sequence[str]], references: Sequence[str], key: str, measure: CorpusMetric, samples: int
 ) -> Comparison:
     metric, prepared = measure.metric, [measure.prepare(references)]
     statistics = [
@@ -105,7 +105,7 @@ def _compare(
         differences = resampled[:, index] - resampled[:, 0]
         compared = index > 0 and len(references) >= FEWEST_COMPARED
         p_value = two_sided(score - scores[0], differences) if compared else None
-        results.append(Resampled(name, score, float(mean), float(half_width), p_value))
+        results.append(BootstrapResult(name, score, float(mean), float(half_width), p_value))
     signature = metric.get_signature()
     signature.update("bs", samples)
     signature.update("seed", str(seed).lower())

@@ -18,7 +18,7 @@ from jointnmt.runs.log import whole_records
 
 
 @dataclass(frozen=True)
-class Learning:
+class LearningCurves:
     """What a run's log tells; all of it is empty or None of a run without a log."""
 
     name: str
@@ -40,11 +40,11 @@ class Learning:
         return min(self.validation, key=lambda point: point[1], default=None)
 
 
-def read_learning(run: Path, name: str) -> Learning:
+def read_learning_curves(run: Path, name: str) -> LearningCurves:
     """What the log of a run tells."""
     files = RunDirectory(run)
     if not files.log.exists():
-        return Learning(name)
+        return LearningCurves(name)
     records = [record for _, record in whole_records(files.log)]
     trained = [record for record in records if record.get("event") == "train"]
     validated = [record for record in records if record.get("event") == "validation"]
@@ -52,7 +52,7 @@ def read_learning(run: Path, name: str) -> Learning:
         hardware = json.loads(files.versions.read_text(encoding="utf-8")).get("hardware")
     except (OSError, ValueError):
         hardware = None
-    return Learning(
+    return LearningCurves(
         name,
         training=_points(trained, "perplexity"),
         validation=_points(validated, "perplexity"),
@@ -64,7 +64,7 @@ def read_learning(run: Path, name: str) -> Learning:
     )
 
 
-def perplexity_figure(runs: Sequence[Learning]) -> Figure:
+def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
     """Perplexity of the training text (thin) and of the validation text (with markers), by update."""
     figure, axes = _figure("Perplexity while learning", "perplexity")
     for run, colour in zip(runs, cycle(COLOURS), strict=False):
@@ -81,7 +81,7 @@ def perplexity_figure(runs: Sequence[Learning]) -> Figure:
     return figure
 
 
-def bleu_figure(runs: Sequence[Learning]) -> Figure:
+def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
     """BLEU of the validation text, by update."""
     figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):

@@ -11,10 +11,10 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from jointnmt.analysis.attention import Panel, attention_figure
-from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
-from jointnmt.report.curves import Learning, bleu_figure, perplexity_figure
+from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
 
 PIXELS_PER_INCH = 96
 ATTENTION_PIXELS_PER_INCH = 78
@@ -80,7 +80,7 @@ def analysis_picture(analysis: Analysis) -> Picture:
     )
 
 
-def learning_pictures(runs: Sequence[Learning]) -> list[Picture]:
+def learning_pictures(runs: Sequence[LearningCurves]) -> list[Picture]:
     """Perplexity and BLEU by update; none of runs without a log."""
     pictures = []
     if any(run.validation for run in runs):
@@ -124,7 +124,7 @@ def _picture(title: str, figure: Figure, description: str, table: Table | None =
     return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table, csv)
 
 
-def _value(value: Value) -> Cell:
+def _value(value: BucketValue) -> Cell:
     if value.value is None:
         return Cell("–")
     places = 2 if value.value > 2 else 3

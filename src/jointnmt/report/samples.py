@@ -10,7 +10,8 @@ from itertools import groupby
 
 from sacrebleu.metrics.chrf import CHRF
 
-from jointnmt.testset.measuring import Measured, Texts, ignores_case
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import RunOutputs, ignores_case
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 
 EACH = 6
@@ -33,7 +34,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Rendering:
+class SampleTranslation:
     """One system's translation of a sample."""
 
     system: str
@@ -50,7 +51,7 @@ class Sample:
     """Of its line, from 1."""
     source: str
     reference: str
-    renderings: Sequence[Rendering]
+    renderings: Sequence[SampleTranslation]
 
 
 def spread_lines(count: int, wanted: int = EACH) -> list[int]:
@@ -58,38 +59,38 @@ def spread_lines(count: int, wanted: int = EACH) -> list[int]:
     return sorted({(2 * i + 1) * count // (2 * wanted) for i in range(wanted)})
 
 
-def attention_lines(texts: Texts, wanted: int = 2, most_words: int = 12) -> list[int]:
+def attention_lines(eval_set: EvalSet, wanted: int = 2, most_words: int = 12) -> list[int]:
     """The first of the evenly spread lines that are short enough for a picture, or else the shortest of them."""
-    lengths = {line: len(texts.sources[line].split()) for line in spread_lines(len(texts.sources))}
+    lengths = {line: len(eval_set.sources[line].split()) for line in spread_lines(len(eval_set.sources))}
     short = [line for line, length in lengths.items() if 0 < length <= most_words]
     return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:wanted])
 
 
-def different_lines(runs: Sequence[Measured], texts: Texts, wanted: int = EACH) -> list[int]:
+def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int = EACH) -> list[int]:
     """Numbers of lines, from 0, on which the systems' chrF differs most; none of one system, or of equal ones."""
     metric = CHRF(lowercase=ignores_case(runs))
     ranges = []
-    for number, reference in enumerate(texts.references):
+    for number, reference in enumerate(eval_set.references):
         scores = {metric.sentence_score(text, [reference]).score for text in {run.translations[number] for run in runs}}
         ranges.append(max(scores) - min(scores))
     best = sorted(range(len(ranges)), key=lambda number: -ranges[number])[:wanted]
     return [number for number in best if ranges[number] > 0]
 
 
-def sample(runs: Sequence[Measured], texts: Texts, number: int) -> Sample:
+def sample(runs: Sequence[RunOutputs], eval_set: EvalSet, number: int) -> Sample:
     """The sentence in a line, counted from 0, as every system translates it."""
     ignored = ignores_case(runs)
     metric, language = CHRF(lowercase=ignored), runs[0].languages[1]
-    reference, first = texts.references[number], runs[0].translations[number]
+    reference, first = eval_set.references[number], runs[0].translations[number]
     renderings = [
-        Rendering(
+        SampleTranslation(
             run.name,
             [*_spans(run.translations[number], (reference, first), language, ignored)],
             metric.sentence_score(run.translations[number], [reference]).score,
         )
         for run in runs
     ]
-    return Sample(number + 1, texts.sources[number], reference, renderings)
+    return Sample(number + 1, eval_set.sources[number], reference, renderings)
 
 
 def _spans(text: str, others: tuple[str, str], language: str, ignores_case: bool) -> Iterator[Span]:

@@ -9,14 +9,15 @@ from pathlib import Path
 from jointnmt.analysis.attention import Panel, View, attention_panels
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.experiment import Experiment
-from jointnmt.report.curves import Learning, read_learning
-from jointnmt.testset.measuring import Measured, Texts, measure, training_counts
-from jointnmt.testset.records import Progress
+from jointnmt.report.curves import LearningCurves, read_learning_curves
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import RunOutputs, run_outputs, training_counts
+from jointnmt.testset.records import ProgressCallback
 from jointnmt.translator import Translator, attend
 
 
 @dataclass(frozen=True)
-class System:
+class ReportedSystem:
     """One run and what was found out about it."""
 
     run: Path
@@ -24,8 +25,8 @@ class System:
     vocabularies: tuple[int, int]
     """Pieces of source and target."""
     parameters: Parameters
-    learning: Learning
-    measured: Measured
+    learning: LearningCurves
+    outputs: RunOutputs
     counts: Sequence[int] | None
     """Of the target pieces in the training text; None if that is not here."""
     attention: Mapping[int, Sequence[Panel]]
@@ -34,25 +35,25 @@ class System:
     @property
     def name(self) -> str:
         """What the run is called."""
-        return self.measured.name
+        return self.outputs.name
 
 
 def read_system(
-    translator: Translator, run: Path, texts: Texts, attention_lines: Sequence[int], progress: Progress
-) -> System:
-    """Measure a run; see `measure` for what that raises. Training text that is missing is a warning."""
+    translator: Translator, run: Path, eval_set: EvalSet, attention_lines: Sequence[int], progress: ProgressCallback
+) -> ReportedSystem:
+    """Measure a run; see `run_outputs` for what that raises. Training text that is missing is a warning."""
     sizes = tuple(side.vocabulary_size for side in (translator.segmentation.source, translator.segmentation.target))
-    measured = measure(translator, run, texts, progress)
-    return System(
+    outputs = run_outputs(translator, run, eval_set, progress)
+    return ReportedSystem(
         run=run,
         experiment=translator.experiment,
         vocabularies=(sizes[0], sizes[1]),
         parameters=count_parameters(translator.experiment.model, *sizes),
-        learning=read_learning(run, measured.name),
-        measured=measured,
+        learning=read_learning_curves(run, outputs.name),
+        outputs=outputs,
         counts=training_counts(translator, run),
         attention={
-            line: _panels(translator, texts.sources[line], measured.translations[line]) for line in attention_lines
+            line: _panels(translator, eval_set.sources[line], outputs.translations[line]) for line in attention_lines
         },
     )
 
@@ -61,6 +62,6 @@ def _panels(translator: Translator, source: str, translation: str) -> list[Panel
     """The alignment, and the self-attention of the last piece of either side (Li et al. 2020, Figure 5)."""
     if not source.strip() or not translation.strip():
         return []
-    attended = attend(translator, source, translation)
-    last = View(source=len(attended.source_pieces) - 1, target=len(attended.target_pieces))
-    return attention_panels(*attended, last)
+    trace = attend(translator, source, translation)
+    last = View(source=len(trace.source_pieces) - 1, target=len(trace.target_pieces))
+    return attention_panels(*trace, last)

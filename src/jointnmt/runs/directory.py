@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import platform
@@ -63,6 +64,11 @@ class RunDirectory:
         self.tensorboard = path / "tensorboard"
         self.validation = path / "validation"
         self.versions = path / "versions.json"
+
+    def model_digest(self) -> str:
+        """SHA-256 of the weights' file, in hexadecimal."""
+        with self.model.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def scored(self, step: int) -> Path:
         """The checkpoint of a validated step: weights alone."""

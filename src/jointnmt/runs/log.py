@@ -11,7 +11,7 @@ from typing import Any
 from jointnmt.runs import checkpoint
 
 
-class Logs:
+class RunLog:
     """Writes each record to `log.jsonl` and its numbers to TensorBoard.
 
     Args:

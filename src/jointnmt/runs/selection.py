@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCheckpoint:
     """A validated checkpoint; a higher score is better."""
 
     step: int
@@ -17,10 +17,10 @@ class Scored:
 class Selection:
     """The best checkpoints so far, best first, and how many validations in a row have brought no better one."""
 
-    best: tuple[Scored, ...] = ()
+    best: tuple[ScoredCheckpoint, ...] = ()
     stale: int = 0
 
-    def add(self, scored: Scored, keep: int) -> Selection:
+    def add(self, scored: ScoredCheckpoint, keep: int) -> Selection:
         """The selection after one more validation; of equal scores the earlier step is the better one."""
         improved = not self.best or scored.score > self.best[0].score
         ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))
@@ -40,4 +40,4 @@ class Selection:
         """The inverse of `plain`."""
         best, stale = values["best"], values["stale"]
         assert isinstance(best, list) and isinstance(stale, int)
-        return cls(tuple(Scored(step, score) for step, score in best), stale)
+        return cls(tuple(ScoredCheckpoint(step, score) for step, score in best), stale)

@@ -8,9 +8,10 @@ E is left alone, as in the paper. All depths of a model (PreNet and grid, encode
 of layers.
 """
 
-from jointnmt.scaling.runs import RUNS, Measured, measure, measured_run, three_runs
+from jointnmt.scaling.report import scaling_report, write_report
+from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcome
 from jointnmt.scaling.sizes import (
-    AttentionPlace,
+    AttentionStack,
     StackSize,
     added_layers,
     depths,
@@ -22,10 +23,10 @@ from jointnmt.scaling.step import Cost, Gradient, Scaling, ScalingError, Step, c
 
 __all__ = [
     "RUNS",
-    "AttentionPlace",
+    "AttentionStack",
     "Cost",
     "Gradient",
-    "Measured",
+    "RunOutcome",
     "Scaling",
     "ScalingError",
     "StackSize",
@@ -33,13 +34,15 @@ __all__ = [
     "added_layers",
     "cost",
     "depths",
-    "measure",
-    "measured_run",
     "parameter_ratio",
+    "read_outcome",
     "resized",
     "rounded",
     "scale",
+    "scaling_report",
     "step_size",
     "three_runs",
+    "trained_outcome",
     "width_ratio",
+    "write_report",
 ]

@@ -16,8 +16,8 @@ from jointnmt.runs.directory import MAY_CHANGE, RunDirectory
 from jointnmt.runs.log import whole_records
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.loop import RunState
 from jointnmt.training.processes import is_first
+from jointnmt.training.state import RunState
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     }
 
 
-class Measured(Config):
+class RunOutcome(Config):
     """What a finished run has come to; kept beside it as JSON, which is all that the other runs need to know of it."""
 
     nll: float
@@ -74,7 +74,7 @@ class Measured(Config):
     """The resolved configuration."""
 
 
-def measure(experiment: Experiment, run: RunDirectory) -> Measured:
+def read_outcome(experiment: Experiment, run: RunDirectory) -> RunOutcome:
     """Read off a finished run what it has come to.
 
     Raises:
@@ -87,7 +87,7 @@ def measure(experiment: Experiment, run: RunDirectory) -> Measured:
         raise ModelError(f"{run.path}: has no finite validation cross-entropy to compare. See {run.log}.")
     best = min(validated, key=lambda one: (one["nll"], one["step"]))
     segmentation = Segmentation.load(run.segmentation)
-    return Measured(
+    return RunOutcome(
         nll=best["nll"],
         step=best["step"],
         updates=values["trainer"]["position"]["step"],
@@ -98,7 +98,9 @@ def measure(experiment: Experiment, run: RunDirectory) -> Measured:
     )
 
 
-def measured_run(name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None]) -> Measured:
+def trained_outcome(
+    name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None]
+) -> RunOutcome:
     """What the run `out/name` comes to: from `out/name.json` if it is finished, or else by training it, or further.
 
     Args:
@@ -125,20 +127,20 @@ def measured_run(name: str, experiment: Experiment, out: Path, train: Callable[[
     _check_not_beyond(run, experiment)
     logger.info("%s: training", run.path)
     train(experiment, run.path)
-    measured = measure(experiment, run)
+    measured = read_outcome(experiment, run)
     if is_first():
         checkpoint.write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
     return measured
 
 
-def _read_measured(file: Path) -> Measured:
+def _read_measured(file: Path) -> RunOutcome:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigurationError(
             f"{file}: is not valid JSON. Delete it: the run beside it is then read anew."
         ) from error
-    return Measured.parse(values if isinstance(values, dict) else {}, origin=str(file))
+    return RunOutcome.parse(values if isinstance(values, dict) else {}, origin=str(file))
 
 
 def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:

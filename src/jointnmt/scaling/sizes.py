@@ -13,7 +13,7 @@ SHORTCUT_MATRICES = {"plain": 2, "fusion": 6}
 
 
 @dataclass(frozen=True)
-class AttentionPlace:
+class AttentionStack:
     """One kind of attention layers, with the feed-forward blocks that follow them."""
 
     depth: int
@@ -32,7 +32,7 @@ class StackSize:
     It is linear in l and in w, which is all that the closed form of Eq. 11 needs.
     """
 
-    places: tuple[AttentionPlace, ...]
+    places: tuple[AttentionStack, ...]
 
     @classmethod
     def of(cls, config: ModelConfig) -> StackSize:
@@ -40,7 +40,7 @@ class StackSize:
         shortcuts = 0 if config.shortcuts is None else SHORTCUT_MATRICES[config.shortcuts.kind]
         return cls(
             tuple(
-                AttentionPlace(depth, 4 + shortcuts * (place in config.shortcut_places), int(place != "cross"))
+                AttentionStack(depth, 4 + shortcuts * (place in config.shortcut_places), int(place != "cross"))
                 for place, depth in config.attention_depths().items()
             )
         )

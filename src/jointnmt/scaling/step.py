@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models import ModelConfig
-from jointnmt.scaling.runs import RUNS, Measured
+from jointnmt.scaling.runs import RUNS, RunOutcome
 from jointnmt.scaling.sizes import StackSize, added_layers, depths, resized, width_ratio
 
 SMALLEST_RATIO = 1.05
@@ -100,7 +100,7 @@ class Scaling:
     refused: str | None = None
 
 
-def scale(experiment: Experiment, measured: Mapping[str, Measured], ratio: float, epsilon: int) -> Scaling:
+def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: float, epsilon: int) -> Scaling:
     """Solve Eq. 11 for the three runs, and round.
 
     Raises:
@@ -160,7 +160,7 @@ class Cost:
         return asdict(self)
 
 
-def cost(base: ModelConfig, scaled: ModelConfig, measured: Mapping[str, Measured], epsilon: int) -> Cost:
+def cost(base: ModelConfig, scaled: ModelConfig, measured: Mapping[str, RunOutcome], epsilon: int) -> Cost:
     """The cost of the three runs and of a grid search."""
     size, width, ends = StackSize.of(base), width_ratio(base), width_ratio(scaled)
     layers, wider = added_layers(base, scaled), ends - width

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -24,12 +25,12 @@ FORMAT_VERSION = 2
 """Part of every fingerprint."""
 
 Record = dict[str, Any]
-Progress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 """Is told what is going on, how many lines are done, and of how many."""
 
 
 @dataclass(frozen=True)
-class Work:
+class CachedTask:
     """Something that a run is to do with the lines of a text."""
 
     name: str
@@ -49,7 +50,7 @@ def run_name(run: Path) -> str:
     return run.name or run.resolve().name
 
 
-def kept_records(translator: Translator, run: Path, work: Work, progress: Progress) -> list[Record]:
+def cached_records(translator: Translator, run: Path, task: CachedTask, progress: ProgressCallback) -> list[Record]:
     """Do the work, or what an interruption has left of it.
 
     The records lie in the folder `measured` of the cache, under a hash of weights, configuration, segmentation,
@@ -60,9 +61,9 @@ def kept_records(translator: Translator, run: Path, work: Work, progress: Progre
         ConfigurationError: if the cache cannot be written.
     """
     folder = cache_folder(translator.experiment.data) / "measured"
-    file = folder / f"{_fingerprint(translator, run, work)[:32]}.jsonl"
-    what = f"{run_name(run)}: {work.name}"
-    with _told(file):
+    file = folder / f"{_fingerprint(translator, run, task)[:32]}.jsonl"
+    what = f"{run_name(run)}: {task.name}"
+    with _naming(file):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file.with_suffix(".lock"))
         try:
@@ -71,13 +72,13 @@ def kept_records(translator: Translator, run: Path, work: Work, progress: Progre
             logger.info("%s: another process is at it; waiting for its result", what)
             lock.acquire()
     try:
-        return _completed(file, work, what, progress)
+        return _completed(file, task, what, progress)
     finally:
         lock.release()
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _naming(file: Path) -> Iterator[None]:
     """Errors of keeping records, and not of computing them, name the file and what to do."""
     try:
         yield
@@ -88,28 +89,28 @@ def _told(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _completed(file: Path, work: Work, what: str, progress: Progress) -> list[Record]:
-    with _told(file):
+def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallback) -> list[Record]:
+    with _naming(file):
         lines = _whole_lines(file)
-    if len(lines) < work.total:
-        lines = lines[: len(lines) // work.window * work.window]
+    if len(lines) < task.total:
+        lines = lines[: len(lines) // task.window * task.window]
     records = [json.loads(line) for line in lines]
-    if len(records) == work.total:
+    if len(records) == task.total:
         logger.debug("%s: was done earlier (%s)", what, file)
         return records
     if records:
-        logger.info("%s: goes on after %d of %d lines", what, len(records), work.total)
-    with _told(file):
+        logger.info("%s: goes on after %d of %d lines", what, len(records), task.total)
+    with _naming(file):
         stream = file.open("ab")
     with stream:
-        with _told(file):
+        with _naming(file):
             stream.truncate(sum(map(len, lines)))
-        for record in work.compute(len(records)):
-            with _told(file):
+        for record in task.compute(len(records)):
+            with _naming(file):
                 stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
                 stream.flush()
             records.append(record)
-            progress(what, len(records), work.total)
+            progress(what, len(records), task.total)
     return records
 
 
@@ -127,15 +128,13 @@ def _whole_lines(file: Path) -> list[bytes]:
     return lines
 
 
-def _fingerprint(translator: Translator, run: Path, work: Work) -> str:
-    with (run / "model.safetensors").open("rb") as stream:
-        weights = hashlib.file_digest(stream, "sha256").hexdigest()
+def _fingerprint(translator: Translator, run: Path, task: CachedTask) -> str:
     facts = {
         "format": FORMAT_VERSION,
-        "weights": weights,
+        "weights": RunDirectory(run).model_digest(),
         "model": translator.experiment.model.plain(),
         "segmentation": translator.segmentation.fingerprint(),
         "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
-        "work": [work.name, dict(work.facts)],
+        "work": [task.name, dict(task.facts)],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

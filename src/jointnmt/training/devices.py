@@ -14,7 +14,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import distributed
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.training.settings import TrainingConfig
+from jointnmt.experiment import TrainingConfig
 
 PATIENCE = timedelta(hours=12)
 """How long processes wait for each other: for one to train the segmentation of a large corpus, say."""

@@ -9,22 +9,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from jointnmt.errors import DataError, JointNMTError
+from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import named_layers
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.log import Logs
-from jointnmt.runs.selection import Scored, Selection
+from jointnmt.runs.log import RunLog
+from jointnmt.runs.selection import ScoredCheckpoint
 from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
 from jointnmt.training.report import RunningStats, StepReport
-from jointnmt.training.settings import ValidationConfig
+from jointnmt.training.state import RunState
 from jointnmt.training.trainer import Trainer
-from jointnmt.training.validation import Validated, Validation
+from jointnmt.training.validation import Validation, ValidationResult
 
 logger = logging.getLogger(__name__)
 
@@ -38,45 +39,7 @@ class TrainingInterruptedError(JointNMTError):
     exit_code = 130
 
 
-@dataclass(frozen=True)
-class RunState:
-    """What the run has decided and counted so far; saved with every checkpoint."""
-
-    selection: Selection = field(default_factory=Selection)
-    latest: tuple[int, ...] = ()
-    """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
-    validations: int = 0
-    validated_step: int = 0
-    window: RunningStats = field(default_factory=RunningStats)
-    """Since the last line of the log."""
-    total: RunningStats = field(default_factory=RunningStats)
-    """Since the beginning."""
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
-        return {
-            "selection": self.selection.plain(),
-            "latest": list(self.latest),
-            "validations": self.validations,
-            "validated_step": self.validated_step,
-            "window": self.window.plain(),
-            "total": self.total.plain(),
-        }
-
-    @classmethod
-    def from_plain(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `plain`."""
-        return cls(
-            selection=Selection.from_plain(values["selection"]),
-            latest=tuple(values["latest"]),
-            validations=values["validations"],
-            validated_step=values["validated_step"],
-            window=RunningStats.from_plain(values["window"]),
-            total=RunningStats.from_plain(values["total"]),
-        )
-
-
-class Run:
+class TrainingRun:
     """One process's part of a training in a RUN directory; every process decides the same, the first one writes.
 
     Raises:
@@ -97,10 +60,10 @@ class Run:
         self.state = RunState()
         self.saved_step = 0
         self._restore()
-        self.logs: Logs | None = None
+        self.logs: RunLog | None = None
         if is_first():
             tensorboard = directory.tensorboard if self.config.tensorboard else None
-            self.logs = Logs(directory.log, tensorboard, self.step)
+            self.logs = RunLog(directory.log, tensorboard, self.step)
 
     @property
     def step(self) -> int:
@@ -227,7 +190,7 @@ class Run:
         selection, score = self.state.selection, result.score(self.rules.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
-            selection = selection.add(Scored(self.step, score), self.config.keep_best)
+            selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
         if self.logs is not None and self.step in {*selection.steps, *latest}:
@@ -244,7 +207,7 @@ class Run:
         )
         self._report(result, "validation", best=best)
 
-    def _report(self, result: Validated, event: str, **values: Any) -> None:
+    def _report(self, result: ValidationResult, event: str, **values: Any) -> None:
         bleu = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
         logger.info("%s after update %d: perplexity %.3f%s", event, self.step, result.perplexity, bleu)
         if self.logs is None:

@@ -15,16 +15,16 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, Update, load, plan_epoch, shard
+from jointnmt.data.batches import BatchConfig, UpdateBatches, load, plan_epoch, shard
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError, ModelError
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
-from jointnmt.training.settings import TrainingConfig as TrainingConfig
 
 SMALLEST_SCALE = 1e-3
 """A float16 loss scale below which gradients overflow for another reason than their scale."""
@@ -102,11 +102,11 @@ class Trainer:
                 yield self._step(batches, divisor, len(updates), began)
                 began = time.perf_counter()
 
-    def _load_ahead(self, updates: list[Update]) -> Iterator[list[Batch]]:
+    def _load_ahead(self, updates: list[UpdateBatches]) -> Iterator[list[Batch]]:
         """This process's batches of each update; the next update's are loaded while one update is computed."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
 
-        def load_share(update: Update) -> list[Batch]:
+        def load_share(update: UpdateBatches) -> list[Batch]:
             return [load(self.store, indices) for indices in shard(update, self.store.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:

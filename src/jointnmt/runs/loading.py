@@ -1,4 +1,4 @@
-"""Reading a trained model from its RUN directory."""
+"""Loading a trained model from its RUN directory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel, build_model
 from jointnmt.runs.averaging import read_weights
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 
 
@@ -21,14 +22,14 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
         ConfigurationError: if the device is not there.
         ModelError: if a part of RUN is missing, damaged, or does not go with the others.
     """
-    place = choose_device(device)
-    experiment, weights = read_experiment(run), run / "model.safetensors"
+    place, files = choose_device(device), RunDirectory(run)
+    experiment, weights = read_experiment(run), files.model
     if not weights.is_file():
         raise ModelError(
             f"{weights}: is missing: no validation of this training has chosen weights yet. Let the training go on, "
             "or make the file out of its checkpoints by jointnmt average."
         )
-    segmentation = Segmentation.load(run / "segmentation")
+    segmentation = Segmentation.load(files.segmentation)
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     with torch.random.fork_rng(devices=[]):  # the fresh weights are drawn at random, only to be overwritten
         model = build_model(experiment.model, *sizes)
@@ -42,7 +43,7 @@ def read_experiment(run: Path) -> Experiment:
     Raises:
         ModelError: if it is missing or damaged.
     """
-    configuration = run / "experiment.yaml"
+    configuration = RunDirectory(run).experiment
     if not configuration.is_file():
         raise ModelError(
             f"{run}: there is no trained model here ({configuration.name} is missing). Check the path: it should be "

@@ -1,4 +1,4 @@
-"""The hypotheses that search still works on, and the decoder state's rows that belong to them."""
+"""The beams that search still extends, and the rows of the decoder state that belong to them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jointnmt.text.special import bos_id
 
 
 @dataclass(frozen=True)
-class Live:
-    """The unfinished sentences: K places for hypotheses each, all t tokens long; on the CPU, wherever the model is.
+class BeamState:
+    """K beams for each unfinished sentence, all t tokens long; on the CPU, wherever the model is.
 
-    The decoder state's row `b * K + k` belongs to place k of the sentence in row b.
+    Row `b * K + k` of the decoder state belongs to beam k of the sentence in row b.
     """
 
     sentences: tuple[int, ...]
@@ -28,17 +28,17 @@ class Live:
     """Tokens so far, begin mark first: L is t + 1."""
     token_log_probabilities: Float[Tensor, "B K t"]
     log_probabilities: Float64[Tensor, "B K"]
-    """Sums of the tokens' log-probabilities; minus infinity marks an empty place."""
+    """Sums of the tokens' log-probabilities; minus infinity marks an empty beam."""
 
     @classmethod
-    def begin(cls, num_sentences: int, size: int, filled: int) -> Live:
-        """Sentences without a token, in which the first `filled` of `size` places hold a hypothesis."""
-        log_probabilities = torch.full((num_sentences, size), -torch.inf, dtype=torch.float64, device="cpu")
+    def begin(cls, num_sentences: int, num_beams: int, filled: int) -> BeamState:
+        """Sentences before the first token; the first `filled` of their beams hold the empty hypothesis."""
+        log_probabilities = torch.full((num_sentences, num_beams), -torch.inf, dtype=torch.float64, device="cpu")
         log_probabilities[:, :filled] = 0
         return cls(
             sentences=tuple(range(num_sentences)),
-            ids=torch.full((num_sentences, size, 1), bos_id, device="cpu"),
-            token_log_probabilities=torch.zeros((num_sentences, size, 0), device="cpu"),
+            ids=torch.full((num_sentences, num_beams, 1), bos_id, device="cpu"),
+            token_log_probabilities=torch.zeros((num_sentences, num_beams, 0), device="cpu"),
             log_probabilities=log_probabilities,
         )
 
@@ -51,8 +51,8 @@ class Live:
         ids: Int[Tensor, "B C"],
         token_log_probabilities: Float[Tensor, "B C"],
         parents: Int[Tensor, "B C"] | None = None,
-    ) -> Live:
-        """Hypotheses one token longer: place c continues place `parents[b, c]`, or place c if there are no parents."""
+    ) -> BeamState:
+        """Hypotheses one token longer: beam c extends beam `parents[b, c]`, or beam c if there are no parents."""
         old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
         if parents is not None:
             rows = torch.arange(len(parents), device="cpu").unsqueeze(1)
@@ -64,14 +64,14 @@ class Live:
             log_probabilities=old_sums + token_log_probabilities,
         )
 
-    def without(self, places: Bool[Tensor, "B K"]) -> Live:
-        """The same with these places empty."""
-        return replace(self, log_probabilities=self.log_probabilities.masked_fill(places, -torch.inf))
+    def without(self, beams: Bool[Tensor, "B K"]) -> BeamState:
+        """The same with these beams empty."""
+        return replace(self, log_probabilities=self.log_probabilities.masked_fill(beams, -torch.inf))
 
-    def kept(self, rows: Sequence[int]) -> Live:
+    def select(self, rows: Sequence[int]) -> BeamState:
         """The sentences in these rows only, in this order."""
         index = torch.tensor(rows, dtype=torch.long, device="cpu")
-        return Live(
+        return BeamState(
             tuple(self.sentences[row] for row in rows),
             self.ids[index],
             self.token_log_probabilities[index],
@@ -81,32 +81,32 @@ class Live:
     def finished(
         self, ended: Bool[Tensor, "B K"], penalty: LengthPenalty, limits: Sequence[int]
     ) -> Iterator[tuple[int, int, Hypothesis]]:
-        """Each hypothesis that has just ended: its sentence's number, its place, and itself.
+        """Each hypothesis that has just ended: its sentence's number, its beam, and itself.
 
         `limits` are the length limits of all sentences of the caller's batch.
         """
-        rows, places = ended.nonzero(as_tuple=True)
+        rows, beams = ended.nonzero(as_tuple=True)
         found = zip(
             rows.tolist(),
-            places.tolist(),
-            self.ids[rows, places].tolist(),
-            self.token_log_probabilities[rows, places].tolist(),
+            beams.tolist(),
+            self.ids[rows, beams].tolist(),
+            self.token_log_probabilities[rows, beams].tolist(),
             strict=True,
         )
-        for row, place, ids, tokens in found:
+        for row, beam, ids, tokens in found:
             sentence = self.sentences[row]
             complete = len(tokens) < limits[sentence]
-            yield sentence, place, Hypothesis.scored(ids[1:-1], tokens, penalty, complete)
+            yield sentence, beam, Hypothesis.scored(ids[1:-1], tokens, penalty, complete)
 
 
 def rows_to_keep(keep: Sequence[bool]) -> list[int]:
-    """The rows to keep, the last ones moved into the holes of the dropped ones: as few rows as possible move."""
+    """The rows to keep, with rows from the end in place of dropped ones, so that as few rows as possible move."""
     remaining = sum(keep)
     tail = [row for row in range(remaining, len(keep)) if keep[row]]
     return [row if keep[row] else tail.pop() for row in range(remaining)]
 
 
-def state_rows(sentences: Sequence[int], places: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
-    """The decoder state's rows of these sentences, each with its places in the order of its row of `places`."""
+def state_rows(sentences: Sequence[int], beams: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
+    """The decoder state's rows of these sentences, the beams of each in the order of its row of `beams`."""
     rows = torch.tensor(sentences, dtype=torch.long, device="cpu")
-    return (rows.unsqueeze(1) * places.shape[1] + places[rows]).flatten()
+    return (rows.unsqueeze(1) * beams.shape[1] + beams[rows]).flatten()

@@ -1,4 +1,4 @@
-"""All attention of one translation."""
+"""The attention weights of one translation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
-from jointnmt.translator.parts import Line, Preparation
+from jointnmt.translator.preprocessing import Line, Preprocessor
 from jointnmt.translator.translator import Translator
 
 
-class Attended(NamedTuple):
-    """What a model looked at while it read a sentence with its translation, teacher-forced."""
+class AttentionTrace(NamedTuple):
+    """All attention weights of one sentence pair, teacher-forced."""
 
     maps: AttentionMaps
     """Of a batch of this one pair."""
@@ -25,20 +25,20 @@ class Attended(NamedTuple):
 
 
 @torch.no_grad()
-def attend(translator: Translator, source: str, target: str, origin: str = "--source") -> Attended:
-    """Read one sentence with a given translation.
+def attend(translator: Translator, source: str, target: str, origin: str = "--source") -> AttentionTrace:
+    """The attention weights of a sentence and its given translation.
 
     Raises:
-        DataError: naming `origin`, if one of the two is empty, or the source is longer than the model takes.
+        DataError: naming `origin`, if one of the two is empty, or the source is too long for the model.
     """
     segmentation = translator.segmentation
-    preparation = Preparation(segmentation, translator.experiment.model.max_length)
-    parts = preparation.parts([Line(1, origin, source, target)])[0]
-    if not parts or not parts[0].target:
+    preprocessor = Preprocessor(segmentation, translator.experiment.model.max_length)
+    sentences = preprocessor.encode([Line(1, origin, source, target)])[0]
+    if not sentences or not sentences[0].target:
         raise DataError(f"{origin}: there is nothing to draw: the source or its translation is empty.")
-    source_ids, target_ids = parts[0].source[:-1], parts[0].target
+    source_ids, target_ids = sentences[0].source, sentences[0].target
     maps = AttentionMaps()
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
     translator.trained(batch.source, batch.target_input, maps)
     pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
-    return Attended(maps, *pieces)
+    return AttentionTrace(maps, *pieces)

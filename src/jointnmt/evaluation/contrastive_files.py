@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jointnmt.cli.lines import text_lines
+from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.evaluation.contrastive_suites import Item, JsonKind, Suite, pair_items, parse_suite
+from jointnmt.evaluation.contrastive_suites import JsonKind, Suite, SuiteItem, pair_items, parse_suite
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def read_suite(
     return found, re.findall(r"(?<![a-z])(?=([a-z]{2})-([a-z]{2})(?![a-z]))", path.name.lower())
 
 
-def _read_pairs(files: Sequence[Path], kind: str | None) -> list[Item]:
+def _read_pairs(files: Sequence[Path], kind: str | None) -> list[SuiteItem]:
     sources, rights, wrongs = map(text_lines, files)
     return pair_items(sources, rights, wrongs, [str(file) for file in files], kind)
 

@@ -11,24 +11,24 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from jointnmt.analysis.lexical import HeldOut
+from jointnmt.analysis.lexical import HeldOutText
 from jointnmt.analysis.pieces import FrequencyBins, side_text
 from jointnmt.analysis.states import SIDES, Side
-from jointnmt.cli.lines import text_lines
+from jointnmt.data.lines import text_lines
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import check_parallel
 from jointnmt.text.languages import check_sides
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import Translator
-from jointnmt.translator.parts import Preparation, pair_lines
+from jointnmt.translator.preprocessing import Preprocessor, pair_lines
 
 logger = logging.getLogger(__name__)
 
 BLOCK = 10_000
 """Pairs of a store read at once."""
 
-Pair = tuple[tuple[int, ...], tuple[int, ...]]
+IdPair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class TaggedText:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class HeldOutSelection:
     """A text as one run sees it."""
 
-    text: HeldOut
+    text: HeldOutText
     empty: int
     """Lines left out because they are empty on both sides."""
     known: int
@@ -68,7 +68,7 @@ def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> Tag
     return TaggedText(files, lines, tag_files, tags)
 
 
-def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> Sorted:
+def select_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> HeldOutSelection:
     """The pieces of a text in their groups, without the pairs that stand in the stores; the first one is for training.
 
     Raises:
@@ -78,8 +78,8 @@ def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenSt
     segmentation = translator.segmentation
     check_sides(str(text.files["source"]), str(text.files["target"]), segmentation.languages)
     lines = list(pair_lines(text.lines["source"], text.lines["target"], str(text.files["source"]), "targets"))
-    parts = Preparation(segmentation, translator.experiment.model.max_length).parts(lines)
-    pairs: list[Pair | None] = [(each[0].source[:-1], each[0].target) if each else None for each in parts]
+    sentences = Preprocessor(segmentation, translator.experiment.model.max_length).encode(lines)
+    pairs: list[IdPair | None] = [(each[0].source, each[0].target) if each else None for each in sentences]
     known = _known([pair for pair in pairs if pair is not None], stores)
     rows = [row for row, pair in enumerate(pairs) if pair is not None and pair not in known]
     kept = [pair for pair in pairs if pair is not None and pair not in known]
@@ -104,10 +104,10 @@ def sort_text(text: TaggedText, translator: Translator, stores: Sequence[TokenSt
         segmenter = (segmentation.source, segmentation.target)[number]
         ids = [pair[number] for pair in kept]
         sides[side] = side_text(ids, segmenter, FrequencyBins.of(counts[side]), tags, places)
-    return Sorted(HeldOut(kept, sides), empty, left_out)
+    return HeldOutSelection(HeldOutText(kept, sides), empty, left_out)
 
 
-def _known(pairs: Iterable[Pair], stores: Iterable[TokenStore]) -> set[Pair]:
+def _known(pairs: Iterable[IdPair], stores: Iterable[TokenStore]) -> set[IdPair]:
     """Those of the pairs that stand in a store."""
     wanted, found = set(pairs), set()
     for store in stores:

@@ -1,4 +1,4 @@
-"""What a run makes of a text, translations and predictions of the references, kept so that nothing is done twice."""
+"""What a run computes on a test set, translations and predictions of the references, cached line by line."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from jointnmt.analysis.corpus import Predictions
 from jointnmt.data.store import build_store
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.evaluation.scores import check_parallel
-from jointnmt.testset.records import Progress, Record, Work, kept_records, run_name
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records, run_name
 from jointnmt.text.languages import check_sides
-from jointnmt.text.special import eos_id
+from jointnmt.text.special import eos_id, with_end
 from jointnmt.translator import TranslationOptions, Translator
-from jointnmt.translator.parts import Line, Part, Preparation
+from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
 
 logger = logging.getLogger(__name__)
 
@@ -28,22 +27,8 @@ WINDOW = 128
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Sources with one reference translation each."""
-
-    sources: Sequence[str]
-    references: Sequence[str]
-    source_name: str
-    """The file, for messages."""
-    reference_name: str
-
-    def __post_init__(self) -> None:
-        check_parallel(self.sources, self.references, self.source_name, self.reference_name)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a run makes of texts."""
+class RunOutputs:
+    """What a run makes of eval_set."""
 
     name: str
     languages: tuple[str, str]
@@ -65,13 +50,8 @@ class Measured:
         """exp of the mean negative log-probability of the references' tokens, end marks included, teacher-forced."""
         return _perplexity(self.log_probabilities, self.hits)
 
-    def predictions(self, counts: Sequence[int] | None) -> Predictions:
-        """Hits with the training frequencies of their tokens; with no `counts`, all frequencies are 0."""
-        frequencies = [[0 if counts is None else counts[i] for i in row] for row in self.target_ids]
-        return Predictions(self.hits, frequencies)
 
-
-def ignores_case(runs: Sequence[Measured]) -> bool:
+def ignores_case(runs: Sequence[RunOutputs]) -> bool:
     """Whether the runs are to be compared without regard to case: one of them writes lower case only."""
     return any(run.lowercase for run in runs)
 
@@ -97,7 +77,7 @@ def common_languages(systems: Sequence[tuple[str, str]]) -> tuple[str, str]:
     return systems[0]
 
 
-def measure(translator: Translator, run: Path, texts: Texts, progress: Progress) -> Measured:
+def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> RunOutputs:
     """Translate the sources and predict the references, or go on where an earlier try was interrupted.
 
     Raises:
@@ -105,8 +85,8 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
             names of the files say that they are exchanged.
         ConfigurationError: if the cache cannot be written.
     """
-    prepared = _prepared(translator, texts)
-    sources = list(texts.sources)
+    encoded = _encoded(translator, eval_set)
+    sources = list(eval_set.sources)
 
     def translations(start: int) -> Iterator[Record]:
         for found in translator.translate_stream(sources[start:], TranslationOptions(window=WINDOW)):
@@ -114,10 +94,10 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
             yield {"text": found.text, "complete": complete}
 
     facts = {"search": translator.experiment.search.plain(), "sources": sources}
-    work = Work("translating", facts, len(sources), WINDOW, translations)
-    translated = kept_records(translator, run, work, progress)
-    predicted = _predicted(translator, run, texts, progress)
-    return Measured(
+    task = CachedTask("translating", facts, len(sources), WINDOW, translations)
+    translated = cached_records(translator, run, task, progress)
+    predicted = _predicted(translator, run, eval_set, progress)
+    return RunOutputs(
         name=run_name(run),
         languages=translator.segmentation.languages,
         lowercase=translator.segmentation.config.lowercase,
@@ -125,36 +105,57 @@ def measure(translator: Translator, run: Path, texts: Texts, progress: Progress)
         cut=sum(not each["complete"] for each in translated),
         log_probabilities=[each["log_probability"] for each in predicted],
         hits=[[*map(bool, each["hits"])] for each in predicted],
-        target_ids=[(*parts[0].target, eos_id) if parts else () for parts in prepared],
+        target_ids=[with_end(sentences[0].target) if sentences else () for sentences in encoded],
     )
 
 
-def measure_perplexity(translator: Translator, run: Path, texts: Texts, progress: Progress) -> float:
-    """That of the references alone, without a translation; as `Measured.perplexity`, with the errors of `measure`."""
-    _prepared(translator, texts)
-    predicted = _predicted(translator, run, texts, progress)
+def outputs_of_runs(
+    runs: Sequence[Path], eval_set: EvalSet, device: str, progress: ProgressCallback
+) -> tuple[list[RunOutputs], dict[str, list[int]]]:
+    """`run_outputs` of each run, and `training_counts` by name of those whose training text is there.
+
+    Raises:
+        ConfigurationError: if the runs are not of the same languages.
+    """
+    outputs, languages = [], []
+    counts: dict[str, list[int]] = {}
+    for run in runs:
+        translator = Translator.load(run, device)
+        languages.append(translator.segmentation.languages)
+        common_languages(languages)  # before the run is computed
+        found = training_counts(translator, run)  # first: a missing training text shows at once
+        if found is not None:
+            counts[run_name(run)] = found
+        outputs.append(run_outputs(translator, run, eval_set, progress))
+    return outputs, counts
+
+
+def measure_perplexity(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> float:
+    """`RunOutputs.perplexity` without translating; the errors are those of `run_outputs`."""
+    _encoded(translator, eval_set)
+    predicted = _predicted(translator, run, eval_set, progress)
     return _perplexity([each["log_probability"] for each in predicted], [each["hits"] for each in predicted])
 
 
-def _prepared(translator: Translator, texts: Texts) -> list[list[Part]]:
+def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSentence]]:
     """The parts that each line is computed in, once it is known that all can be."""
-    check_sides(texts.source_name, texts.reference_name, translator.segmentation.languages)
-    pairs = zip(texts.sources, texts.references, strict=True)
-    lines = [Line(i, f"{texts.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
-    return Preparation(translator.segmentation, translator.experiment.model.max_length).parts(lines)
+    check_sides(eval_set.source_name, eval_set.reference_name, translator.segmentation.languages)
+    pairs = zip(eval_set.sources, eval_set.references, strict=True)
+    lines = [Line(i, f"{eval_set.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
+    return Preprocessor(translator.segmentation, translator.experiment.model.max_length).encode(lines)
 
 
-def _predicted(translator: Translator, run: Path, texts: Texts, progress: Progress) -> list[Record]:
+def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> list[Record]:
     """Of each reference its log-probability, and which of its tokens are the most probable ones."""
-    sources, references = list(texts.sources), list(texts.references)
+    sources, references = list(eval_set.sources), list(eval_set.references)
 
     def predictions(start: int) -> Iterator[Record]:
         for score in translator.score_stream(sources[start:], references[start:]):
             yield {"log_probability": score.log_probability, "hits": [*map(int, score.first_choices)]}
 
     facts = {"sources": sources, "references": references}
-    work = Work("predicting", facts, len(sources), TranslationOptions.window, predictions)
-    return kept_records(translator, run, work, progress)
+    task = CachedTask("predicting", facts, len(sources), TranslationOptions.window, predictions)
+    return cached_records(translator, run, task, progress)
 
 
 def _perplexity(log_probabilities: Sequence[float], hits: Sequence[Sequence[object]]) -> float:

@@ -1,4 +1,4 @@
-"""What a model looked at while it translated, read in a further pass over each translation."""
+"""Alignments and gates of given translations, by one teacher-forced pass over each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from jaxtyping import Float
 from jointnmt.data.batch import Batch
 from jointnmt.models import AttentionMaps, TranslationModel
 from jointnmt.models.gates import GateMeans, gate_means, plain_means
-from jointnmt.translator.parts import Part
+from jointnmt.text.special import num_tokens
+from jointnmt.translator.preprocessing import EncodedSentence
 
 ROWS = 16
-"""Most translations read at once: the model writes down the attention weights of all its layers."""
+"""Most translations of a pass: the attention weights of all layers are kept."""
 
 
-class Reading(NamedTuple):
-    """Of one translation."""
+class ForcedDecoding(NamedTuple):
+    """The alignment and the gates of one translation."""
 
     alignment: Float[np.ndarray, "T S"]
     """How much each source token contributes to each target token, end marks included; a row sums to 1."""
@@ -28,18 +29,20 @@ class Reading(NamedTuple):
 
 
 @torch.no_grad()
-def read(model: TranslationModel, rows: Sequence[tuple[Part, Sequence[int]]]) -> list[Reading]:
-    """Read sentences with the ids of their translations, teacher-forced."""
-    device, readings = next(model.parameters()).device, []
+def force_decode(
+    model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]
+) -> list[ForcedDecoding]:
+    """Run the model over sentences and the ids of their translations."""
+    device, forced = next(model.parameters()).device, []
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
-        batch = Batch.collate([part.source[:-1] for part, _ in some], [ids for _, ids in some]).to(device)
+        batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
         maps = AttentionMaps()
         model(batch.source, batch.target_input, maps)
         assert maps.alignment is not None, "every family writes an alignment"
         alignments = maps.alignment.float().cpu().numpy()
         means = gate_means(maps, batch.source_mask, batch.target_mask)
-        for number, (part, ids) in enumerate(some):
-            alignment = alignments[number, : len(ids) + 1, : len(part.source)]
-            readings.append(Reading(alignment, plain_means(means, number)))
-    return readings
+        for number, (sentence, ids) in enumerate(some):
+            alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]
+            forced.append(ForcedDecoding(alignment, plain_means(means, number)))
+    return forced

@@ -1,14 +1,14 @@
-"""Batches that do not fit in memory: recognised here, and computed in smaller parts."""
+"""Running out of memory: how it is recognised, and how a batch is computed in smaller parts then."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 
 from jointnmt.ops.native.memory import pool
-from jointnmt.training.allocator import give_freed_memory_back
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,34 +22,41 @@ _MESSAGES = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device, or the CPU's allocator, had no memory left."""
+    """Whether an error means that a device, or the CPU's allocator, ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
 
 
 def release_memory() -> None:
-    """Give cached but unused memory back, so that smaller parts find unbroken room."""
+    """Free cached but unused memory, so that smaller batches find contiguous blocks."""
     pool.release()
-    give_freed_memory_back()
+    _trim_heap()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _trim_heap() -> None:
+    """Return unused pages of the C heap to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def in_parts(
     items: Sequence[Item], compute: Callable[[Sequence[Item]], list[Result]], too_large: Callable[[Item], Exception]
 ) -> list[Result]:
-    """Compute on all items at once or, where that does not fit in memory, on one half after the other.
+    """Compute all items at once or, if they do not fit in memory, the two halves one after the other.
 
     Raises:
-        Exception: what `too_large` makes of an item that does not fit all by itself.
+        Exception: `too_large(item)` for an item that does not fit by itself.
     """
     try:
         return compute(items)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    release_memory()  # outside of the handler, which keeps what was computed so far alive
+    release_memory()  # outside the handler: the traceback keeps the tensors computed so far alive
     if len(items) == 1:
         raise too_large(items[0])
     middle = len(items) // 2

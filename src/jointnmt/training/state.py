@@ -1,0 +1,47 @@
+"""What a training has counted and decided so far, as its checkpoints keep it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from jointnmt.runs.selection import Selection
+from jointnmt.training.report import RunningStats
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What the run has decided and counted so far; saved with every checkpoint."""
+
+    selection: Selection = field(default_factory=Selection)
+    latest: tuple[int, ...] = ()
+    """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
+    validations: int = 0
+    validated_step: int = 0
+    window: RunningStats = field(default_factory=RunningStats)
+    """Since the last line of the log."""
+    total: RunningStats = field(default_factory=RunningStats)
+    """Since the beginning."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        return {
+            "selection": self.selection.plain(),
+            "latest": list(self.latest),
+            "validations": self.validations,
+            "validated_step": self.validated_step,
+            "window": self.window.plain(),
+            "total": self.total.plain(),
+        }
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `plain`."""
+        return cls(
+            selection=Selection.from_plain(values["selection"]),
+            latest=tuple(values["latest"]),
+            validations=values["validations"],
+            validated_step=values["validated_step"],
+            window=RunningStats.from_plain(values["window"]),
+            total=RunningStats.from_plain(values["total"]),
+        )
