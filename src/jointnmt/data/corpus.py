@@ -35,13 +35,11 @@ class ParallelText(Config):
 
     source: Path | None = Field(None, description="file of source sentences, one a line; goes with target")
     target: Path | None = Field(None, description="file of target sentences, one a line; goes with source")
-    path: Path | None = Field(
-        None, description="file of pairs instead: `.tsv` or `.jsonl`, perhaps compressed (`.gz`, `.xz`)"
-    )
+    path: Path | None = Field(None, description="file of pairs instead: .tsv or .jsonl, perhaps with .gz, .xz or .bz2")
     source_field: int | str | None = Field(
-        None, description="of `path`: column, from 0 (null: 0), or key, with dots for nested ones (null: `source`)"
+        None, description="of path: column, counted from 0 (default 0), or key, dots for nested ones (default source)"
     )
-    target_field: int | str | None = Field(None, description="of `path`: likewise (null: 1, or `target`)")
+    target_field: int | str | None = Field(None, description="of path: likewise (default 1, or target)")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
