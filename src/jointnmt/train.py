@@ -1,4 +1,4 @@
-"""A training from beginning to end: the RUN directory, segmentation, data, model, and the loop."""
+"""A training from beginning to end: RUN directory, segmentation, data, model, training loop."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 
 def train(experiment: Experiment, out: Path, display: Display) -> None:
-    """Train an experiment into the RUN directory `out`, or go on where an earlier training in it stopped.
+    """Train an experiment into the RUN directory `out`, or resume the training in it.
 
     Several processes may call this together, as torchrun does; the first one writes. On several machines, `out` and
-    the data lie on a file system that all of them share.
+    the data must be on a shared file system.
 
     Raises:
-        ConfigurationError: if `out` belongs to something else, or nothing would end the training.
+        ConfigurationError: if `out` belongs to something else, or the training would never end.
         DataError: if the data cannot be used.
-        ModelError: if the loss is not finite, or no checkpoint is whole.
-        TrainingInterruptedError: after SIGINT or SIGTERM, when the state is saved.
+        ModelError: if the loss is not finite, or all checkpoints are damaged.
+        TrainingInterruptedError: after SIGINT or SIGTERM, with the state saved.
     """
     _check_end(experiment)
     keep_freed_memory()
@@ -63,7 +63,7 @@ def _check_end(experiment: Experiment) -> None:
     training, validation = experiment.training, experiment.validation
     if not any((training.max_updates, training.max_epochs, training.schedule.zero_at, validation.patience)):
         raise ConfigurationError(
-            "Nothing would end this training: set training.max_updates, training.max_epochs, "
+            "This training would never end: set training.max_updates, training.max_epochs, "
             "training.schedule.zero_at or validation.patience."
         )
     if validation.patience is not None and not experiment.data.validation:
@@ -75,14 +75,14 @@ def _check_end(experiment: Experiment) -> None:
 
 
 def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack) -> None:
-    """What the first process does alone: take the directory and train the segmentation."""
+    """The part of the first process alone: lock and open the directory, train the segmentation."""
     held.enter_context(directory.lock())
     directory.open(experiment)
     _segment(experiment, directory)
 
 
 def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> TrainingRun:
-    """Everything else before the first update: data, model, and the state to go on from."""
+    """Prepare data and model, and restore the last state."""
     segmentation = Segmentation.load(directory.segmentation)
     store = build_store(experiment.data, segmentation)
     _check_lengths(store, experiment.model.max_length, "training")
@@ -106,7 +106,7 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
 
 
 def _segment(experiment: Experiment, directory: RunDirectory) -> None:
-    """Train the segmentation on the training text, unless that is done."""
+    """Train the segmentation on the training text, unless it exists."""
     if directory.segmentation.exists():
         return
     data = experiment.data
@@ -114,7 +114,7 @@ def _segment(experiment: Experiment, directory: RunDirectory) -> None:
     segmentation = Segmentation.train(
         experiment.segmentation,
         (pair.source for pair in read_pairs(data.train, data)),
-        (pair.target for pair in read_pairs(data.train, data, FilterReport())),  # reported once is enough
+        (pair.target for pair in read_pairs(data.train, data, FilterReport())),  # reported for the source already
         data.source_language,
         data.target_language,
     )

@@ -228,7 +228,7 @@ def test_only_damaged_checkpoints_are_an_error(corpus: Path, tmp_path: Path) -> 
     stop_at(corpus, tmp_path / "run", 4)
     for path in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ModelError, match="train anew"):
+    with pytest.raises(ModelError, match="train again"):
         train(experiment(corpus), tmp_path / "run", NoDisplay())
 
 

@@ -145,7 +145,7 @@ def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(command, "choose_display", lambda _: Interrupt())
         result = call(*arguments, "--only", "depth")
-    assert result.exit_code == 130 and "The same command goes on" in result.stderr
+    assert result.exit_code == 130 and "The same command resumes" in result.stderr
     assert not (out / "depth.json").exists()
     result = call(*arguments, "--only", "depth")
     assert result.exit_code == 0, result.stderr

@@ -176,7 +176,7 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
     directory.read_last(remove_damaged=True)
     assert not directory.last.exists()
     directory.previous.write_bytes(b"")
-    with pytest.raises(ModelError, match="train anew"):
+    with pytest.raises(ModelError, match="train again"):
         directory.read_last()
 
 

@@ -385,10 +385,10 @@ def test_a_run_that_is_not_whole_is_a_model_error_that_names_the_file(run: Path)
 def test_weights_of_another_model_are_refused(run: Path) -> None:
     text = (run / "experiment.yaml").read_text()
     (run / "experiment.yaml").write_text(text.replace("ffn_dim: 8", "ffn_dim: 10"))
-    with pytest.raises(ModelError, match=r"model\.safetensors: .*is \(8,\) in place of \(10,\)"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: .*is \(8,\) instead of \(10,\)"):
         Translator.load(run, device="cpu")
     (run / "experiment.yaml").write_text(text.replace("num_layers: 1", "num_layers: 2"))
-    with pytest.raises(ModelError, match="is missing in place of"):
+    with pytest.raises(ModelError, match="is missing instead of"):
         Translator.load(run, device="cpu")
 
 

@@ -13,8 +13,9 @@ from jointnmt.cli.console import stdout
 from jointnmt.cli.contrast_report import OtherModel, show, suite_csv
 from jointnmt.cli.lines import check_output, open_output
 from jointnmt.cli.progress import ProgressBars
-from jointnmt.evaluation.contrastive import Rule, ScoredItem, compare, judge_suite
+from jointnmt.evaluation.contrastive import compare, judge_suite
 from jointnmt.evaluation.contrastive_files import read_suite
+from jointnmt.evaluation.contrastive_scores import Rule, ScoredItem
 from jointnmt.evaluation.contrastive_suites import SuiteItem
 from jointnmt.testset.contrast import check_languages, fitting_items, score_items
 from jointnmt.text.languages import check_sides

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from jointnmt.analysis.figures import SIGNIFICANT
-from jointnmt.evaluation.contrastive import Accuracy, Breakdown, PairedDifference, PairedDifferences, SuiteResult
+from jointnmt.evaluation.contrastive import PairedDifference, PairedDifferences, SuiteResult
+from jointnmt.evaluation.contrastive_breakdowns import Accuracy, Breakdown
 
 TITLES = {
     "contrawsd": "ContraWSD",

@@ -16,24 +16,24 @@ from jointnmt.text.segmentation import Segmentation
 
 
 def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segmentation, Experiment]:
-    """The model of a RUN directory, ready to translate on `device`, with its segmentation and configuration.
+    """The model of a RUN directory in evaluation mode on `device`, with its segmentation and configuration.
 
     Raises:
-        ConfigurationError: if the device is not there.
-        ModelError: if a part of RUN is missing, damaged, or does not go with the others.
+        ConfigurationError: if the device does not exist.
+        ModelError: if a file of RUN is missing, damaged, or inconsistent with the others.
     """
     place, files = choose_device(device), RunDirectory(run)
     experiment, weights = read_experiment(run), files.model
     if not weights.is_file():
         raise ModelError(
-            f"{weights}: is missing: no validation of this training has chosen weights yet. Let the training go on, "
-            "or make the file out of its checkpoints by jointnmt average."
+            f"{weights}: is missing: no validation of this training has chosen weights yet. Resume the training, or "
+            "make the file from its checkpoints with jointnmt average."
         )
     segmentation = Segmentation.load(files.segmentation)
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
-    with torch.random.fork_rng(devices=[]):  # the fresh weights are drawn at random, only to be overwritten
+    with torch.random.fork_rng(devices=[]):  # initial weights are random, and overwritten
         model = build_model(experiment.model, *sizes)
-    fill(model, read_weights(weights), weights)
+    load_weights(model, read_weights(weights), weights)
     return model.to(place).eval(), segmentation, experiment
 
 
@@ -52,19 +52,19 @@ def read_experiment(run: Path) -> Experiment:
     try:
         return Experiment.load(configuration)
     except ConfigurationError as error:
-        raise ModelError(f"{error} Take the file from a backup, or train anew.") from error
+        raise ModelError(f"{error} Restore the file from a backup, or train again.") from error
 
 
-def fill(model: TranslationModel, weights: dict[str, Tensor], path: Path) -> None:
-    """Put `weights`, read from `path`, into a model.
+def load_weights(model: TranslationModel, weights: dict[str, Tensor], path: Path) -> None:
+    """Load `weights`, read from `path`, into a model.
 
     Raises:
-        ModelError: if they are not the weights of such a model.
+        ModelError: if names or shapes differ from the model's.
     """
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     wrong = [
-        f"{name} is {given.get(name, 'missing')} in place of {expected.get(name, 'nothing')}"
+        f"{name} is {given.get(name, 'missing')} instead of {expected.get(name, 'nothing')}"
         for name in sorted(expected.keys() | given.keys())
         if expected.get(name) != given.get(name)
     ]
@@ -72,7 +72,7 @@ def fill(model: TranslationModel, weights: dict[str, Tensor], path: Path) -> Non
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ModelError(
             f"{path}: does not hold the weights of the model that experiment.yaml and segmentation/ beside it "
-            f"describe: {'; '.join(wrong[:3])}{more}. Put together the files of one training, or train anew."
+            f"describe: {'; '.join(wrong[:3])}{more}. Use the files of one training, or train again."
         )
     model.load_state_dict(weights)
 
@@ -87,7 +87,7 @@ def choose_device(device: str) -> torch.device:
     try:
         place = torch.empty(0, device=name).device
         if place.type == "meta":
-            raise RuntimeError("it computes nothing")
+            raise RuntimeError("it holds no data")
         return place
     except (RuntimeError, AssertionError) as error:
         raise ConfigurationError(

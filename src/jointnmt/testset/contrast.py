@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from jointnmt.errors import DataError
-from jointnmt.evaluation.contrastive import ScoredItem, TargetScore, distinct_pairs, scored_items
+from jointnmt.evaluation.contrastive_scores import ScoredItem, TargetScore, distinct_pairs, scored_items
 from jointnmt.evaluation.contrastive_suites import Suite, SuiteItem
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records
 from jointnmt.text.special import num_tokens

@@ -183,7 +183,7 @@ class Segmentation:
         except Exception as error:  # tokenizers raises plain Exception
             raise ModelError(
                 f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
-                "or train anew."
+                "or train again."
             ) from error
         return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
 

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a live display on a terminal, plain log lines elsewhere."""
+"""Progress of a training: a live display on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ logger = logging.getLogger(__name__)
 
 
 RECENT_UPDATES = 20
-"""Over how many updates a live display takes means."""
+"""Updates over which the live display averages."""
 
 
 class Display(Protocol):
-    """Shows how a training gets on."""
+    """Shows the progress of a training."""
 
     def begin(self, step: int, total: int | None) -> None:
-        """Training goes on after update `step`; it ends at update `total`, if that is known."""
+        """Training starts after update `step`, and ends at update `total`, if that is known."""
 
     def step(self, report: StepReport, total: int | None) -> None:
         """An update is done."""
 
     def summary(self, step: int, record: Mapping[str, Any]) -> None:
-        """A line of the log is written: means over the updates since the line before."""
+        """A log line is written: means over the updates since the previous one."""
 
     def validating(self) -> None:
         """A validation begins."""
 
     def end(self) -> None:
-        """Training has ended or stops here."""
+        """Training has ended or stopped."""
 
 
 class NoDisplay:
@@ -50,7 +50,7 @@ class NoDisplay:
 
 
 class LogDisplay(NoDisplay):
-    """Writes a log line now and then."""
+    """Writes a log line at each summary."""
 
     def __init__(self) -> None:
         self.total: int | None = None
@@ -68,7 +68,7 @@ class LogDisplay(NoDisplay):
 
 
 class LiveDisplay(NoDisplay):
-    """A progress bar with loss, perplexity, speed and time left."""
+    """A progress bar with loss, perplexity, speed and remaining time."""
 
     def __init__(self, console: Console) -> None:
         self.bar = Progress(
@@ -117,7 +117,7 @@ def _duration(seconds: float) -> str:
 
 
 def choose_display(console: Console) -> Display:
-    """A live display on a terminal, log lines elsewhere, and nothing where information is not wanted."""
+    """A live display on a terminal, log lines elsewhere, and nothing if information is not logged."""
     if not logging.getLogger("jointnmt").isEnabledFor(logging.INFO):
         return NoDisplay()
     return LiveDisplay(console) if console.is_terminal else LogDisplay()

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the update's number."""
+"""The learning rate as a pure function of the step."""
 
 from jointnmt.experiment import ScheduleConfig
 
@@ -8,7 +8,7 @@ def learning_rate(config: ScheduleConfig, step: int) -> float:
 
     Rises linearly from `initial_rate` (before update 1) to `peak_rate` (at update `warmup_steps`), then falls with
     1/sqrt(step), continuous at the peak. (Vaswani et al. 2017, as the joint-representation authors' code sets it.) With
-    `zero_at`, it falls linearly instead, which suits a training whose length is settled in advance.
+    `zero_at`, it falls linearly instead, for trainings of a fixed length.
     """
     if step < config.warmup_steps:
         return config.initial_rate + (config.peak_rate - config.initial_rate) * step / config.warmup_steps

@@ -1,4 +1,4 @@
-"""What a training has counted and decided so far, as its checkpoints keep it."""
+"""The state of a run that its checkpoints hold, besides the trainer's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from jointnmt.training.report import RunningStats
 
 @dataclass(frozen=True)
 class RunState:
-    """What the run has decided and counted so far; saved with every checkpoint."""
+    """Selection of checkpoints and statistics so far; saved with every checkpoint."""
 
     selection: Selection = field(default_factory=Selection)
     latest: tuple[int, ...] = ()
-    """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
+    """The latest validated steps whose checkpoints are kept, oldest first."""
     validations: int = 0
     validated_step: int = 0
     window: RunningStats = field(default_factory=RunningStats)
-    """Since the last line of the log."""
+    """Since the last log line."""
     total: RunningStats = field(default_factory=RunningStats)
-    """Since the beginning."""
+    """Since the start of training."""
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""

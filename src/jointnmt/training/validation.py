@@ -1,4 +1,4 @@
-"""Validation: perplexity, and BLEU of real beam search on raw text."""
+"""Validation: perplexity, and BLEU of beam search on raw text."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.processes import gather, sum_numbers
 
 GATED_SENTENCES = 32
-"""Over how many sentences of the validation text gates are averaged, one at a time: they are as large as the grid."""
+"""Sentences of the validation text over which gates are averaged, one by one: gates are as large as the grid."""
 
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """What a validation has measured."""
+    """The measurements of one validation."""
 
     nll: float
     """Negative log-likelihood of a target token, without smoothing, in nats."""
     seconds: float
     bleu: float | None = None
     signature: str | None = None
-    """sacrebleu's, of how BLEU was computed."""
+    """sacrebleu's signature of BLEU."""
     translations: tuple[str, ...] = ()
     gates: GateMeans = field(default_factory=dict)
-    """The mean gates of lexical shortcuts, over a few sentences; empty without shortcuts."""
+    """Mean gates of lexical shortcuts over a few sentences; empty without shortcuts."""
 
     @property
     def perplexity(self) -> float:
@@ -52,25 +52,25 @@ class ValidationResult:
         return math.exp(min(self.nll, 700.0))
 
     def score(self, metric: str) -> float | None:
-        """The metric that decides, the higher the better; None if it was not measured this time."""
+        """The value of the deciding metric, higher is better; None if it was not measured this time."""
         return self.bleu if metric == "bleu" else -self.nll
 
 
 class Validation:
-    """The validation text, and how well a model predicts and translates it.
+    """Measures how well a model predicts and translates the validation text.
 
-    Work is shared out among the processes, and every process gets the same result.
+    The work is distributed over the processes, and all of them get the same result.
 
     Args:
         fabric: launched.
         store: the validation text, segmented and raw.
         segmentation: of the model.
         config: how much of it is translated.
-        batches: bounds what is computed at once.
-        search: how it is translated.
+        batches: limits of a batch.
+        search: of the translations.
 
     Raises:
-        ConfigurationError: if it is to be translated, but BLEU's tokeniser of the language is not installed.
+        ConfigurationError: if BLEU is to be measured, but its tokeniser for the language is not installed.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class Validation:
         self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
         self.references = [target for _, target in store.texts(self.translated)]
         if config.bleu_every > 0:
-            corpus_metrics(segmentation.target.language, ["bleu"])  # what is missing for it is said before training
+            corpus_metrics(
+                segmentation.target.language, ["bleu"]
+            )  # a missing tokeniser is an error before training, not after
 
     @torch.no_grad()
     def measure(self, model: TranslationModel, translate: bool) -> ValidationResult:
@@ -119,7 +121,7 @@ class Validation:
         return nll / num_tokens
 
     def _gates(self, model: TranslationModel) -> GateMeans:
-        """The mean gates of shortcuts over the first sentences of the validation text, the same in every process."""
+        """The mean gates over the first sentences of the validation text, the same in every process."""
         means = []
         for number in range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0):
             batch, maps = load(self.store, np.array([number])).to(self.fabric.device), AttentionMaps()
@@ -152,6 +154,6 @@ class Validation:
 
 def _too_large(number: int) -> DataError:
     return DataError(
-        f"Pair {number} of the validation text does not fit in memory, even all by itself. Filter long sentences "
+        f"Pair {number} of the validation text does not fit in memory, even by itself. Filter long sentences "
         "(data.filters), or use a smaller model or beam."
     )
