@@ -256,6 +256,17 @@ def test_info_counts_a_shared_table_once(invoke: Invoke, recipe: Path) -> None:
     assert invoke("info", recipe, *sizes).stdout.count("shared") == 2
 
 
+def test_info_prints_a_markdown_row_for_each_recipe(invoke: Invoke, recipe: Path, run: Path) -> None:
+    result = invoke("info", recipe, run, "--source-vocabulary", 8848, "--target-vocabulary", 6632, "--markdown")
+    head, rule, first, second = result.stdout.splitlines()
+    assert [line.count("|") for line in (head, rule, first, second)] == [7] * 4
+    assert first.startswith(f"| `{recipe}` | 8,848 | 6,632 | 5,660,672 |")
+    assert second.startswith(f"| `{run}` | 8,848 | 6,632 |")
+    lines = invoke("info", recipe, run, "--json").stdout.splitlines()
+    assert [json.loads(line)["family"] for line in lines] == ["reformer-fast"] * 2
+    assert invoke("info", recipe, "--json", "--markdown").exit_code == 2
+
+
 @pytest.mark.parametrize("arguments", [["nowhere.yaml"], ["recipe.yaml", "--set", "model.layers=3"]])
 def test_info_of_a_wrong_recipe_is_2(invoke: Invoke, recipe: Path, arguments: list[str]) -> None:
     result = invoke("info", *arguments)

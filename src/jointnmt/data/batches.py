@@ -32,13 +32,15 @@ class BatchConfig(Config):
 
     max_tokens: int = Field(4096, ge=1, description="most tokens of a batch on either side, padding included")
     max_cells: int | None = Field(
-        None, ge=1, description="most cells of a batch: sentences x longest source x longest target; none: no limit"
+        None,
+        ge=1,
+        description="most cells of a batch: sentences · longest source · longest target; null: no limit",
     )
     update_tokens: int = Field(
-        4096, ge=1, description="most real target tokens of an update; no batch has more, padding included"
+        4096, ge=1, description="target tokens of an update, which accumulates batches up to this; no batch is larger"
     )
     overhead_cells: int = Field(
-        500, ge=0, description="fixed cost of a batch, in cells: higher means fewer batches and more padding"
+        500, ge=0, description="fixed cost of a batch, in cells: larger values mean fewer batches and more padding"
     )
 
 

@@ -88,14 +88,14 @@ class ParallelText(Config):
 class DataConfig(Config):
     """The parallel texts of an experiment, and how they are cleaned and stored."""
 
-    root: Path = Field(Path(), description="folder that relative paths of the texts start from")
-    source_language: str = Field(min_length=1, description="language code of the source, such as de")
-    target_language: str = Field(min_length=1, description="language code of the target, such as en")
-    train: tuple[ParallelText, ...] = Field(min_length=1, description="texts to learn from")
-    validation: tuple[ParallelText, ...] = Field((), description="texts to validate on")
+    root: Path = Field(Path(), description="folder of relative paths; itself relative to the working directory")
+    source_language: str = Field(min_length=1, description="language code, such as `de`; chooses the rules of Moses")
+    target_language: str = Field(min_length=1, description="likewise; also chooses the tokeniser of BLEU")
+    train: tuple[ParallelText, ...] = Field(min_length=1, description="training texts, at least one")
+    validation: tuple[ParallelText, ...] = Field((), description="validation texts")
     filters: FilterConfig = Field(FilterConfig(), description="which pairs are kept")
     cache: Path | None = Field(
-        None, description="folder for segmented text; none: JOINTNMT_CACHE, or else .cache/jointnmt in the home folder"
+        None, description="folder of cached data; null: `$JOINTNMT_CACHE`, or else `~/.cache/jointnmt`"
     )
     processes: int = Field(0, ge=0, description="processes that segment a large corpus; 0: one for each CPU core")
 

@@ -39,9 +39,11 @@ class SegmentationConfig(Config):
 
     kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
     joint: bool = Field(True, description="one vocabulary for both sides; false: one for each")
-    vocabulary_size: int = Field(10_000, ge=8, description="most pieces, special ones counted; of the source, if apart")
+    vocabulary_size: int = Field(
+        10_000, ge=8, description="most pieces, special ones counted; of the source, if separate"
+    )
     target_vocabulary_size: int | None = Field(None, ge=8, description="likewise of the target; null: as the source")
-    min_frequency: int = Field(2, ge=1, description="of a merge (bpe) or a word; rarer words are unknown")
+    min_frequency: int = Field(2, ge=1, description="of a merge (`bpe`) or a word (`word`); rarer words are unknown")
     lowercase: bool = Field(False, description="lower-case all text; not undone on output")
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
 
