@@ -140,19 +140,17 @@ class LengthsGiven(TranslationModel):
         self.model, self.lengths = model, lengths
 
     def forward(
-        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        return self.model(source, target_input, maps)
+        return self.model(source, target_input, attn_weights)
 
-    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> StateWithLengths:
+    def start(self, source: Int[Tensor, "B S"]) -> StateWithLengths:
         lengths = [self.lengths[tuple(filter(lambda each: each != pad_id, ids))] for ids in source.tolist()]
-        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths))
+        return StateWithLengths(self.model.start(source), torch.tensor(lengths))
 
-    def step(
-        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
-    ) -> tuple[Float[Tensor, "N V"], StateWithLengths]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], StateWithLengths]:
         assert isinstance(state, StateWithLengths)
-        logits, inner = self.model.step(last_ids, state.inner, maps)
+        logits, inner = self.model.step(last_ids, state.inner)
         remaining = state.remaining - 1
         logits[:, eos_id] = -torch.inf
         ending = (remaining == 0).nonzero().flatten().to(logits.device, non_blocking=True)

@@ -40,11 +40,11 @@ class Experiment(Config):
         return self
 
     @model_validator(mode="after")
-    def _faithful_models_average_over_sentences(self) -> Self:
+    def _emelin_models_average_over_sentences(self) -> Self:
         """Say what `training.loss_mean` null stands for."""
         if self.training.loss_mean is None:
-            faithful = isinstance(self.model, TransformerConfig) and self.model.faithful
-            resolved = self.training.model_copy(update={"loss_mean": "sentences" if faithful else "tokens"})
+            of_emelin = isinstance(self.model, TransformerConfig) and self.model.emelin_compatible
+            resolved = self.training.model_copy(update={"loss_mean": "sentences" if of_emelin else "tokens"})
             object.__setattr__(self, "training", resolved)  # frozen for others
         return self
 

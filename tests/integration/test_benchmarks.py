@@ -27,6 +27,7 @@ from benchmarks.profiling import shares_of_time
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.traffic import Counting, count_update
 from benchmarks.training import Training, TrainingCase
+from jointnmt.ops.native.linear import BFloat16Linear
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -37,7 +38,6 @@ from jointnmt.models.reference import Reference
 from jointnmt.models.reformer import ReformerBaseConfig
 from jointnmt.ops import native
 from jointnmt.ops.native import operations
-from jointnmt.ops.native.linear import BFloat16Linear
 
 VOCABULARY = SIZES["tiny"].vocabulary
 SOURCE, TARGET = np.array([5, 9, 7, 3], dtype=np.int32), np.array([6, 4, 8, 2], dtype=np.int32)

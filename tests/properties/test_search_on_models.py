@@ -75,13 +75,13 @@ class WithoutCache(TranslationModel):
         self.model = model
         self.eval()
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
-        return self.model(source, target_input, maps)
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
+        return self.model(source, target_input, attn_weights)
 
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> Prefixes:
+    def start(self, source: Tensor) -> Prefixes:
         return Prefixes(source, torch.zeros(len(source), 0, dtype=torch.long))
 
-    def step(self, last_ids: Tensor, state: Prefixes, maps: AttentionMaps | None = None) -> tuple[Tensor, Prefixes]:
+    def step(self, last_ids: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
         target = torch.cat([state.target, last_ids[:, None]], 1)
         return self.model(state.source, target)[:, -1], Prefixes(state.source, target)
 

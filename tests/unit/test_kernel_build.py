@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError
-from jointnmt.ops.native import build, library, operations
+from jointnmt.ops.backend import uses_kernels
+from jointnmt.ops.native import build, library
 from jointnmt.ops.native.status import kernel_status
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
@@ -239,7 +240,7 @@ def test_a_directory_that_others_can_write_to_is_refused(
             build.build(force)
     assert library() is None
     assert "No custom CPU kernels" in caplog.text and "XDG_CACHE_HOME" in caplog.text
-    assert not operations.usable(torch.empty(2, 32))
+    assert not uses_kernels(torch.empty(2, 32))
     status = kernel_status()
     assert (status.state, status.library) == ("unavailable", None)
     assert set(status.products.values()) <= {"PyTorch", "PyTorch (MKL)"}
@@ -361,7 +362,7 @@ def test_without_kernels_there_is_a_warning_and_no_more(
     assert library() is None
     (record,) = (each for each in caplog.records if each.levelname == "WARNING")
     assert "No custom CPU kernels" in record.getMessage()
-    assert not operations.usable(torch.empty(2, 32))
+    assert not uses_kernels(torch.empty(2, 32))
     with pytest.raises(ConfigurationError, match=advice):
         build.build()
     assert invoke("build").exit_code == 2
@@ -420,11 +421,13 @@ def test_options_of_the_other_action_are_refused(arguments: tuple[str, ...]) -> 
 def test_the_status_tells_what_multiplies_in_each_precision() -> None:
     """As the products themselves decide it."""
     code = (
-        "import torch; from jointnmt.ops.native.status import kernel_status; from jointnmt.ops.native.calls import *;"
-        "from jointnmt.ops.native.linear import has_int8_products;"
+        "import torch; from jointnmt.ops.native.status import kernel_status;"
+        "from jointnmt.ops.native.calls import DTYPES;"
+        "from jointnmt.ops.backend import uses_own_gemm;"
+        "from jointnmt.ops.native.packed import has_int8_gemm;"
         "status = kernel_status().products;"
-        "own = {name: multiplies(torch.empty(1, dtype=kind)) for kind, name in TYPES.items()};"
-        "own['int8'] = has_int8_products();"
+        "own = {name: uses_own_gemm(torch.empty(1, dtype=kind)) for kind, name in DTYPES.items()};"
+        "own['int8'] = has_int8_gemm();"
         "assert {name: used == 'kernels' for name, used in status.items()} == own, (status, own)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -25,7 +25,7 @@ TRANSFORMER = {**SIZES, "encoder_layers": 3, "decoder_layers": 3}
 BASE = {**SIZES, "num_layers": 2}
 FAST = {**SIZES, "num_layers": 2, "prenet_layers": 3}
 DEPTHS = {"transformer": TRANSFORMER, "reformer-base": BASE, "reformer-fast": FAST}
-COMPATIBLE = {"faithful": True, "attention_bias": False}
+COMPATIBLE = {"emelin_compatible": True, "attention_bias": False}
 
 
 def shortcuts() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -169,7 +169,7 @@ def test_the_reference_computes_the_equations(config: ModelConfig) -> None:
         config.shortcut_places,
         config.shortcuts is not None and config.shortcuts.kind == "fusion",
         config.reads_two_below,
-        isinstance(config, TransformerConfig) and config.faithful,
+        isinstance(config, TransformerConfig) and config.emelin_compatible,
     )
     if isinstance(config, TransformerConfig):
         expected = equations.transformer(source, target, w, config.encoder_layers, config.norm == "pre", at)

@@ -16,7 +16,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.data.batches import load, plan_epoch
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
-from jointnmt.ops.native.memory import pool
+from jointnmt.ops.native.allocator import allocator
 from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
@@ -148,7 +148,7 @@ class SmallMemory(TinyModel):
         super().__init__()
         self.most, self.in_backward, self.message = most, backward, message
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
         if len(source) > self.most:
             if not self.in_backward:
@@ -201,12 +201,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
 
 
 def test_memory_that_is_kept_unused_is_given_back() -> None:
-    large = pool.empty((2**25,), torch.float32)
-    held = pool.held_bytes
+    large = allocator.empty((2**25,), torch.float32)
+    held = allocator.reserved_bytes
     del large
-    assert pool.held_bytes == held
+    assert allocator.reserved_bytes == held
     release_memory()
-    assert pool.held_bytes <= held - 2**27
+    assert allocator.reserved_bytes <= held - 2**27
 
 
 def test_lack_of_memory_is_recognised() -> None:
@@ -225,7 +225,7 @@ class Exploding(TinyModel):
 
     bad = 5
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         return super().forward(source, target_input) + torch.where((source == self.bad).any(), math.nan, 0.0)
 
 
@@ -263,7 +263,7 @@ def test_a_loss_that_is_not_finite_is_skipped_if_so_configured() -> None:
 class SteepModel(TinyModel):
     """Its loss is finite, its gradient is not."""
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
         return logits + (self.projection.bias[0] * 0).abs().sqrt()  # the slope of the root is infinite at 0
 

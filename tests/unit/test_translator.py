@@ -290,14 +290,14 @@ def test_samples_follow_the_seed(translator: Translator) -> None:
 class LittleMemory(TableModel):
     """Has room for two sentences at once."""
 
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+    def start(self, source: Tensor) -> TableState:
         if len(source) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return super().start(source, maps)
+        return super().start(source)
 
 
 class NoMemory(TableModel):
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+    def start(self, source: Tensor) -> TableState:
         raise torch.OutOfMemoryError
 
 

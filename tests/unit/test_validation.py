@@ -41,7 +41,7 @@ def validation(store: Any, batches: BatchConfig, **settings: Any) -> Validation:
 class SmallMemory(TinyModel):
     """Has no memory for more than two sentences at once."""
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         if len(source) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return super().forward(source, target_input)

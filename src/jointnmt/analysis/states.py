@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from jointnmt.data.batch import Batch
 from jointnmt.models import TranslationModel
-from jointnmt.models.layers.residual import Stream
 from jointnmt.models.reformer import Reformer
 from jointnmt.models.transformer import Transformer
 from jointnmt.text.special import bos_id, eos_id, pad_id
@@ -139,8 +138,7 @@ def _listen(tap: _Tap, batch: Batch, found: dict[State, Tensor]) -> Any:
     mask = piece_mask(batch, side)
 
     def keep(passing: Any) -> None:
-        first = passing[0] if isinstance(passing, tuple) else passing
-        x: Tensor = first.value if isinstance(first, Stream) else first
+        x: Tensor = passing[0] if isinstance(passing, tuple) else passing
         rows = over_other_side(x, batch, side) if x.dim() == 4 else x  # [B, S, T, E] -> [B, L, E]
         found[tap.state] = rows[mask].float()
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from jointnmt.ops.native.memory import pool
+from jointnmt import ops
 from jointnmt.training.allocator import give_freed_memory_back
 
 Item = TypeVar("Item")
@@ -30,7 +30,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def release_memory() -> None:
     """Give cached but unused memory back, so that smaller parts find unbroken room."""
-    pool.release()
+    ops.empty_cache()
     give_freed_memory_back()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

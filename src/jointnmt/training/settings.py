@@ -30,7 +30,8 @@ class TrainingConfig(Config):
     max_updates: int | None = Field(None, ge=1, description="stop after so many updates")
     max_epochs: int | None = Field(None, ge=1, description="stop after so many epochs")
     loss_mean: Literal["tokens", "sentences"] | None = Field(
-        None, description="over tokens, or over sentences of each one's mean; null: tokens, sentences if model.faithful"
+        None,
+        description="over tokens, or over each sentence's mean; null: tokens, sentences if emelin_compatible",
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability spread evenly over the vocabulary")
     optimizer: AdamConfig = Field(AdamConfig(), description="Adam's settings")

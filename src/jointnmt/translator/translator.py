@@ -17,7 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
-from jointnmt.models.quantize import for_decoding
+from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.search import (
     Hypothesis,
     Rescored,
@@ -124,7 +124,7 @@ class Translator(PretrainedMixin):
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
         self.trained = self.model = model.eval()  # what is saved and analysed, and what translates
         if precision != "float32":
-            self.model = for_decoding(model, precision)
+            self.model = prepare_for_inference(model, precision)
         self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
 
     @classmethod

@@ -142,7 +142,7 @@ class Toolchain:
                 f"The C++ compiler {compiler} does not run ({error}). Name another in CXX."
             ) from error
         sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
-        flags = (*FLAGS, *(["-DQUICK_PAIRS"] if multiplies_pairs_quickly() else []))
+        flags = (*FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
         parts = (*sources, version, " ".join(flags).encode(), processor().encode())
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
         return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
@@ -295,7 +295,7 @@ def _cannot_be_kept(directory: Path, error: OSError) -> ConfigurationError:
     )
 
 
-def multiplies_pairs_quickly() -> bool:
+def has_fast_bf16_dot() -> bool:
     """Whether instructions for pairs of bfloat16, if there are any, do twice the work of those for float32.
 
     On AMD's processors they do. On Intel's without AMX, or where a virtual machine hides it, they do half the work.

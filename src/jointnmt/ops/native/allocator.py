@@ -1,9 +1,8 @@
-"""Memory of large tensors, lent again and again.
+"""A caching allocator for large tensors on the CPU.
 
-Batches of sentences have ever new shapes. Under them the C library's heap falls to pieces: it grows, searching it takes
-time, and pages never touched before cost the system, which fills them with zeros, several times what is computed on
-them. Here memory comes in large arenas, of huge pages where the system has them; tensors take blocks of them, and free
-neighbours become one block again.
+Batches of sentences have ever new shapes, which fragment the C library's heap: it grows, searching it takes time, and
+the page faults of fresh memory cost several times what is computed on it. Here memory is reserved in large arenas, of
+huge pages where the system has them; tensors are blocks of them, and free neighbours are merged.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ import torch
 from torch import Tensor
 
 SMALLEST = 2**18
-"""Bytes of what is lent; anything smaller is left to the C library."""
+"""Bytes; anything smaller is left to the C library."""
 ARENA = 2**26
 """Bytes of the smallest arena."""
 GROWTH = 8
-"""What is held grows by this part of it at least."""
+"""What is reserved grows by this part of it at least."""
 HUGE_PAGE = 2**21
 PRIVATE = hasattr(mmap, "MAP_PRIVATE")
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A part of an arena, lent or free."""
+    """A part of an arena, allocated or free."""
 
     arena: mmap.mmap
     number: int
@@ -50,18 +49,18 @@ class Block:
         return self.size, self.number, self.start
 
 
-class Pool:
-    """Memory for tensors of the CPU. Threads may share it."""
+class CachingAllocator:
+    """Memory for tensors of the CPU, kept when they are freed. Threads may share it."""
 
     def __init__(self) -> None:
         self._free: list[Block] = []  # by rank; no two of them side by side
         self._returned: deque[Block] = deque()  # a block comes back at any time, also while another is taken
         self._lock = threading.Lock()
         self._arenas = 0
-        self.held_bytes = self.lent_bytes = self.most_lent_bytes = 0
+        self.reserved_bytes = self.allocated_bytes = self.peak_allocated_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A contiguous tensor, its values whatever its memory held before. Its memory comes back when it is freed.
+        """A contiguous, uninitialised tensor, whose memory is kept for others when it is freed.
 
         Raises:
             MemoryError: if there is no memory left.
@@ -69,7 +68,7 @@ class Pool:
         size = math.prod(shape) * dtype.itemsize
         if size < SMALLEST:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        storage = torch.from_numpy(_Lent.of(self._take(size), size, self._returned)).untyped_storage()
+        storage = torch.from_numpy(_BlockBytes.of(self._take(size), size, self._returned)).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload]
 
     def _take(self, size: int) -> Block:
@@ -85,12 +84,12 @@ class Pool:
             block.free = False
             if block.size - size >= SMALLEST:
                 self._cut(block, size)
-            self.lent_bytes += block.size
-            self.most_lent_bytes = max(self.most_lent_bytes, self.lent_bytes)
+            self.allocated_bytes += block.size
+            self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
             return block
 
-    def release(self) -> None:
-        """Give the arenas of which nothing is lent back to the system."""
+    def empty_cache(self) -> None:
+        """Give unused arenas back to the system."""
         with self._lock:
             self._sort_in()
             for block in self._unused():
@@ -106,7 +105,7 @@ class Pool:
 
     def _give_up(self, block: Block) -> None:
         self._remove(block)
-        self.held_bytes -= block.size
+        self.reserved_bytes -= block.size
 
     def _cut(self, block: Block, size: int) -> None:
         rest = Block(block.arena, block.number, block.start + size, block.size - size, block, block.after, free=True)
@@ -116,7 +115,7 @@ class Pool:
         insort(self._free, rest, key=lambda each: each.rank)
 
     def _put_back(self, block: Block) -> None:
-        self.lent_bytes -= block.size
+        self.allocated_bytes -= block.size
         first, last = block, block
         if block.before is not None and block.before.free:
             self._remove(first := block.before)
@@ -132,7 +131,7 @@ class Pool:
 
     def _new_arena(self, least: int) -> Block:
         """A block that is an arena of its own, in place of free arenas, all of which are too small."""
-        size = _rounded(max(least, ARENA, self.held_bytes // GROWTH), HUGE_PAGE)
+        size = _rounded(max(least, ARENA, self.reserved_bytes // GROWTH), HUGE_PAGE)
         given_up = 0
         for block in self._unused():
             if given_up < size:
@@ -142,7 +141,7 @@ class Pool:
             arena = _arena(size)
         except MemoryError:
             arena = _arena(size := _rounded(least, HUGE_PAGE))
-        self.held_bytes += size
+        self.reserved_bytes += size
         self._arenas += 1
         return Block(arena, self._arenas, 0, size)
 
@@ -168,21 +167,21 @@ def _rounded(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-class _Lent(np.ndarray):
-    """The first bytes of a block, which goes home when the last tensor over them is gone."""
+class _BlockBytes(np.ndarray):
+    """The first bytes of a block, which is returned when the last tensor over them is gone."""
 
     block: Block
-    home: deque[Block]
+    returned: deque[Block]
 
     @classmethod
-    def of(cls, block: Block, size: int, home: deque[Block]) -> _Lent:
-        lent = np.frombuffer(block.arena, dtype=np.uint8, count=size, offset=block.start).view(cls)
-        lent.block, lent.home = block, home
-        return lent
+    def of(cls, block: Block, size: int, returned: deque[Block]) -> _BlockBytes:
+        array = np.frombuffer(block.arena, dtype=np.uint8, count=size, offset=block.start).view(cls)
+        array.block, array.returned = block, returned
+        return array
 
     def __del__(self) -> None:
         if "block" in self.__dict__:  # else a part of the array, or a copy
-            self.home.append(self.block)
+            self.returned.append(self.block)
 
 
-pool = Pool()
+allocator = CachingAllocator()

@@ -1,4 +1,4 @@
-"""Linear layers for decoding on a CPU, whose weights lie as the kernels read them. All are without gradient."""
+"""Linear layers for inference on a CPU, with packed weights; all are without gradient."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from jaxtyping import Float, Int8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.ops.native import library, operations
-from jointnmt.ops.native.calls import LANES, Int8Weights, Weights, call, exact, has_products, rows_of
+from jointnmt.ops.autocast import to_autocast_dtype
+from jointnmt.ops.backend import kernels_read, uses_kernels
+from jointnmt.ops.native import library
+from jointnmt.ops.native.calls import LANES, Int8Weights, Weights, call, empty, exact, has_gemm, rows_of
+from jointnmt.ops.norm import Normed
 
 LARGEST = 127
 PANEL = 64
@@ -19,7 +22,7 @@ PANEL = 64
 
 
 class PackedLinear(nn.Module):
-    """A linear layer of either kind."""
+    """A linear layer whose weights lie as the kernels read them."""
 
     kernels: ClassVar[str]
     """What the names of its kernels end with."""
@@ -29,26 +32,26 @@ class PackedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         self.bias = bias
 
-    def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
-        return self.multiply(x, self.bias)
+    def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
+        """The product with the weights, plus the bias."""
+        return self._multiply(x.value if isinstance(x, Normed) else x)
 
-    def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
-        """The product with the weights, plus `bias`."""
-        x, bias = x.contiguous(), exact(bias)
+    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+        """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2."""
+        x, bias, output_bias = x.contiguous(), exact(self.bias), exact(output.bias)
+        result = empty(x, *x.shape[:-1], output.out_features)
+        weights = self.packed(bias), output.packed(output_bias)
+        call("mlp" + self.kernels, x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
+        return result
+
+    def _multiply(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
+        x, bias = x.contiguous(), exact(self.bias)
         features = -(-self.out_features // LANES) * LANES
         if bias is not None and len(bias) < features:
             bias = functional.pad(bias, (0, features - len(bias)))
-        result = operations.empty((*x.shape[:-1], features), x)
+        result = empty(x, *x.shape[:-1], features)
         call("linear" + self.kernels, x, rows_of(x)[0], x, ctypes.byref(self.packed(bias)), result)
         return result if features == self.out_features else result[..., : self.out_features]
-
-    def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
-        """`max(0, x W1 + b1) W2`, where `output` has W2."""
-        x, bias = x.contiguous(), exact(self.bias)
-        result = operations.empty((*x.shape[:-1], output.out_features), x)
-        weights = self.packed(bias), output.packed(None)
-        call("feed_forward" + self.kernels, x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
-        return result
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
@@ -70,20 +73,18 @@ class BFloat16Linear(PackedLinear):
 
     @classmethod
     def of(cls, layer: nn.Module) -> nn.Module:
-        """A layer with weights and perhaps a bias; itself, if there are no kernels for it."""
+        """A layer with weights and perhaps a bias, packed; the layer itself, if there are no kernels for it."""
         weight, bias = layer.weight, getattr(layer, "bias", None)
         assert isinstance(weight, Tensor)
         like = torch.empty(0, dtype=torch.bfloat16)
-        exists = weight.device.type == "cpu" and operations.readable(like) and has_products(like.dtype, weight.shape[1])
+        exists = weight.device.type == "cpu" and kernels_read(like) and has_gemm(like.dtype, weight.shape[1])
         return cls(weight, bias) if exists else layer
 
-    def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
-        """The product with the weights, plus `bias`."""
-        return super().multiply(x.bfloat16(), bias)
+    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+        return super().mlp(x.bfloat16(), output)
 
-    def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
-        """`max(0, x W1 + b1) W2`, where `output` has W2."""
-        return super().feed_forward(x.bfloat16(), output)
+    def _multiply(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
+        return super()._multiply(x.bfloat16())
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
@@ -112,24 +113,22 @@ class Int8Linear(PackedLinear):
         self.register_buffer("scales", scales)
         self._packed: tuple[Tensor, ...] | None = None
 
-    def multiply(self, x: Float[Tensor, "*places E"], bias: Float[Tensor, " F"] | None) -> Float[Tensor, "*places F"]:
-        """The product with the weights, plus `bias`."""
-        x = _compute_type(x)
-        if operations.usable(x, *self.weight.shape) and has_int8_products():
-            return super().multiply(x, bias)
+    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+        x = to_autocast_dtype(x)
+        if uses_kernels(x, *self.weight.shape, output.out_features) and has_int8_gemm():
+            return super().mlp(x, output)
+        return output(self(x).relu())  # type: ignore[no-any-return]
+
+    def _multiply(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
+        x = to_autocast_dtype(x)
+        if uses_kernels(x, *self.weight.shape) and has_int8_gemm():
+            return super()._multiply(x)
         with torch.no_grad():
             integers, scales = _quantised(x.flatten(0, -2).float())
             result = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
-            if bias is not None:
-                result += bias
+            if self.bias is not None:
+                result += self.bias
             return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
-
-    def feed_forward(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
-        """`max(0, x W1 + b1) W2`, where `output` has W2."""
-        x = _compute_type(x)
-        if operations.usable(x, *self.weight.shape, output.out_features) and has_int8_products():
-            return super().feed_forward(x, output)
-        return output.multiply(self(x).relu(), None)
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
@@ -146,8 +145,8 @@ class Int8Linear(PackedLinear):
         return super()._apply(fn, recurse)
 
 
-def has_int8_products() -> bool:
-    """Whether there are kernels for products of 8-bit integers on this machine."""
+def has_int8_gemm() -> bool:
+    """Whether there are custom matrix products of 8-bit integers for this processor."""
     return hasattr(library(), "pack_weights_int8")
 
 
@@ -158,14 +157,6 @@ def _kernel(name: str) -> Any:
 def _pack(kind: str, features: int, inputs: int, *tensors: Tensor) -> None:
     pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors)
     _kernel(f"pack_weights_{kind}")(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
-
-
-def _compute_type(x: Tensor) -> Tensor:
-    """In the type of mixed precision, if that is on."""
-    if not torch.is_autocast_enabled(x.device.type):
-        return x
-    kind = torch.get_autocast_dtype(x.device.type)
-    return x if x.dtype == kind else x.to(kind)
 
 
 def _quantised(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:
