@@ -421,8 +421,9 @@ def test_options_of_the_other_action_are_refused(arguments: tuple[str, ...]) -> 
 def test_the_status_tells_what_multiplies_in_each_precision() -> None:
     """As the products themselves decide it."""
     code = (
-        "import torch; from jointnmt.ops.backend import uses_own_gemm; from jointnmt.ops.native.calls import DTYPES;"
-        "from jointnmt.ops.native.status import kernel_status;"
+        "import torch; from jointnmt.ops.native.status import kernel_status;"
+        "from jointnmt.ops.native.calls import DTYPES;"
+        "from jointnmt.ops.backend import uses_own_gemm;"
         "from jointnmt.ops.native.packed import has_int8_gemm;"
         "status = kernel_status().products;"
         "own = {name: uses_own_gemm(torch.empty(1, dtype=kind)) for kind, name in DTYPES.items()};"

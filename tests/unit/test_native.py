@@ -1,4 +1,4 @@
-"""Custom CPU kernels: whose matrix products are used, and what happens where memory runs out."""
+"""The kernels: where PyTorch is left to multiply, and what happens without memory."""
 
 from __future__ import annotations
 

@@ -289,12 +289,10 @@ class Reference(TranslationModel):
 
     # Decoding
 
-    def start(self, source: Int[Tensor, "B S"], *_: object) -> ReferenceState:
+    def start(self, source: Int[Tensor, "B S"]) -> ReferenceState:
         return ReferenceState(source, source.new_empty(len(source), 0))
 
-    def step(
-        self, last_ids: Int[Tensor, " N"], state: DecoderState, *_: object
-    ) -> tuple[Float[Tensor, "N V"], ReferenceState]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], ReferenceState]:
         """The last position of the whole model, computed anew over all that has been read."""
         assert isinstance(state, ReferenceState)
         state = ReferenceState(state.source, torch.cat([state.target_input, last_ids[:, None]], 1))
