@@ -90,7 +90,7 @@ def two_sided(difference: float, resampled: Numbers) -> float:
 def _compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], key: str, measure: CorpusMetric, samples: int
 ) -> Comparison:
-    from sacrebleu.significance import estimate_ci  # installed, or there were no measure
+    from sacrebleu.significance import estimate_ci  # installed, or there would be no measure
 
     metric, prepared = measure.metric, [measure.prepare(references)]
     statistics = [
