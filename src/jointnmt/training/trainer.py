@@ -134,8 +134,7 @@ class Trainer:
     def _accumulate(self, batches: list[Batch], step: int, divisor: int) -> tuple[list[Batch], list[Loss], int]:
         """Sum the gradients of all batches; the batches as they were computed, their losses, how many were split.
 
-        After a batch that did not fit in memory, all are computed again: it is unknown how much of its gradient had been
-        added already.
+        After a batch that did not fit in memory, all are computed again: part of its gradient may have been added already.
         """
         splits = 0
         while True:
