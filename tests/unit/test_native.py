@@ -90,6 +90,7 @@ def losses_and_gradients(
     return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_and_gradients_are_those_of_the_plain_path(name: str, without_kernels: pytest.MonkeyPatch) -> None:
