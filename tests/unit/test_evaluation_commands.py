@@ -152,7 +152,7 @@ def test_runs_and_texts_have_the_same_languages(invoke: Invoke, run: Path, texts
     assert "the source is en and the target de, but the model translates de to en" in exchanged.stderr
     for command in ("score", "align"):
         result = invoke(command, run, "--source", "test.en.gz", "--target", "test.de", "--device", "cpu")
-        assert (result.exit_code, result.stdout) == (3, "") and "Exchange them" in result.stderr
+        assert (result.exit_code, result.stdout) == (3, "") and "Swap them" in result.stderr
 
 
 def test_options_reach_the_metrics(invoke: Invoke, texts: Path) -> None:

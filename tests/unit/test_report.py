@@ -126,7 +126,7 @@ def test_the_page_shows_what_evaluation_finds(page: Page, reported: Path) -> Non
 def test_what_is_missing_is_said(page: Page) -> None:
     notes = page.text("strong")
     assert any(note.startswith("a<b: its training text was not found") for note in notes)
-    assert any(note.startswith("a<b: its log holds no validation") for note in notes)
+    assert any(note.startswith("a<b: its log has no validation") for note in notes)
     assert not any(note.startswith("first: its") for note in notes)
     numbers = json.loads(download(page, "report.json"))
     assert [[*each["systems"]] for each in numbers["analyses"][-2:]] == [["first", "a<b"], ["first"]]

@@ -243,6 +243,7 @@ def test_moses_makes_no_escapes_and_undoes_none() -> None:
 # --- training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_and_processes_change_nothing(kind: str, tmp_path: Path) -> None:
     program = (

@@ -85,6 +85,13 @@ class _Kind(NamedTuple):
     other: _Axis | None = None
 
 
+def self_attention_tokens(
+    source_pieces: Sequence[str], target_pieces: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens that source and target attend among: source pieces and end mark; begin mark and target pieces."""
+    return (*source_pieces, EOS), (BOS, *target_pieces)
+
+
 def attention_panels(
     maps: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
 ) -> list[Panel]:
@@ -98,8 +105,8 @@ def attention_panels(
     Raises:
         ValueError: if the maps are not of a single sentence pair of these lengths.
     """
-    source = _Axis("source", (*source_pieces, EOS))
-    read = _Axis("target read", (BOS, *target_pieces))
+    source_tokens, read_tokens = self_attention_tokens(source_pieces, target_pieces)
+    source, read = _Axis("source", source_tokens), _Axis("target read", read_tokens)
     predicted = _Axis("target predicted", (*target_pieces, EOS))
     kinds = [
         _Kind("Alignment (cross-attention)", maps.cross, predicted, source),

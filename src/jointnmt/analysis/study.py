@@ -38,7 +38,7 @@ class LexicalStudy:
 def study_run(
     run: Path, translator: Translator, text: TaggedText, config: ProbeConfig, folder: Path, show: ShowProgress
 ) -> LexicalStudy:
-    """Train the probes of a run, or go on where that was interrupted, and measure its states and gates.
+    """Train the probes of a run, or resume that, and measure its states and gates.
 
     Args:
         run: the RUN directory.

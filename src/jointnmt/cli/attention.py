@@ -10,10 +10,17 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.analysis.attention import By, View, attention_figure, attention_numbers, attention_panels
+from jointnmt.analysis.attention import (
+    By,
+    View,
+    attention_figure,
+    attention_numbers,
+    attention_panels,
+    self_attention_tokens,
+)
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.segmentation import SPACE
-from jointnmt.text.special import BOS, EOS
+from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend
 
 logger = logging.getLogger(__name__)
@@ -54,7 +61,7 @@ def attention(
     translator = Translator.load(run, device)
     target = translator.translate([source])[0] if target is None else target
     read = attend(translator, source, target)
-    tokens = {"source": (*read.source_pieces, EOS), "target": (BOS, *read.target_pieces)}
+    tokens = dict(zip(("source", "target"), self_attention_tokens(*read[1:]), strict=True))
     view = View(by, **{side: _place(side, tokens[side], token) for side, token in wanted.items()})
     out.parent.mkdir(parents=True, exist_ok=True)
     figure = attention_figure(attention_panels(*read, view), f"{source}\n{target}")

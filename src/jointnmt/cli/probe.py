@@ -27,7 +27,7 @@ from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_REPORTS = 30.0
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def probe(
@@ -78,16 +78,16 @@ def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on a terminal, a log line every half minute elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
-    done, told = 0, time.monotonic()
+    done, logged = 0, time.monotonic()
     with Progress(*columns, TimeRemainingColumn(), console=stderr(), disable=not shown, transient=True) as bar:
         task = bar.add_task(what, total=total)
 
         def advance(more: int) -> None:
-            nonlocal done, told
+            nonlocal done, logged
             done += more
             bar.update(task, completed=done)
-            if not shown and time.monotonic() - told > SECONDS_BETWEEN_REPORTS:
-                told = time.monotonic()
+            if not shown and time.monotonic() - logged > SECONDS_BETWEEN_LINES:
+                logged = time.monotonic()
                 logger.info("%s: %d of %d sentences", what, done, total)
 
         yield advance

@@ -132,13 +132,13 @@ def rounded(experiment: Experiment, step: Step) -> Experiment:
     ffn_dim = round_half_up((width_ratio(model) + step.width) * model.embed_dim / unit) * unit
     if round_half_up(step.width * model.embed_dim / unit) == 0:
         ffn_dim = model.ffn_dim  # unchanged, even if that is no multiple
-    told = f"The step is {step.layers:+.2f} layers and {step.width:+.2f} widths of E"
+    step_text = f"The step is {step.layers:+.2f} layers and {step.width:+.2f} widths of E"
     if min(depths(model).values()) + layers < 1 or ffn_dim < 1:
-        raise ScalingError(f"{told}, which leaves no model. Ask for a smaller ratio.")
+        raise ScalingError(f"{step_text}, which leaves no model. Ask for a smaller ratio.")
     size = StackSize.of(model)
     if size.parameters(layers, ffn_dim / model.embed_dim) <= size.parameters(0, width_ratio(model)):
         raise ScalingError(
-            f"{told}; in whole layers, and an F in multiples of {unit}, that is no larger model. Ask for a "
+            f"{step_text}; in whole layers, and an F in multiples of {unit}, that is no larger model. Ask for a "
             "greater ratio."
         )
     return resized(experiment, f"{experiment.name}-scaled", layers, ffn_dim)

@@ -28,7 +28,7 @@ WINDOW = 128
 
 @dataclass(frozen=True)
 class RunOutputs:
-    """What a run makes of eval_set."""
+    """The results of a run on a test set."""
 
     name: str
     languages: tuple[str, str]

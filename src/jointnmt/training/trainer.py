@@ -134,10 +134,9 @@ class Trainer:
         return StepReport(self.position, epoch_updates, sums, norm, rate, seconds, skipped=not math.isfinite(norm))
 
     def _accumulate(self, batches: list[Batch], step: int, divisor: int) -> tuple[list[Batch], list[Loss], int]:
-        """Sum the gradients of all batches; the batches as they were computed, their losses, how many were split.
+        """Sum the gradients of all batches; returns the batches as computed, their losses, and the number of splits.
 
-        After a batch that did not fit in memory, all are computed anew: nobody knows how much of its gradient had been
-        added already.
+        After a batch that did not fit in memory, all are computed again: part of its gradient may have been added.
         """
         splits = 0
         while True:
