@@ -75,7 +75,7 @@ def test_another_process_is_waited_for(run: Path, caplog: pytest.LogCaptureFixtu
     held.wait()
     with caplog.at_level("INFO"):
         assert cached_records(translator, run, counting(started), lambda *each: None) == first
-    assert "another process is at it" in caplog.text
+    assert "another process computes it" in caplog.text
 
 
 def test_a_cache_that_cannot_be_written_is_named(run: Path) -> None:
