@@ -21,14 +21,14 @@ MACROS = {
 }
 """What a compiler defines for features of a processor that the kernels use."""
 OWN = "kernels"
-State = Literal["verified", "not built", "damaged", "unavailable"]
+LibraryState = Literal["verified", "not built", "damaged", "unavailable"]
 
 
 @dataclass(frozen=True)
 class KernelStatus:
     """The kernels as this process would use them; nothing is built to find out."""
 
-    state: State
+    state: LibraryState
     """verified: the library is used. not built: on first use. damaged: built anew on first use. unavailable:
     there can be none, or the directory is refused."""
     problem: str | None
@@ -64,7 +64,7 @@ def kernel_status() -> KernelStatus:
         return KernelStatus(
             "unavailable", str(error), off, processor, **compiler, features=features, products=products(None)
         )
-    state: State = "verified" if path else "damaged" if damaged else "not built"
+    state: LibraryState = "verified" if path else "damaged" if damaged else "not built"
     return KernelStatus(
         state,
         "; ".join(f"{each} {fault}" for each, fault in damaged.items()) or None,
