@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,21 +28,21 @@ from benchmarks.profiling import shares_of_time
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.traffic import Counting, count_update
 from benchmarks.training import Training, TrainingCase
-from jointnmt.ops.native.linear import BFloat16Linear
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from jointnmt.data.batches import BatchConfig, plan_epoch
 from jointnmt.models import FAMILIES, build_model
-from jointnmt.models.layers.norm import LayerNorm
+from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.reference import Reference
 from jointnmt.models.reformer import ReformerBaseConfig
-from jointnmt.ops import native
-from jointnmt.ops.native import operations
+from jointnmt.ops import AttentionMask, BFloat16Linear, add_norm, axial_attention, dropout_mask, mlp
+from jointnmt.ops.native import library
 
 VOCABULARY = SIZES["tiny"].vocabulary
 SOURCE, TARGET = np.array([5, 9, 7, 3], dtype=np.int32), np.array([6, 4, 8, 2], dtype=np.int32)
 LAYERS = BFloat16Linear.of(torch.nn.Linear(512, 1024)), BFloat16Linear.of(torch.nn.Linear(1024, 512))
+NO_DROPOUT = SharedDropout(0.0)
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -233,12 +234,12 @@ def test_a_gpu_is_given_states_in_half_precision(monkeypatch: pytest.MonkeyPatch
     config = model_config("reformer-base", "IWSLT")
     assert isinstance(config, ReformerBaseConfig)
     least = 8 * 16 * 16 * config.num_layers * 3 * 2 * (28 * config.embed_dim + 4 * config.ffn_dim)
-    ours, library = Counting(1.0, 1.0), Counting(1.0, 1.0)
+    ours, widened = Counting(1.0, 1.0), Counting(1.0, 1.0)
     count_update(config, 1000, 8, 16, ours)
-    monkeypatch.setattr(LayerNorm, "forward", torch.nn.LayerNorm.forward)
-    count_update(config, 1000, 8, 16, library)
+    monkeypatch.setattr("jointnmt.ops.norm.no_autocast", lambda _: nullcontext())
+    count_update(config, 1000, 8, 16, widened)
     assert 1 < ours.moved.total() / least < 2.3
-    assert library.moved.total() > 1.2 * ours.moved.total()
+    assert widened.moved.total() > 1.2 * ours.moved.total()
 
 
 def test_decoded_batches_are_spread_over_the_corpus() -> None:
@@ -267,17 +268,20 @@ def test_the_machine_is_measured_and_described() -> None:
     assert 0 < resident_bytes() <= peak_bytes()
 
 
-@pytest.mark.skipif(native.library() is None, reason="needs a C++ compiler")
+@pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize(
     ("kernel", "group"),
     [
-        (lambda x: operations.residual_norm(x, None, None, None, torch.nn.LayerNorm(512)), "norm and element-wise"),
-        (lambda x: operations.dropout_noise(x.shape, 0.1, x), "norm and element-wise"),
-        (lambda x: operations.feed_forward(x, *LAYERS, None), "matrix products"),
-        (lambda x: operations.attention([x[None].repeat(1, 1, 3)], None, 8, 1, None, causal=True), "attention"),
+        (lambda x: add_norm(x, x, NO_DROPOUT, torch.nn.LayerNorm(512)), "norm and element-wise"),
+        (lambda x: dropout_mask(x.shape, 0.1, x), "norm and element-wise"),
+        (lambda x: mlp(x, *LAYERS, NO_DROPOUT), "matrix products"),
+        (
+            lambda x: axial_attention([x[None].repeat(1, 1, 3)], 8, 1, AttentionMask.causal(2000, x), NO_DROPOUT),
+            "attention",
+        ),
     ],
 )
-def test_time_of_our_own_kernels_is_told(kernel: Any, group: str) -> None:
+def test_time_of_the_custom_kernels_is_told(kernel: Any, group: str) -> None:
     """Without autograd, too, whose functions are named in a profile."""
     x = torch.randn(2000, 512)
     with torch.no_grad():

@@ -357,7 +357,7 @@ def test_loads_the_weights_of_a_run_and_leaves_the_random_state_alone(run: Path)
 @pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 def test_attention_is_read_in_float32_whatever_the_translator_computes_in(run: Path, precision: Any) -> None:
     exact, rounded = (
-        attend(Translator.load(run, device="cpu", precision=each), LINES[0], "the dog").maps
+        attend(Translator.load(run, device="cpu", precision=each), LINES[0], "the dog").attn_weights
         for each in ("float32", precision)
     )
     assert exact.alignment is not None

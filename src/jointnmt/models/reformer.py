@@ -128,7 +128,7 @@ class GridLayer(nn.Module):
         of_target, of_source = (None, None) if attn_weights is None else map(attn_weights.at, ("target", "source"))
         target_lexical, source_lexical = (_summands(*sides) for sides in zip(*lexical, strict=True))
         # `add_norm(x, update, dropout, norm)` is `x = x + dropout(update)` and `y = norm(x)` in one.
-        y = normed(x, self.target_norm)
+        x, y = normed(x, self.target_norm)
         update = self.target_attention(y, masks.target, cache, target_lexical, of_target)
         x, y = add_norm(x, update, self.target_dropout, self.target_ffn_norm)
         x, y = add_norm(x, self.target_ffn(y), self.ffn_dropout, self.source_norm)

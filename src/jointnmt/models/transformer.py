@@ -69,7 +69,7 @@ PRE_NORM = LayerStyle()
 
 
 class Residual(nn.Module):
-    """Norm and dropout around a sub-layer f, which reads `y = read(x)` and is added by `add(x, y, f(y), following)`.
+    """Norm and dropout around a sub-layer f, which reads `x, y = read(x)` and is added by `add(x, y, f(y), following)`.
 
     Pre-norm: `x + dropout(f(norm(x)))` (Li et al. 2020, Eq. 1). Post-norm: `norm(x + dropout(f(x)))` (Vaswani et al.
     2017, section 3.1). `adds_normed`: `norm(x) + dropout(f(norm(x)))`.
@@ -82,9 +82,9 @@ class Residual(nn.Module):
         self.adds_normed = adds_normed
         self.dropout = SharedDropout(dropout)
 
-    def read(self, x: Float[Tensor, "B L E"]) -> Normed:
-        """What the sub-layer reads."""
-        return normed(x, self.norm) if self.norm_first else Normed(x)
+    def read(self, x: Float[Tensor, "B L E"]) -> tuple[Float[Tensor, "B L E"], Normed]:
+        """The state and what the first sub-layer of a layer reads."""
+        return normed(x, self.norm) if self.norm_first else (x, Normed(x))
 
     def add(
         self, x: Float[Tensor, "B L E"], y: Normed, update: Float[Tensor, "B L E"], following: Residual
@@ -129,7 +129,7 @@ class EncoderLayer(nn.Module):
         record = None if attn_weights is None else attn_weights.at(self.place)
         shortcut = self.attention.shortcut
         lexical = None if shortcut is None else (shortcut.project(embedded),)
-        y = self.attention_residual.read(x)
+        x, y = self.attention_residual.read(x)
         update = self.attention(y, mask, None, lexical, record, x if self.reads_raw else None)
         x, y = self.attention_residual.add(x, y, update, self.ffn_residual)
         return self.ffn_residual.add_last(x, self.ffn(y))
@@ -199,7 +199,7 @@ class DecoderLayer(nn.Module):
         of_own, of_cross = (None, None) if attn_weights is None else map(attn_weights.at, ("decoder", "cross"))
         shortcut = self.self_attention.shortcut
         lexical = None if shortcut is None else (shortcut.project(embedded),)
-        y = self.self_residual.read(x)
+        x, y = self.self_residual.read(x)
         update = self.self_attention(y, masks.own, cache, lexical, of_own, x if self.reads_raw else None)
         x, y = self.self_residual.add(x, y, update, self.cross_residual)
         update = self.cross_attention(y, projected_source, masks.source, of_cross)

@@ -31,14 +31,14 @@ class Normed(NamedTuple):
 
 def layer_norm(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Float[Tensor, "*places E"]:
     """Layer norm in the type of `x`."""
-    return normed(x, norm).value
+    return normed(x, norm)[1].value
 
 
-def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Normed:
-    """Layer norm in the type of `x`, for the products that read it."""
+def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> tuple[Float[Tensor, "*places E"], Normed]:
+    """`x` itself and its layer norm, for a residual connection: the gradients of both are summed in one pass."""
     if not uses_kernels(x, x.shape[-1]):
-        return Normed(_layer_norm(x, norm))
-    return _add_norm(x.contiguous(), None, None, norm)[1]
+        return x, Normed(_layer_norm(x, norm))
+    return _add_norm(x.contiguous(), None, None, norm)
 
 
 def dropout_add(
@@ -50,7 +50,7 @@ def dropout_add(
     mask = dropout.mask(update.shape, update)
     if not torch.is_grad_enabled():
         return _forward(x, update, mask, None, None, keeps_statistics=False)[0]
-    total: Tensor = _AddNorm.apply(x, update, mask, None, None)[0]
+    total: Tensor = _DropoutAdd.apply(x, update, mask)
     return total
 
 
@@ -79,8 +79,7 @@ def _add_norm(x: Tensor, update: Tensor | None, mask: Tensor | None, norm: nn.La
         total, value, _ = _forward(x, update, mask, weight, bias, keeps_statistics=False)
         assert value is not None
         return total, Normed(value)
-    added, value, statistics = _AddNorm.apply(x, update, mask, weight, bias)
-    total = x if update is None else added
+    total, value, statistics = _AddNorm.apply(x, update, mask, weight, bias)
     return total, Normed(value, (total, statistics, weight, bias))
 
 
@@ -113,23 +112,36 @@ def norm_again(source: tuple[Tensor, ...]) -> Tensor:
     return value
 
 
+class _DropoutAdd(torch.autograd.Function):
+    """In one pass, with a gradient of the update only where there is a mask."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, update: Tensor, mask: Tensor | None) -> Tensor:
+        ctx.save_for_backward(mask)
+        return _forward(x, update, mask, None, None, keeps_statistics=False)[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (mask,) = ctx.saved_tensors
+        if mask is None:
+            return gradient, gradient, None
+        return gradient, torch.mul(gradient, mask, out=empty(gradient, *gradient.shape)), None
+
+
 class _AddNorm(torch.autograd.Function):
+    """In one pass; without an update, of x itself."""
+
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        update: Tensor | None,
-        mask: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        ctx: Any, x: Tensor, update: Tensor | None, mask: Tensor | None, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
         total, value, statistics = _forward(x, update, mask, weight, bias, keeps_statistics=True)
         ctx.save_for_backward(total, statistics, mask, weight)
         ctx.has_update = update is not None
-        if statistics is not None:
-            ctx.mark_non_differentiable(statistics)
-        return None if update is None else total, value, statistics
+        ctx.mark_non_differentiable(statistics)
+        return total, value, statistics
 
     @staticmethod
     @once_differentiable
@@ -145,5 +157,4 @@ class _AddNorm(torch.autograd.Function):
             "add_norm_backward", total, *rows_of(total), total, statistics, ctypes.byref(factors), weight, d_total,
             d_value, d_x, d_update, gradients,
         )  # fmt: skip
-        of_norm = (None, None) if weight is None else gradients.unbind()
-        return d_x, d_update, None, *of_norm
+        return d_x, d_update, None, *gradients.unbind()

@@ -16,7 +16,7 @@ from jointnmt.translator.translator import Translator
 class AttentionTrace(NamedTuple):
     """All attention weights of one sentence pair, teacher-forced."""
 
-    maps: AttentionMaps
+    attn_weights: AttentionMaps
     """Of a batch of this one pair."""
     source_pieces: list[str]
     """Without the end mark."""
@@ -37,8 +37,8 @@ def attend(translator: Translator, source: str, target: str, origin: str = "--so
     if not sentences or not sentences[0].target:
         raise DataError(f"{origin}: there is nothing to draw: the source or its translation is empty.")
     source_ids, target_ids = sentences[0].source, sentences[0].target
-    maps = AttentionMaps()
+    attn_weights = AttentionMaps()
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
-    translator.trained(batch.source, batch.target_input, maps)
+    translator.trained(batch.source, batch.target_input, attn_weights)
     pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
-    return AttentionTrace(maps, *pieces)
+    return AttentionTrace(attn_weights, *pieces)

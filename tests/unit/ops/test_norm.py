@@ -43,6 +43,36 @@ def test_add_norm(axes: tuple[int, ...] | None, threads: int) -> None:
     assert_close(own, torch.autograd.grad(wanted, inputs, gradients), rtol=1e-5, atol=1e-5)
 
 
+@needs_kernels
+def test_a_norm_hands_its_input_on() -> None:
+    """Gradients of both are summed."""
+    torch.manual_seed(5)
+    x, norm = torch.randn(2, 3, 32, requires_grad=True), norm_of(32)
+    results = []
+    for name in ("native", "plain"):
+        with backend(name):  # type: ignore[arg-type]
+            again, y = normed(x, norm)
+            assert torch.equal(again, x)
+            results.append(torch.autograd.grad((again.square() * y.value.sin()).sum(), [x, *norm.parameters()]))
+    assert_close(*results, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+def test_dropout_add() -> None:
+    torch.manual_seed(5)
+    x, update = (each.requires_grad_() for each in torch.randn(2, 2, 3, 5, 32).unbind())
+    for dropout in (NO_DROPOUT, SharedDropout(0.4, (1,)), SharedDropout(0.4)):
+        torch.manual_seed(6)
+        mask = dropout.mask(update.shape, update)
+        torch.manual_seed(6)
+        total = dropout_add(x, update, dropout)
+        expected = x + (update if mask is None else update * mask)
+        assert_close(total, expected)
+        gradient = torch.randn_like(total)
+        own, wanted = (torch.autograd.grad(each, (x, update), gradient) for each in (total, expected))
+        assert_close(own, wanted)
+
+
 @pytest.mark.parametrize("name", ["native", "plain"])
 def test_without_dropout_and_gradient(name: str) -> None:
     x, update = torch.randn(2, 2, 3, 32).unbind()
@@ -64,7 +94,7 @@ def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
     parameters = [*norm.parameters(), hidden.weight]
     wanted = norm(x.float())
     expected = hidden(wanted), output(hidden(wanted).relu())
-    y = normed(x, norm)
+    _, y = normed(x, norm)
     kept: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         own = linear(y, hidden.weight, hidden.bias), mlp(y, hidden, output, NO_DROPOUT)
@@ -81,7 +111,7 @@ def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
 @needs_kernels
 def test_an_empty_batch() -> None:
     x, norm, layer = torch.empty(0, 2, 3, 16, requires_grad=True), torch.nn.LayerNorm(16), torch.nn.Linear(16, 16)
-    mlp(normed(x, norm), layer, layer, NO_DROPOUT).sum().backward()
+    mlp(normed(x, norm)[1], layer, layer, NO_DROPOUT).sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
 
 

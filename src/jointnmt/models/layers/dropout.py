@@ -32,8 +32,10 @@ class SharedDropout(nn.Module):
 
     def forward(self, x: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x` with features dropped while training, unchanged otherwise."""
+        if not self.active:
+            return x
         mask = self.mask(x.shape, x) if self.shared_axes else None
-        return functional.dropout(x, self.rate, self.training) if mask is None else x * mask
+        return functional.dropout(x, self.rate) if mask is None else x * mask
 
     def add(self, x: Float[Tensor, ...], update: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x + dropout(update)`, with a shared mask in one pass over the grid."""

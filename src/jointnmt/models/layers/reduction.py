@@ -40,7 +40,7 @@ class Reduction(nn.Module):
             attn_weights: if given, each source position's share of each target position, averaged over features and
                 with sum 1, is appended: `[B, T, S]`.
         """
-        y = normed(grid, self.input_norm)
+        _, y = normed(grid, self.input_norm)
         x, padding = y.value, ~source_mask[:, :, None, None]
         weights: list[Tensor] | None = None if attn_weights is None else []
         if self.kind == "max":

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler import record_function
 
 from jointnmt.ops.native import library
 from jointnmt.ops.native.allocator import allocator
@@ -124,7 +125,11 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
     if kernel.argtypes is None:  # a parameter is a number in every call, or a pointer in every call
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
-    result: int = kernel(*plain, torch.get_num_threads())
+    if torch.autograd.profiler._is_profiler_enabled:
+        with record_function(f"native::{name}"):
+            result: int = kernel(*plain, torch.get_num_threads())
+    else:
+        result = kernel(*plain, torch.get_num_threads())
     if result == NO_MEMORY:
         raise MemoryError(f"no memory left for {name}")
     return result

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch.utils import backend_registration
 
-CHECKS = Path(__file__).parents[1] / "support" / "far_device_checks.py"
+CHECKS = Path(__file__).parents[1] / "support" / "fake_accelerator_checks.py"
 
 
 @pytest.mark.skipif(
