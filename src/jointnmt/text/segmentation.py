@@ -46,11 +46,20 @@ class SegmentationConfig(Config):
     min_frequency: int = Field(2, ge=1, description="of a merge (bpe) or a word; rarer words are unknown")
     lowercase: bool = Field(False, description="lower-case all text; not undone on output")
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
+    split_punctuation: bool = Field(
+        False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
+    )
 
     @model_validator(mode="after")
     def _target_size_needs_two(self) -> Self:
         if self.joint and self.target_vocabulary_size is not None:
             raise ValueError(f"target_vocabulary_size {self.target_vocabulary_size} needs joint false")
+        return self
+
+    @model_validator(mode="after")
+    def _words_keep_their_punctuation(self) -> Self:
+        if self.split_punctuation and self.kind == "word":
+            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not tell where a space was")
         return self
 
 
@@ -189,7 +198,10 @@ class Segmentation:
 
     def fingerprint(self) -> str:
         """A hash of everything that affects segmentation."""
-        parts = [json.dumps(self.config.plain(), sort_keys=True), self.source.language, self.target.language]
+        settings = self.config.plain()
+        if not settings["split_punctuation"]:  # newer than stores that may be in the cache
+            del settings["split_punctuation"]
+        parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
         parts += [self.source.to_json(), self.target.to_json()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -217,6 +229,10 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
     words = config.kind == "word"
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
+    if config.split_punctuation:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [tokenizer.pre_tokenizer, pre_tokenizers.Punctuation("isolated")]
+        )
     try:
         tokenizer.train_from_iterator(lines, trainer)
     except JointNMTError:
