@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from benchmarks.counting import decoding_operations
-from benchmarks.plain import PlainModel
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.training import SEED, Implementation
 from jointnmt.data.batches import Lengths
 from jointnmt.experiment import Experiment
 from jointnmt.models import AttentionMaps, DecoderState, TranslationModel, build_model
+from jointnmt.models.reference import Reference
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
@@ -67,7 +67,7 @@ class Decoding:
         model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)
         precision: Any = case.precision
         translator = Translator(
-            PlainModel(model) if case.implementation == "plain" else model,
+            Reference(self.config, dict(model.named_parameters())) if case.implementation == "plain" else model,
             segmentation,
             _experiment(self.config.plain()),
             precision,

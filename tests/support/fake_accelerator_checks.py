@@ -20,12 +20,12 @@ from torch.testing import assert_close
 
 from jointnmt import Translator
 from jointnmt.data.batches import BatchConfig
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models import FAMILIES, TranslationModel
 from jointnmt.ops import backend
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
 from jointnmt.search.scoring import best
-from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 from jointnmt.translator import TranslationOptions, attend
 from support.fake_accelerator import FAKE, FakeAccelerator, FakeTensor, waits

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from jointnmt.data.batches import BatchConfig
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.training.devices import launch_fabric
-from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 
 VOCABULARY = 12

@@ -108,6 +108,7 @@ def test_a_very_long_text_is_cut_whole(kind: str, text: str) -> None:
     assert segmenter.decode_ids(segmenter.encode_ids(text)) == text.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SUBWORDS)
 def test_real_text_comes_back(kind: str, corpora: Path) -> None:
     lines = []
@@ -242,6 +243,7 @@ def test_moses_makes_no_escapes_and_undoes_none() -> None:
 # --- training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_and_processes_change_nothing(kind: str, tmp_path: Path) -> None:
     program = (

@@ -15,7 +15,7 @@ def cross_entropy_sums(
     label_smoothing: float,
     sentence_means: bool = False,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The label-smoothed loss and the plain negative log-likelihood, both in nats, summed over real target tokens.
+    """The label-smoothed loss and the negative log-likelihood, both in nats, summed over real target tokens.
 
     The loss of a token is `(1 - e)` times the gold token's negative log-likelihood plus `e / V` times the sum of
     every vocabulary entry's (as the joint-representation authors' code has it). Padding counts nothing. Computed in
