@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from jointnmt.ops.autocast import no_autocast
 from jointnmt.ops.backend import uses_fused_attention, uses_kernels
 from jointnmt.ops.dropout import Dropout
-from jointnmt.ops.native.calls import CacheLayout, call, empty, evenly_spaced, lines_of, roles_of
+from jointnmt.ops.native.calls import CacheLayout, call, empty, evenly_spaced, exact, lines_of, roles_of
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Not cuDNN's, which makes a plan for every new shape: sentences come in ever new ones."""
@@ -101,6 +101,7 @@ def axial_attention(
     axis: int,
     mask: AttentionMask,
     dropout: Dropout,
+    bias: Float[Tensor, " EEE"] | None = None,
     attn_weights: list[Tensor] | None = None,
 ) -> Float[Tensor, "B *places E"]:
     """Multi-head attention along one axis, separately for every place of the others.
@@ -112,6 +113,8 @@ def axial_attention(
         axis: to attend along: 1 of a sequence, 1 or 2 of a grid.
         mask: its bias is broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
         dropout: of the weights.
+        bias: of queries, keys and values in one tensor, if that is still to be added; the kernel does it as it reads
+            them. In float32, where PyTorch multiplies, that saves up to 3% of an update.
         attn_weights: if given, the weights of that shape are appended, as they are before dropout.
     """
     first = projected[0]
@@ -120,11 +123,13 @@ def axial_attention(
     if attn_weights is None and known_mask and uses_kernels(first, embed_dim, embed_dim // num_heads):
         kept = [length for number, length in enumerate(first.shape[:-1]) if number != axis]
         weight_mask = dropout.mask((*kept, num_heads, *[first.shape[axis]] * 2), first)
-        geometry = num_heads, axis, mask.is_causal
+        geometry, bias = (num_heads, axis, mask.is_causal), None if bias is None else exact(bias)
         if not torch.is_grad_enabled():
-            return _forward(geometry, mask.lengths, weight_mask, projected)[0]
-        result: Tensor = _AxialAttention.apply(geometry, mask.lengths, weight_mask, *projected)
+            return _forward(bias, geometry, mask.lengths, weight_mask, projected)[0]
+        result: Tensor = _AxialAttention.apply(bias, geometry, mask.lengths, weight_mask, *projected)
         return result
+    if bias is not None:
+        projected = [first + bias.to(first.dtype)]
     # Each [B, *places, nE] -> n of [B, kept axes, H, L, D].
     heads = [part.movedim(axis, -2) for each in projected for part in _by_role(each, embed_dim, num_heads)]
     return attention(heads[0], heads[1], heads[2], mask, dropout, attn_weights).movedim(-2, axis).flatten(-2)
@@ -188,30 +193,36 @@ class _AxialAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        bias: Tensor | None,
         geometry: tuple[int, int, bool],
         lengths: Tensor | None,
         weight_mask: Tensor | None,
         *projected: Tensor,
     ) -> Tensor:
-        result, saved = _forward(geometry, lengths, weight_mask, projected)
-        ctx.save_for_backward(*saved)
+        result, saved = _forward(bias, geometry, lengths, weight_mask, projected)
+        ctx.save_for_backward(bias, *saved)
         ctx.geometry, ctx.embed_dim = geometry, result.shape[-1]
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        lengths, weight_mask, *projected = ctx.saved_tensors
+        bias, lengths, weight_mask, *projected = ctx.saved_tensors
         gradient = gradient.contiguous()
         lines = lines_of(projected[0], ctx.embed_dim, ctx.geometry, lengths, weight_mask)
         results = [empty(part, *part.shape) for part in projected]
         roles, of_roles = (roles_of(each, ctx.embed_dim) for each in (projected, results))
-        call("axial_attention_backward", gradient, ctypes.byref(lines), *roles, gradient, *of_roles)
-        return None, None, None, *results
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        call("axial_attention_backward", gradient, ctypes.byref(lines), *roles, bias, gradient, *of_roles, d_bias)
+        return d_bias, None, None, None, *results
 
 
 def _forward(
-    geometry: tuple[int, int, bool], lengths: Tensor | None, weight_mask: Tensor | None, projected: Sequence[Tensor]
+    bias: Tensor | None,
+    geometry: tuple[int, int, bool],
+    lengths: Tensor | None,
+    weight_mask: Tensor | None,
+    projected: Sequence[Tensor],
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
     """Attention by the kernel; and lengths, mask of dropout and what was projected, as the kernel reads them."""
     projected = tuple(map(evenly_spaced, projected))
@@ -222,7 +233,7 @@ def _forward(
         weight_mask = weight_mask.float().expand(*weight_mask.shape[:-2], length, length).contiguous()
     result = empty(first, *first.shape[:-1], embed_dim)
     lines = lines_of(first, embed_dim, geometry, lengths, weight_mask)
-    call("axial_attention_forward", result, ctypes.byref(lines), *roles_of(projected, embed_dim), result)
+    call("axial_attention_forward", result, ctypes.byref(lines), *roles_of(projected, embed_dim), bias, result)
     return result, (lengths, weight_mask, *projected)
 
 

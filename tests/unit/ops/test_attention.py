@@ -35,7 +35,7 @@ def test_axial_attention(shape: tuple[int, ...], axis: int, causal: bool, drops:
     torch.manual_seed(3)
     heads, size = 3, 16
     embed_dim, length = heads * size, shape[axis]
-    projected = torch.randn(*shape, 3 * embed_dim)
+    projected, bias = torch.randn(*shape, 3 * embed_dim), torch.randn(3 * embed_dim)
     lengths = torch.randint(1, length + 1, shape[:1])
     kept = [place for number, place in enumerate(shape) if number != axis]
     dropout_mask = torch.rand(shape[0], *[1] * (len(kept) - 1), heads, length, length) if drops else None
@@ -54,19 +54,22 @@ def test_axial_attention(shape: tuple[int, ...], axis: int, causal: bool, drops:
             result = weights @ value
         return result.movedim(-2, axis).flatten(-2)
 
-    inputs = projected.double().requires_grad_()
+    inputs = (projected.double() + bias).requires_grad_()
     expected = plain(inputs)
     gradient = torch.randn_like(expected)
     (expected_gradient,) = torch.autograd.grad(expected, inputs, gradient)
     dropout = NO_DROPOUT if dropout_mask is None else FixedDropout(dropout_mask)
-    leaf = projected.clone().requires_grad_()
-    for parts in ((leaf,), leaf.split([embed_dim, 2 * embed_dim], dim=-1)):
-        result = axial_attention(parts, heads, axis, mask, dropout)
+    bias, leaf, whole = (each.requires_grad_() for each in (bias, projected, projected + bias))
+    parts = whole.split([embed_dim, 2 * embed_dim], dim=-1)
+    for given, own_bias, inputs in (((leaf,), bias, (leaf, bias)), (parts, None, (whole,))):
+        result = axial_attention(given, heads, axis, mask, dropout, own_bias)
         assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
-        (own,) = torch.autograd.grad(result, leaf, gradient.float())
+        own, *of_bias = torch.autograd.grad(result, inputs, gradient.float(), retain_graph=True)
         assert_close(own.double(), expected_gradient, rtol=1e-5, atol=1e-5)
+        for each in of_bias:
+            assert_close(each.double(), expected_gradient.flatten(0, -2).sum(0), rtol=1e-5, atol=1e-4)
         with torch.no_grad():
-            assert torch.equal(axial_attention(parts, heads, axis, mask, dropout), result)
+            assert torch.equal(axial_attention(given, heads, axis, mask, dropout, own_bias), result)
 
 
 @needs_kernels

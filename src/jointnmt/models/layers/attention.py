@@ -90,16 +90,20 @@ class SelfAttention(nn.Module):
             key_value_input: what keys and values are made of, if it is not `x`.
         """
         weights, gates = record or (None, None)
-        if self.shortcut is None:
-            projected: tuple[Tensor, ...] = (self.qkv(x),)
-        else:
+        bias: Tensor | None = None
+        projected: Sequence[Tensor]
+        if self.shortcut is not None:
             assert lexical is not None, "a layer with a shortcut needs its lexical input"
             query, hidden = self._query_and_hidden(x, key_value_input)
             projected = query, self.shortcut(hidden, lexical, gates)
-        if cache is None:
-            attended = axial_attention(projected, self.num_heads, self.axis, mask, self.dropout, weights)
+        elif cache is None:
+            projected, bias = [self.qkv.product(x)], self.qkv.bias
         else:
-            query, key_value = projected if len(projected) == 2 else self._split(projected[0])
+            projected = self._split(self.qkv(x))
+        if cache is None:
+            attended = axial_attention(projected, self.num_heads, self.axis, mask, self.dropout, bias, weights)
+        else:
+            query, key_value = projected
             cache.append(key_value)
             attended = cached_attention(query, cache.stored, self.num_heads, mask, self.dropout, weights)
         return self.output(attended)  # type: ignore[no-any-return]

@@ -16,6 +16,10 @@ class Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         return linear(x, self.weight, self.bias)
 
+    def product(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
+        """The product with the weights, without the bias."""
+        return linear(x, self.weight)
+
 
 def projection(inputs: int, outputs: int, bias: bool = True, xavier_outputs: int | None = None) -> Linear:
     """A linear layer with Xavier-uniform weight and zero bias.

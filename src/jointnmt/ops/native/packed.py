@@ -34,7 +34,11 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus the bias."""
-        return self._multiply(x.value if isinstance(x, Normed) else x)
+        return self._multiply(x.value if isinstance(x, Normed) else x, self.bias)
+
+    def product(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
+        """The product with the weights, without the bias."""
+        return self._multiply(x.value if isinstance(x, Normed) else x, None)
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2."""
@@ -44,8 +48,8 @@ class PackedLinear(nn.Module):
         call("mlp" + self.kernels, x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
         return result
 
-    def _multiply(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
-        x, bias = x.contiguous(), exact(self.bias)
+    def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        x, bias = x.contiguous(), None if bias is None else exact(bias)
         features = -(-self.out_features // LANES) * LANES
         if bias is not None and len(bias) < features:
             bias = functional.pad(bias, (0, features - len(bias)))
@@ -83,8 +87,8 @@ class BFloat16Linear(PackedLinear):
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         return super().mlp(x.bfloat16(), output)
 
-    def _multiply(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
-        return super()._multiply(x.bfloat16())
+    def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        return super()._multiply(x.bfloat16(), bias)
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
@@ -119,15 +123,15 @@ class Int8Linear(PackedLinear):
             return super().mlp(x, output)
         return output(self(x).relu())  # type: ignore[no-any-return]
 
-    def _multiply(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
+    def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         x = to_autocast_dtype(x)
         if uses_kernels(x, *self.weight.shape) and has_int8_gemm():
-            return super()._multiply(x)
+            return super()._multiply(x, bias)
         with torch.no_grad():
             integers, scales = _quantised(x.flatten(0, -2).float())
             result = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
-            if self.bias is not None:
-                result += self.bias
+            if bias is not None:
+                result += bias
             return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:

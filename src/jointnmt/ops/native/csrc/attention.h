@@ -194,16 +194,29 @@ struct Place {
     }
 };
 
+// Rows, plus a bias that may be null.
 template <class T>
-inline void fetch(const T* from, long stride, long length, long size, float scale, float* to) {
+inline void fetch(const T* from, long stride, const float* bias, long length, long size, float scale, float* to) {
     for (long i = 0; i < length; ++i)
-        for (long d = 0; d < size; d += LANES) store(to + i * size + d, load(from + i * stride + d) * scale);
+        for (long d = 0; d < size; d += LANES) {
+            Vector x = load(from + i * stride + d);
+            if (bias) x += load(bias + d);
+            store(to + i * size + d, x * scale);
+        }
 }
 
+// Stores a gradient's rows, and adds them up for the bias's.
 template <class T>
-inline void deliver(const float* from, long length, long size, float scale, T* to, long stride) {
-    for (long i = 0; i < length; ++i)
-        for (long d = 0; d < size; d += LANES) store(to + i * stride + d, load(from + i * size + d) * scale);
+inline void deliver(const float* from, long length, long size, float scale, T* to, long stride, float* bias) {
+    for (long d = 0; d < size; d += LANES) {
+        Vector total = {};
+        for (long i = 0; i < length; ++i) {
+            const Vector x = load(from + i * size + d) * scale;
+            store(to + i * stride + d, x);
+            total += x;
+        }
+        if (bias) store(bias + d, load(bias + d) + total);
+    }
 }
 
 // Queries, keys and values, or their gradients: a row of each cell.
@@ -230,17 +243,17 @@ void prefetch_roles(const Lines& g, const Roles<const T>& from, long line) {
 }
 
 template <class T>
-void fetch_roles(Workspace& w, const Roles<const T>& from, const Place& at) {
+void fetch_roles(Workspace& w, const Roles<const T>& from, const Place& at, const float* bias) {
     const Lines& g = w.g;
-    const long f = at.feature, qs = from.query_stride, ks = from.key_stride;
+    const long f = at.feature, width = g.heads * g.size, qs = from.query_stride, ks = from.key_stride;
     const float scale = 1.0f / std::sqrt((float)g.size);
-    fetch(from.q + at.first * qs + f, g.step * qs, g.length, g.size, scale, w.q);
-    fetch(from.k + at.first * ks + f, g.step * ks, g.length, g.size, 1, w.k);
-    fetch(from.v + at.first * ks + f, g.step * ks, g.length, g.size, 1, w.v);
+    fetch(from.q + at.first * qs + f, g.step * qs, bias ? bias + f : nullptr, g.length, g.size, scale, w.q);
+    fetch(from.k + at.first * ks + f, g.step * ks, bias ? bias + width + f : nullptr, g.length, g.size, 1, w.k);
+    fetch(from.v + at.first * ks + f, g.step * ks, bias ? bias + 2 * width + f : nullptr, g.length, g.size, 1, w.v);
 }
 
 template <class T>
-void axial_attention_forward(const Lines& g, const Roles<const T>& from, T* out, int threads) {
+void axial_attention_forward(const Lines& g, const Roles<const T>& from, const float* bias, T* out, int threads) {
     const long width = g.heads * g.size;
     share(g.batch * g.lines, threads, [&](int, long begin, long end) {
         Workspace w(g);
@@ -249,23 +262,25 @@ void axial_attention_forward(const Lines& g, const Roles<const T>& from, T* out,
             for (long h = 0; h < g.heads; ++h) {
                 const Place at(g, line, h);
                 const LineMask mask = at.mask_of(g, w.padded);
-                fetch_roles(w, from, at);
+                fetch_roles(w, from, at, bias);
                 w.weigh(mask);
                 if (at.dropout) w.multiply(w.weights, at.dropout, mask);
                 w.combine({w.weights, 1, w.padded}, w.v, w.o, g.length,
                           [&](long first, long last) { return mask.keys_of(first, last); });
                 T* to = out + at.first * width + at.feature;
-                deliver(w.o, g.length, g.size, 1, to, g.step * width);
+                deliver(w.o, g.length, g.size, 1, to, g.step * width, nullptr);
             }
         }
     });
 }
 
 template <class T>
-void axial_attention_backward(const Lines& g, const Roles<const T>& from, const T* d_out, const Roles<T>& to, int threads) {
+void axial_attention_backward(const Lines& g, const Roles<const T>& from, const float* bias, const T* d_out,
+                              const Roles<T>& to, float* d_bias, int threads) {
     const float scale = 1.0f / std::sqrt((float)g.size);
     const long width = g.heads * g.size;
-    share(g.batch * g.lines, threads, [&](int, long begin, long end) {
+    std::vector<float> sums(d_bias ? threads * 3 * width : 0);
+    share(g.batch * g.lines, threads, [&](int thread, long begin, long end) {
         Workspace w(g);
         for (long line = begin; line < end; ++line) {
             if (line + 1 < end) {
@@ -278,8 +293,8 @@ void axial_attention_backward(const Lines& g, const Roles<const T>& from, const 
                 const long f = at.feature;
                 auto keys_of = [&](long first, long last) { return mask.keys_of(first, last); };
                 auto terms_of = [&](long first, long last) { return mask.terms_of(first, last); };
-                fetch_roles(w, from, at);
-                fetch(d_out + at.first * width + f, g.step * width, g.length, g.size, 1, w.o);
+                fetch_roles(w, from, at, bias);
+                fetch(d_out + at.first * width + f, g.step * width, nullptr, g.length, g.size, 1, w.o);
                 w.weigh(mask);
                 w.compare(w.v, w.o, w.d_weights, mask);
                 if (at.dropout) w.multiply(w.d_weights, at.dropout, mask);
@@ -290,13 +305,17 @@ void axial_attention_backward(const Lines& g, const Roles<const T>& from, const 
                 w.combine({w.d_weights, w.padded, 1}, w.q, w.dk, mask.keys, terms_of);
                 w.combine({w.weights, w.padded, 1}, w.o, w.dv, mask.keys, terms_of);
                 w.combine({w.d_weights, 1, w.padded}, w.k, w.q, g.length, keys_of);
+                float* t = d_bias ? sums.data() + thread * 3 * width + f : nullptr;
                 const long qs = to.query_stride, ks = to.key_stride;
-                deliver(w.q, g.length, g.size, scale, to.q + at.first * qs + f, g.step * qs);
-                deliver(w.dk, g.length, g.size, 1, to.k + at.first * ks + f, g.step * ks);
-                deliver(w.dv, g.length, g.size, 1, to.v + at.first * ks + f, g.step * ks);
+                deliver(w.q, g.length, g.size, scale, to.q + at.first * qs + f, g.step * qs, t);
+                deliver(w.dk, g.length, g.size, 1, to.k + at.first * ks + f, g.step * ks, t ? t + width : t);
+                deliver(w.dv, g.length, g.size, 1, to.v + at.first * ks + f, g.step * ks, t ? t + 2 * width : t);
             }
         }
     });
+    if (d_bias)
+        for (int t = 0; t < threads; ++t)
+            for (long i = 0; i < 3 * width; ++i) d_bias[i] += sums[t * 3 * width + i];
 }
 
 }  // namespace

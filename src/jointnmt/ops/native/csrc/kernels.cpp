@@ -17,15 +17,16 @@
 #include "shortcut.h"
 
 #define EXPORT(TYPE, NAME)                                                                                             \
-    extern "C" int axial_attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs, \
-                                            long kvs, TYPE* out, int threads) {                                        \
-        return guarded([&] { axial_attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, out, threads); });                  \
+    extern "C" int axial_attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,\
+                                                  long kvs, const float* bias, TYPE* out, int threads) {               \
+        return guarded([&] { axial_attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, bias, out, threads); });            \
     }                                                                                                                  \
     extern "C" int axial_attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,\
-                                                   long kvs, const TYPE* d_out, TYPE* dq, TYPE* dk, TYPE* dv,          \
-                                                   long dqs, long dkvs, int threads) {                                 \
+                                                   long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk, \
+                                                   TYPE* dv, long dqs, long dkvs, float* d_bias, int threads) {        \
         return guarded([&] {                                                                                           \
-            axial_attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, d_out, {dq, dk, dv, dqs, dkvs}, threads);           \
+            const Roles<TYPE> to = {dq, dk, dv, dqs, dkvs};                                                            \
+            axial_attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, to, d_bias, threads);                  \
         });                                                                                                            \
     }                                                                                                                  \
     extern "C" int cached_attention_##NAME(const CacheLayout* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,  \
