@@ -27,13 +27,11 @@ def linear(
     x: Float[Tensor, "*places E"] | Normed, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*places F"]:
     """`x weight^T + bias`, in the type of x; of a `Normed`, the norm is computed again in the backward pass."""
-    source: tuple[Tensor, ...] | None = None
-    if isinstance(x, Normed):
-        x, source = x
+    x, source = _value_and_source(x, weight)
     # Without gradient PyTorch keeps weights that mixed precision has converted, and few rows do not pay for packing.
     if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _pays_packing(x, weight)):
         return functional.linear(x, weight, bias)
-    result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *(source or ()))
+    result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
     return result
 
 
@@ -48,7 +46,7 @@ def mlp(
         output: has W2 `[E, F]` and b2.
         dropout: of the hidden layer.
     """
-    value, source = x if isinstance(x, Normed) else (x, None)
+    value = x.value if isinstance(x, Normed) else x
     result: Tensor
     if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
         result = hidden.mlp(value, output)
@@ -61,12 +59,25 @@ def mlp(
     mask = dropout.mask((*value.shape[:-1], hidden.out_features), value)
     biases = exact(hidden.bias), exact(output.bias)
     if torch.is_grad_enabled() or _pays_packing(value, hidden.weight):
-        result = _MLP.apply(value, hidden.weight, biases[0], output.weight, biases[1], mask, *(source or ()))
+        source = _value_and_source(x, hidden.weight)[1]
+        result = _MLP.apply(value, hidden.weight, biases[0], output.weight, biases[1], mask, *source)
         return result
     activation = functional.linear(value, hidden.weight)
     factors = broadcast_to(activation, mask)
     call("bias_relu_forward", activation, *rows_of(activation), activation, biases[0], ctypes.byref(factors))
     return functional.linear(activation, output.weight, output.bias)
+
+
+def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """`x`, and what it is computed again of in the backward pass, if it is; else it is kept.
+
+    Where PyTorch multiplies, computing a norm again is a pass of its own (2% of a Transformer's update), which only the
+    size of a grid is worth.
+    """
+    if not isinstance(x, Normed):
+        return x, ()
+    recomputed = x.source is not None and (x.value.ndim == 4 or uses_own_gemm(x.value, *weight.shape))
+    return x.value, (x.source or ()) if recomputed else ()
 
 
 def _pays_packing(x: Tensor, weight: Tensor) -> bool:

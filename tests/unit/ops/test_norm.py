@@ -89,7 +89,7 @@ def test_without_dropout_and_gradient(name: str) -> None:
 def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
     """The norm is computed again in the backward pass; also where what it is of is not contiguous."""
     torch.manual_seed(18)
-    x = (2 + 3 * torch.randn(3, 32, 7).transpose(1, 2)).to(kind)
+    x = (2 + 3 * torch.randn(3, 2, 32, 7).transpose(2, 3)).to(kind)
     norm, hidden, output = norm_of(32), torch.nn.Linear(32, 48), torch.nn.Linear(48, 32)
     parameters = [*norm.parameters(), hidden.weight]
     wanted = norm(x.float())
