@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from jointnmt.errors import ConfigurationError
 from jointnmt.ops.native import library, pytorch_is_faster_in_float32
 from jointnmt.ops.native.calls import DTYPES, LANES, has_gemm
 
@@ -27,7 +28,7 @@ class _Choice:
 def _from_environment() -> _Choice:
     name = os.environ.get("JOINTNMT_BACKEND", "native")
     if name not in get_args(Name):
-        raise ValueError(f"JOINTNMT_BACKEND is {name!r}; it can be {', '.join(get_args(Name))}")
+        raise ConfigurationError(f"JOINTNMT_BACKEND is {name!r}; it can be {', '.join(get_args(Name))}.")
     return _Choice(name)  # type: ignore[arg-type]
 
 
