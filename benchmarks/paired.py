@@ -108,7 +108,7 @@ def serve(asked: dict[str, Any]) -> None:
     bound_kernel_cache()
     tokens = asked["max_tokens"]
     limits: Any = SimpleNamespace(
-        device="cpu", batches=asked["batches"], batch_size=16, max_tokens=tokens, max_cells=24 * tokens
+        device="cpu", batches=asked["batches"], batch_size=16, max_tokens=tokens, max_cells=max(24 * tokens, 10_000)
     )
     built = case(asked["task"], (asked["family"], asked["size"], asked["precision"]), "product", limits)
     if asked["task"] == "training":

@@ -11,8 +11,10 @@ import pytest
 
 from jointnmt.ops import native
 
-KERNELS = Path(__file__).parent.parent / "unit" / "test_native.py"
-TESTS = "attention or residual or products or reduction or mixture or noise or greatest or log_softmax or decoding"
+FOLDER = Path(__file__).parents[1] / "unit" / "ops"
+NAMES = ("attention", "norm", "linear", "gating_and_pooling", "vocabulary", "packed")
+KERNELS = [str(FOLDER / f"test_{name}.py") for name in NAMES]
+TESTS = "not prepared_models"
 
 
 def _instructions() -> set[str]:
@@ -51,7 +53,7 @@ def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Pa
         "no:cacheprovider",
         "-n",
         "0",
-        str(KERNELS),
+        *KERNELS,
         "-k",
         TESTS,
     ]
