@@ -180,10 +180,10 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(cache, "captures", lambda _: True)
-    monkeypatch.setattr(cuda_graph, "_given_up", set())
-    cuda_graph._capture_pool.cache_clear()
+    monkeypatch.setattr(cuda_graph, "uncapturable", set())
+    cuda_graph.capture_pool.cache_clear()
     yield log
-    cuda_graph._capture_pool.cache_clear()
+    cuda_graph.capture_pool.cache_clear()
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -284,7 +284,7 @@ def test_what_cannot_be_captured_is_computed(log: list[str], caplog: pytest.LogC
     assert "aten::_local_scalar_dense is not permitted when stream is capturing" in message
     assert "JOINTNMT_GRAPHS=0" in message
     assert log == ["waited", "captured", "waited"]
-    assert cuda_graph._given_up == {torch.device("cpu")}
+    assert cuda_graph.uncapturable == {torch.device("cpu")}
 
 
 def test_where_there_is_no_memory_to_capture_later_batches_try_again(
@@ -302,7 +302,7 @@ def test_where_there_is_no_memory_to_capture_later_batches_try_again(
     with pytest.raises(torch.OutOfMemoryError):  # of computing it then, not of capturing it
         runner.run(compute, x, [])
     assert not caplog.messages
-    assert not cuda_graph._given_up
+    assert not cuda_graph.uncapturable
     failing[0], runner = False, CUDAGraphRunner()
     for _ in range(3):
         assert torch.equal(runner.run(compute, x, []), 2 * x)
@@ -311,7 +311,7 @@ def test_where_there_is_no_memory_to_capture_later_batches_try_again(
 
 def test_capturing_is_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JOINTNMT_GRAPHS", raising=False)
-    monkeypatch.setattr(cuda_graph, "_given_up", {torch.device("cuda:0")})
+    monkeypatch.setattr(cuda_graph, "uncapturable", {torch.device("cuda:0")})
     assert cuda_graph.captures(torch.device("cuda:1"))
     assert not cuda_graph.captures(torch.device("cuda:0"))
     assert not cuda_graph.captures(torch.device("cpu"))

@@ -169,7 +169,7 @@ def test_chunks_are_read_only_as_they_are_needed() -> None:
 
 def test_a_second_build_opens_the_first(corpus: Corpus, monkeypatch: Any) -> None:
     first = corpus.build()
-    monkeypatch.setattr(store, "_build", None)
+    monkeypatch.setattr(store, "write_store", None)
     second = corpus.build()
     assert (second.fingerprint, second.directory) == (first.fingerprint, first.directory)
     assert content(second) == content(first)
@@ -239,7 +239,7 @@ def test_a_damaged_store_is_made_anew(corpus: Corpus, name: str, damage: str) ->
 
 def test_one_builds_while_the_others_wait(corpus: Corpus, monkeypatch: Any) -> None:
     builders, together = [], threading.Barrier(4)
-    build = store._build
+    build = store.write_store
 
     def counted(*arguments: Any) -> None:
         builders.append(threading.get_ident())
@@ -249,7 +249,7 @@ def test_one_builds_while_the_others_wait(corpus: Corpus, monkeypatch: Any) -> N
         together.wait()
         return corpus.build()
 
-    monkeypatch.setattr(store, "_build", counted)
+    monkeypatch.setattr(store, "write_store", counted)
     with ThreadPoolExecutor(4) as threads:
         stores = list(threads.map(begin, range(4)))
     assert len(builders) == 1

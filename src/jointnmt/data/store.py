@@ -148,7 +148,7 @@ def build_store(
             directory.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{directory}.lock"):
                 if not _is_whole(directory):  # nobody else has made it meanwhile
-                    _build(directory, config, segmentation, which, fingerprint, progress)
+                    write_store(directory, config, segmentation, which, fingerprint, progress)
         except OSError as error:
             raise ConfigurationError(
                 f"{cache}: segmented text cannot be stored here: {error}. Set data.cache or the environment variable "
@@ -194,7 +194,7 @@ def _is_whole(directory: Path) -> bool:
         return False
 
 
-def _build(
+def write_store(
     directory: Path,
     config: DataConfig,
     segmentation: Segmentation,
@@ -202,6 +202,7 @@ def _build(
     fingerprint: str,
     progress: Callable[[int], None],
 ) -> None:
+    """Segment and filter the text of `which` into `directory`, whole or not at all."""
     partial = directory.with_name(directory.name + ".partial")
     for leftover in (partial, directory):
         shutil.rmtree(leftover, ignore_errors=True)

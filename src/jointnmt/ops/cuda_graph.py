@@ -24,12 +24,13 @@ Computation = Callable[[Tensor], Tensor]
 
 _one_at_a_time = threading.Lock()
 """Graphs share memory: what one computes is fetched before the next is replayed."""
-_given_up: set[torch.device] = set()
+uncapturable: set[torch.device] = set()
+"""Devices on which a capture has failed: no other is tried there."""
 
 
 def captures(device: torch.device) -> bool:
     """Whether computations on this device may be captured."""
-    return device.type == "cuda" and device not in _given_up and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
+    return device.type == "cuda" and device not in uncapturable and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
 
 
 class CUDAGraphRunner:
@@ -72,7 +73,7 @@ def _captured(compute: Computation, x: Tensor) -> Computation | None:
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:
-        _given_up.add(x.device)
+        uncapturable.add(x.device)
         logger.warning(
             "decoding cannot be captured as a CUDA graph here, and is slower without (%s). JOINTNMT_GRAPHS=0 silences "
             "this.",
@@ -88,7 +89,7 @@ def capture(compute: Computation, x: Tensor) -> Computation:
         RuntimeError: if the graph cannot be made.
     """
     given, current = x.clone(), torch.cuda.current_stream(x.device)
-    side, pool = _capture_pool(current)
+    side, pool = capture_pool(current)
     graph, device = torch.cuda.CUDAGraph(), x.device.type
     # Weights that autocast has in its cache are freed with it: the graph casts its own.
     mixed = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
@@ -117,7 +118,7 @@ def capture(compute: Computation, x: Tensor) -> Computation:
 
 
 @functools.cache
-def _capture_pool(stream: torch.cuda.Stream) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
+def capture_pool(stream: torch.cuda.Stream) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
     """Where graphs that are replayed on `stream` are captured: a side stream, and memory that they share."""
     with torch.cuda.device(stream.device):
         return torch.cuda.Stream(stream.device), torch.cuda.MemPool()
