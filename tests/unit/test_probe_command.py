@@ -170,7 +170,7 @@ def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:
     [
         ({"source": "test.en", "target": "test.de"}, "the source is en and the target de"),
         ({"target": "valid.en"}, "are not parallel: 4 and 2 lines"),
-        ({"source": "valid.de", "target": "valid.en"}, "2 stand in the text that the run was trained or validated on"),
+        ({"source": "valid.de", "target": "valid.en"}, "2 occur in the text that the run was trained or validated on"),
         ({"source_tags": "valid.de"}, "valid.de and"),
         ({"target_tags": "short.en"}, "short.en:4: there are 2 tags, but the sentence has 3 words"),
         ({"source": "hole.de"}, "hole.de:2: an empty line cannot have a target"),
