@@ -28,6 +28,7 @@ RANKS = {
     "testset": 11,
     "scaling": 12,
     "report": 12,
+    "serving": 12,
     "cli": 13,
 }
 
