@@ -188,11 +188,10 @@ async def _translated(
 ) -> list[Translation]:
     if not texts:
         return []
-    if len(texts) > shared.config.limits.lines:
-        raise RequestError(
-            400, f"The request has {len(texts)} sentences; at most {shared.config.limits.lines} are taken."
-        )
-    sentences = await to_sentences(engine, texts, None, shared.config.limits)
+    limits = shared.config.limits
+    if len(texts) > limits.lines:
+        raise RequestError(400, f"The request has {len(texts)} sentences; at most {limits.lines} are taken.")
+    sentences = await to_sentences(engine, texts, None, limits)
     wanted = TranslationOptions(options.search, options.num_best, alignments)
     return await shared.dispatcher.results(Translating(engine, wanted), sentences)
 

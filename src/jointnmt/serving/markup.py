@@ -14,46 +14,22 @@ from itertools import accumulate
 
 from jointnmt.serving.paragraphs import Line
 
-INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "cite",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "ins",
-        "label",
-        "mark",
-        "q",
-        "s",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-        "u",
-        "var",
-    ]
-)
+# fmt: off
+INLINE = frozenset({
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "del", "dfn", "em", "font", "i", "ins", "label",
+    "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
+})
+# fmt: on
 INLINE_VOID = frozenset({"img", "wbr"})
 OPAQUE = frozenset({"script", "style", "template", "code", "kbd", "samp", "pre", "svg", "math", "textarea"})
 """Elements whose text is not translated."""
 DEEPEST = 64
 """Inline elements inside each other whose place in a translation is looked for."""
-VOID = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
-)
+# fmt: off
+VOID = frozenset({
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+})
+# fmt: on
 
 
 @dataclass(eq=False)

@@ -122,9 +122,7 @@ class Models:
             RequestError: saying what is missing, if there is no such model, or `auto` could be several languages.
         """
         if target not in self.targets():
-            raise RequestError(
-                400, f"{target!r} is not supported as a target language: no model here translates to it."
-            )
+            raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
         if source == "auto":
             sources = [each for each, targets in self.pairs().items() if target in targets]
             if len(sources) > 1:
@@ -133,9 +131,7 @@ class Models:
                 )
             source = sources[0]
         if source not in self.pairs():
-            raise RequestError(
-                400, f"{source!r} is not supported as a source language: no model here translates from it."
-            )
+            raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
         for each in self:
             if each.pair == (source, target):
                 return each

@@ -54,6 +54,7 @@ def place_tags(
         @ alignment[:-1, :-1]
         @ _shares(sources, _piece_spans(source_tokens[:-1], sentence.text), sentence.text).T
     )
+    _prefer_copies(weights, [sentence.text[slice(*span)] for span in sources], [text[slice(*span)] for span in targets])
     best = weights.argmax(axis=1)
     stacks = [sentence.stacks[sources[source][0]] for source in best]
     lost = _restore(stacks, weights, sentence, sources)
@@ -110,6 +111,16 @@ def _source_words(sentence: Marked) -> list[tuple[int, int]]:
                 begin = place
         spans.append((begin, match.end()))
     return spans or [(0, len(sentence.text))]
+
+
+def _prefer_copies(weights: Float[np.ndarray, "T S"], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Let a word that the source has too, a full stop or a name, go with it alone, in place.
+
+    One piece may hold a word and the full stop after it; their weights do not tell them apart.
+    """
+    copied = np.array([[source == target for source in sources] for target in targets])
+    weights[copied.any(axis=1, keepdims=True) & ~copied] = 0
+    weights[copied] += 1e-9
 
 
 def _piece_spans(pieces: Sequence[str], text: str) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""What stands before the routes: bodies that are too large or too slow, wrong hosts, and the record of every request."""
+"""What stands before the routes: a limit for bodies, in size and time, and the record of every request."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def _listen(config: ServerConfig) -> socket.socket:
         listening = socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigurationError(
-            f"{config.host} port {config.port} cannot be listened on ({error.strerror or error}). Choose another one by "
-            "--host and --port, or end what listens there."
+            f"{config.host} port {config.port} cannot be listened on ({error.strerror or error}). Choose another "
+            "one by --host and --port, or end what listens there."
         ) from error
     listening.setblocking(False)
     return listening

@@ -80,7 +80,7 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
     sentences = await shared.answer(request, _sentences(shared, model.engine, asked))
     outcomes = shared.dispatcher.outcomes(Translating(model.engine, options), sentences)
     # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
-    first = await shared.answer(request, anext(outcomes))  # type: ignore[arg-type]
+    first = await shared.answer(request, _next(outcomes))
     return StreamingResponse(_lines(shared, first, outcomes), media_type=LINES)
 
 
@@ -101,7 +101,7 @@ async def score(request: Request, asked: ScoreRequest, shared: Shared) -> Scores
     return ScoresAnswer(model=model.name, scores=[ScoreAnswer(**each.plain()) for each in found])
 
 
-@router.post("/attention", response_model_exclude_none=True)
+@router.post("/attention")
 async def attention(request: Request, asked: AttentionRequest, shared: Shared) -> AttentionAnswer:
     """Tell what a model looks at while it reads a sentence with its translation."""
     limits = shared.config.limits
@@ -164,6 +164,10 @@ async def _sentences(shared: Services, engine: Engine, asked: TranslateRequest) 
     return await to_sentences(
         engine, asked.texts, asked.prefixes, shared.config.limits, may_split=asked.long == "split"
     )
+
+
+async def _next(outcomes: AsyncIterator[Any]) -> Any:
+    return await anext(outcomes)
 
 
 async def _lines(shared: Services, first: Any, outcomes: AsyncIterator[Any]) -> AsyncIterator[str]:
