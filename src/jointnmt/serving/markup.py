@@ -112,11 +112,10 @@ class _Reader(HTMLParser):
         """All events, which together are the whole source."""
         self.feed(self._source)
         self.close()
-        starts = [start for start, *_ in self._found]
-        ends = [*starts[1:], len(self._source)]
+        bounds = [*(start for start, *_ in self._found), len(self._source)]
         return [
             _Event(kind, self._source[start:end], name, text, opaque)
-            for (start, kind, name, text, opaque), end in zip(self._found, ends, strict=True)
+            for (start, kind, name, text, opaque), end in zip(self._found, bounds[1:], strict=True)
         ]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -16,6 +16,9 @@ from jointnmt.serving.settings import Limits
 
 logger = logging.getLogger(__name__)
 
+CLOSE = {"Connection": "close"}
+"""What is left of a body is not read."""
+
 
 def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """An error as all parts of the server give it; what a client sent may stand in it, whatever letters it has."""
@@ -38,6 +41,9 @@ class WholeBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if int(dict(scope["headers"]).get(b"content-length", b"0")) > self._limits.body_bytes:
+            await self._too_long(scope, receive, send)
+            return
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -46,16 +52,14 @@ class WholeBodies:
                     if message["type"] == "http.disconnect":
                         return
                     body += message.get("body", b"")
-                    if self._is_too_long(scope, body):
-                        await self._refuse(413, f"The body has more than {self._limits.body_bytes} bytes.")(
-                            scope, receive, send
-                        )
+                    if len(body) > self._limits.body_bytes:
+                        await self._too_long(scope, receive, send)
                         return
                     if not message.get("more_body", False):
                         break
         except TimeoutError:
-            seconds = self._limits.body_seconds
-            await self._refuse(408, f"The body did not arrive within {seconds:g} seconds.")(scope, receive, send)
+            late = f"The body did not arrive within {self._limits.body_seconds:g} seconds."
+            await error_response(408, late, CLOSE)(scope, receive, send)
             return
         whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
@@ -64,13 +68,9 @@ class WholeBodies:
 
         await self._app(scope, replay, send)
 
-    def _is_too_long(self, scope: Scope, body: bytearray) -> bool:
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        return max(len(body), int(announced)) > self._limits.body_bytes
-
-    @staticmethod
-    def _refuse(status: int, message: str) -> JSONResponse:
-        return error_response(status, message, {"Connection": "close"})
+    async def _too_long(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = f"The body has more than {self._limits.body_bytes} bytes."
+        await error_response(413, message, CLOSE)(scope, receive, send)
 
 
 class Record:

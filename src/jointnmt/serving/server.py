@@ -60,22 +60,7 @@ class Server(uvicorn.Server):
     """uvicorn with this server's signals: SIGTERM and SIGINT end it, without an error; SIGHUP reloads."""
 
     def __init__(self, services: Services, device: str, precision: Precision) -> None:
-        limits = services.config.limits
-        super().__init__(
-            uvicorn.Config(
-                create_app(services),
-                http=protocol(limits),
-                ws="none",
-                loop="asyncio",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=IDLE_SECONDS,
-                timeout_graceful_shutdown=limits.drain_seconds,
-                h11_max_incomplete_event_size=limits.header_bytes,
-            )
-        )
+        super().__init__(http_config(services))
         self.interrupted = False
         self._services, self._device, self._precision = services, device, precision
         self._reloading: asyncio.Task[None] | None = None
@@ -110,6 +95,24 @@ class Server(uvicorn.Server):
         work = Loading(path, self._device, self._precision)
         found: list[Engine] = await self._services.dispatcher.results(work, [Sentence(0, "")], even_if_full=True)
         return found[0]
+
+
+def http_config(services: Services) -> uvicorn.Config:
+    """How uvicorn speaks HTTP for a server of these parts."""
+    limits = services.config.limits
+    return uvicorn.Config(
+        create_app(services),
+        http=protocol(limits),
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=limits.drain_seconds,
+        h11_max_incomplete_event_size=limits.header_bytes,
+    )
 
 
 def _listen(config: ServerConfig) -> socket.socket:
