@@ -13,7 +13,7 @@ BENCH := runs/benchmarks
 test: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench format clean
+.PHONY: help venv demo test faults check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ demo: $(INSTALLED)  ## train on the synthetic corpus (minutes, no GPU), translat
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)
+
+faults: $(INSTALLED)  ## what is unlikely but will happen, for half an hour: broken requests, killed clients and servers
+	JOINTNMT_FAULTS=full $(BIN)/pytest tests/faults
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .

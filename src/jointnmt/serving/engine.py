@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jointnmt.analysis.attention import By, View, attention_numbers
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.search import SamplingConfig, SearchConfig, target_limit
@@ -16,6 +15,7 @@ from jointnmt.translator.batching import plan_batches
 from jointnmt.translator.parts import Line
 from jointnmt.translator.translator import SCORED_TOKENS
 
+By = Literal["mean", "layer", "head"]
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 Search = SearchConfig | SamplingConfig
 
@@ -134,6 +134,8 @@ class Engine:
         Raises:
             DataError: if one of them has more than `most_tokens` tokens.
         """
+        from jointnmt.analysis.attention import View, attention_numbers  # brings along a library for figures
+
         text = self._translator.translate([source])[0] if target is None else target
         if max(self.source_tokens([source]) + self.target_tokens([text])) > most_tokens:
             raise DataError(f"The sentence or its translation has more than {most_tokens} tokens: take a shorter one.")
