@@ -39,8 +39,8 @@ demo: $(INSTALLED)  ## train on the synthetic corpus (minutes, no GPU), translat
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)
 
-faults: $(INSTALLED)  ## what is unlikely but will happen, for half an hour: broken requests, killed clients and servers
-	JOINTNMT_FAULTS=full $(BIN)/pytest tests/faults
+faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
+	JOINTNMT_FAULTS=160 $(BIN)/pytest tests/faults
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .

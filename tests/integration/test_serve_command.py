@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from jointnmt import Translator
 from jointnmt.cli.main import app
-from support.serving import server_process, write_model
+from support.serving import server_process, wait_until, write_model
 
 VALUES = {"q": "die Katze sieht", "source": "de", "target": "en"}
 
@@ -119,6 +119,9 @@ def test_keys_and_settings_are_taken(tmp_path: Path, run: Path) -> None:
         response = httpx.post(f"{server.url}/translate", json={**VALUES, "q": "a" * 21, "api_key": key})
         assert "at most 20" in response.json()["error"]
         assert httpx.post(f"{server.url}/translate", json={**VALUES, "api_key": key}).status_code == 429
+        keys.write_text("keys: []\n")
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: httpx.post(f"{server.url}/detect", data={"q": "x", "api_key": key}).status_code == 403)
         assert key not in server.log
         assert "key=me" in server.log
 

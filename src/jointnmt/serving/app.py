@@ -15,19 +15,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import jointnmt
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.serving import libretranslate, v1
 from jointnmt.serving.errors import RequestError
-from jointnmt.serving.protection import Record, WholeBodies, error_response
+from jointnmt.serving.protection import KnownHosts, Record, WholeBodies, error_response
 from jointnmt.serving.services import Services, running
 
 logger = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def create_app(services: Services) -> FastAPI:
@@ -136,7 +135,6 @@ def _add_protection(app: FastAPI, services: Services) -> None:
     if config.allow_origins:
         app.add_middleware(CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(WholeBodies, limits=config.limits)
-    if config.host in ("localhost", "127.0.0.1", "::1"):
-        # A page that has its own name point here (DNS rebinding) does not get in by it.
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, *config.allow_hosts], www_redirect=False)
+    if config.host in LOOPBACK:
+        app.add_middleware(KnownHosts, names=(*LOOPBACK, *config.allow_hosts))
     app.add_middleware(Record, metrics=services.metrics, log_text=config.log_text)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -71,6 +73,26 @@ class WholeBodies:
     async def _too_long(self, scope: Scope, receive: Receive, send: Send) -> None:
         message = f"The body has more than {self._limits.body_bytes} bytes."
         await error_response(413, message, CLOSE)(scope, receive, send)
+
+
+class KnownHosts:
+    """Refuses requests under another name than the server's own.
+
+    A web page whose name has been made to point to this machine (DNS rebinding) gets no further than this.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+        self._app, self._names = app, frozenset(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, if it names this server."""
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
+        name = re.sub(r":\d*$", "", host).strip("[]").lower()
+        if scope["type"] != "http" or name in self._names:
+            await self._app(scope, receive, send)
+            return
+        message = f"The server is not known as {name!r} here: allow_hosts of its settings adds names."
+        await error_response(400, message, CLOSE)(scope, receive, send)
 
 
 class Record:

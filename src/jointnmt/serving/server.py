@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.serving.app import create_app
+from jointnmt.serving.app import LOOPBACK, create_app
 from jointnmt.serving.connections import protocol
 from jointnmt.serving.dispatcher import Dispatcher
 from jointnmt.serving.engine import Engine, Precision
@@ -50,6 +50,8 @@ def serve(models: Sequence[str], config: ServerConfig, device: str = "auto", pre
         loaded = Models.load(paths, load, metrics)
         services = Services(config, loaded, dispatcher, Access(keys), metrics)
         server = Server(services, device, precision)
+        if config.host not in LOOPBACK and keys is None:
+            logger.warning("whoever can reach this machine may translate; --keys asks for API keys")
         logger.info("listening on %s", _address(listening))
         server.run(sockets=[listening])
     if server.interrupted:
@@ -89,7 +91,17 @@ class Server(uvicorn.Server):
 
     def _reload(self) -> None:
         if self._reloading is None or self._reloading.done():
+            self._read_keys()
             self._reloading = asyncio.create_task(self._services.models.reload(self._load))
+
+    def _read_keys(self) -> None:
+        keys = self._services.config.keys
+        if keys is None:
+            return
+        try:
+            self._services.access = Access(read_keys(keys))
+        except ConfigurationError as error:
+            logger.error("the keys stay as they were: %s", error)
 
     async def _load(self, path: Path) -> Engine:
         work = Loading(path, self._device, self._precision)
