@@ -67,15 +67,10 @@ def _sentences(
         source_tokens, target_tokens = engine.source_tokens(sources), engine.target_tokens(given)
     except DataError as error:
         raise RequestError(400, str(error)) from error
-    most = limits.sentence_tokens
-    if engine.info.max_length is not None and not may_split:
-        most = min(most, engine.info.max_length)
-    if engine.info.max_length is not None and may_split:
-        most = limits.line_characters
-    checked = source_tokens + (target_tokens if scored else [])
-    if checked and max(checked) > most:
-        raise RequestError(
-            400, f"A sentence has {max(checked)} tokens, end mark included; at most {most} are taken. Split it."
-        )
+    most = min(limits.sentence_tokens, engine.info.max_length or limits.sentence_tokens)
+    splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences
+    longest = max((0 if splits else max(source_tokens), max(target_tokens) if scored else 0))
+    if longest > most:
+        raise RequestError(400, f"A sentence has {longest} tokens, end mark included; at most {most} are taken.")
     numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

@@ -119,7 +119,7 @@ class Engine:
     ) -> list[Translation]:
         """Translate texts; `numbers` are their places in the request, from 0, by which samples are drawn."""
         lines = [
-            Line(number + 1, "request", text, prefix)
+            Line(number + 1, f"line {number + 1}", text, prefix)
             for number, text, prefix in zip(numbers, texts, prefixes, strict=True)
         ]
         return self._translator.translate_lines(lines, options)
@@ -136,9 +136,9 @@ class Engine:
         """
         from jointnmt.analysis.attention import View, attention_numbers  # brings along a library for figures
 
+        _check_tokens(self.source_tokens([source]), most_tokens)  # before it is translated
         text = self._translator.translate([source])[0] if target is None else target
-        if max(self.source_tokens([source]) + self.target_tokens([text])) > most_tokens:
-            raise DataError(f"The sentence or its translation has more than {most_tokens} tokens: take a shorter one.")
+        _check_tokens(self.target_tokens([text]), most_tokens)
         read = attend(self._translator, source, text, "request")
         return {"translation": text, **attention_numbers(*read, View(by))}
 
@@ -156,3 +156,8 @@ class Engine:
                 f"{options.num_best} best translations were asked for, but the beam is {search.beam_size} wide: raise "
                 "beam_size."
             )
+
+
+def _check_tokens(tokens: Sequence[int], most: int) -> None:
+    if max(tokens) > most:
+        raise DataError(f"The sentence or its translation has more than {most} tokens: take a shorter one.")

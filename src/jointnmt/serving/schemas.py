@@ -149,8 +149,6 @@ class AttentionRequest(OfModel):
 class Panel(BaseModel):
     """One attention matrix."""
 
-    model_config = ConfigDict(extra="allow")
-
     title: str
     layer: int | None
     head: int | None
