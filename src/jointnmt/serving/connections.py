@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jointnmt.serving.settings import Limits
@@ -23,27 +24,34 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self._served: object = None
-        self._deadline = self.loop.call_later(self.limits.header_seconds, self._check_headers)
+        self._deadline: asyncio.TimerHandle | None = None
         if len(self.connections) > self.limits.connections:
             transport.write(_too_many(self.limits.retry_after_seconds))
             transport.close()
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in; from the first one of a request on, its headers have so much time."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._wait()
+        else:
+            self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._deadline.cancel()
+        self._stop_waiting()
         super().connection_lost(exc)
 
-    def _check_headers(self) -> None:
-        """Close the connection if no request has been read since the last time and none is being answered."""
-        if self.transport.is_closing():
-            return
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if not answering and self.cycle is self._served:
-            self.transport.close()
-            return
-        self._served = self.cycle
-        self._deadline = self.loop.call_later(self.limits.header_seconds, self._check_headers)
+    def _wait(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.limits.header_seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 def protocol(limits: Limits) -> type[GuardedProtocol]:
