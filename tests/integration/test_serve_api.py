@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -333,6 +334,7 @@ def test_the_description_of_the_api_needs_no_network(client: TestClient) -> None
     assert page.status_code == 200
     assert "http://" not in page.text
     assert "https://" not in page.text
+    assert re.search(r'"validatorUrl":\s*null', page.text), "the page would ask a validator on the web"
     for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
         assert f"/static/swagger-ui/{name}" in page.text
         assert client.get(f"/static/swagger-ui/{name}").status_code == 200

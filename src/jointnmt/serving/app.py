@@ -89,6 +89,7 @@ def _add_pages(app: FastAPI) -> None:
             swagger_js_url=f"{ui}/swagger-ui-bundle.js",
             swagger_css_url=f"{ui}/swagger-ui.css",
             swagger_favicon_url=f"{ui}/favicon-32x32.png",
+            swagger_ui_parameters={"validatorUrl": None},  # else it sends the description to a validator on the web
         )
 
     @app.get("/", include_in_schema=False)
