@@ -10,13 +10,13 @@ DEMO := demo
 BENCH := runs/benchmarks
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
-test: export OMP_NUM_THREADS ?= 1
+test test-fast faults: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test faults check bench format clean
+.PHONY: help venv demo test test-fast faults check bench format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED)  ## create .venv and install the package with everything that development needs
 
@@ -25,19 +25,22 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jointnmt needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,serve]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## train on the synthetic corpus (minutes, no GPU), translate unseen sentences, measure, draw
-	$(BIN)/jointnmt data synthetic --to $(DEMO)/data
+demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), translate unseen sentences, measure, draw
 	$(BIN)/jointnmt train recipes/demo.yaml --out $(DEMO)/run
-	$(BIN)/jointnmt translate $(DEMO)/run < $(DEMO)/data/test.de > $(DEMO)/test.translation.en
+	$(BIN)/jointnmt data tatoeba-de-en --to $(DEMO)/data
+	$(BIN)/jointnmt translate $(DEMO)/run --input $(DEMO)/data/test.de --output $(DEMO)/test.translation.en
 	$(BIN)/jointnmt evaluate --hypothesis $(DEMO)/test.translation.en --source $(DEMO)/data/test.de \
 		--reference $(DEMO)/data/test.en --language en --show 10
-	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(head -n 1 $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
+	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(sed -n 5p $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)
+
+test-fast: $(INSTALLED)  ## run the tests that take seconds: no whole commands or trainings (two minutes on 2 cores)
+	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
 
 faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
 	JOINTNMT_FAULTS=160 $(BIN)/pytest tests/faults

@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from benchmarks.counting import decoding_operations
-from benchmarks.plain import PlainModel
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.training import SEED, Implementation
 from jointnmt.data.batches import Lengths
 from jointnmt.experiment import Experiment
 from jointnmt.models import AttentionMaps, DecoderState, TranslationModel, build_model
+from jointnmt.models.reference import Reference
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
@@ -67,7 +67,7 @@ class Decoding:
         model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)
         precision: Any = case.precision
         translator = Translator(
-            PlainModel(model) if case.implementation == "plain" else model,
+            Reference(self.config, dict(model.named_parameters())) if case.implementation == "plain" else model,
             segmentation,
             _experiment(self.config.plain()),
             precision,
@@ -140,19 +140,17 @@ class LengthsGiven(TranslationModel):
         self.model, self.lengths = model, lengths
 
     def forward(
-        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        return self.model(source, target_input, maps)
+        return self.model(source, target_input, attn_weights)
 
-    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> StateWithLengths:
+    def start(self, source: Int[Tensor, "B S"]) -> StateWithLengths:
         lengths = [self.lengths[tuple(filter(lambda each: each != pad_id, ids))] for ids in source.tolist()]
-        return StateWithLengths(self.model.start(source, maps), torch.tensor(lengths))
+        return StateWithLengths(self.model.start(source), torch.tensor(lengths))
 
-    def step(
-        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
-    ) -> tuple[Float[Tensor, "N V"], StateWithLengths]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], StateWithLengths]:
         assert isinstance(state, StateWithLengths)
-        logits, inner = self.model.step(last_ids, state.inner, maps)
+        logits, inner = self.model.step(last_ids, state.inner)
         remaining = state.remaining - 1
         logits[:, eos_id] = -torch.inf
         ending = (remaining == 0).nonzero().flatten().to(logits.device, non_blocking=True)

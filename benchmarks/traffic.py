@@ -30,7 +30,7 @@ from benchmarks.counting import training_operations
 from benchmarks.profiling import group_of
 from benchmarks.sizes import SIZES, model_config
 from jointnmt.models import FAMILIES, ModelConfig, build_model
-from jointnmt.models.layers import attention
+from jointnmt.ops import backend
 from jointnmt.training.loss import cross_entropy_sums
 
 aten = torch.ops.aten
@@ -140,8 +140,7 @@ def count_update(config: ModelConfig, vocabulary: int, sentences: int, length: i
     """Count the forward and the backward pass of pairs of sentences, all of the same length on both sides."""
     with (
         FakeTensorMode(),
-        patch.object(attention, "_has_fused_kernels", lambda _: True),
-        patch.object(attention, "_prefers_batched_products", lambda *_: False),
+        backend("sdpa"),
         patch.object(functional, "dropout", _dropout),
     ):
         model = build_model(config, vocabulary, vocabulary)

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 
 from benchmarks.counting import training_operations
-from benchmarks.plain import PlainModel
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config
 from jointnmt.data.batches import BatchConfig, Lengths, plan_epoch
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models import build_model
+from jointnmt.models.reference import Reference
 from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.training.devices import launch_fabric
-from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 
 Implementation = Literal["product", "checkpointed", "compiled", "plain"]
-"""The package's model, the same with activation checkpointing or through torch.compile, or the yardstick."""
+"""The package's model, the same with activation checkpointing or through torch.compile, or the reference."""
 SEED = 1
 OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}
 """Of a batch: on a GPU, batches are as full as they get."""
@@ -94,8 +94,9 @@ class Training:
         limits = {"max_tokens": case.max_tokens, "max_cells": case.max_cells, "update_tokens": case.max_tokens}
         self.batches = BatchConfig(**limits, overhead_cells=OVERHEAD_CELLS[case.device])
         store: Any = RandomStore(case.source, case.target, vocabulary)
-        plain = PlainModel(model) if case.implementation == "plain" else model
-        self.trainer = Trainer(launch_fabric(config), plain, store, config, self.batches, SEED)
+        if case.implementation == "plain":
+            model = Reference(self.config, dict(model.named_parameters()))
+        self.trainer = Trainer(launch_fabric(config), model, store, config, self.batches, SEED)
         self.steps = self.trainer.steps()
         self.late_bytes = 8 * sum(parameter.numel() for parameter in model.parameters())  # Adam's moments
         self._began = self.trainer.position

@@ -1,4 +1,4 @@
-"""What all tests share: one thread, fixed seeds, and where real corpora are, if they are."""
+"""Shared by all tests: markers by folder, one thread, fixed seeds, and the folder of real corpora."""
 
 import os
 import signal
@@ -8,47 +8,55 @@ import pytest
 import torch
 
 REPOSITORY = Path(__file__).parents[1]
+INTEGRATION = (REPOSITORY / "tests" / "integration", REPOSITORY / "tests" / "faults")
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the tests and the processes they start, also where a shell has begun them in the background."""
+    """Let Ctrl-C reach the tests and their processes, even if a shell has started them in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in the folders of whole commands and trainings as `integration`."""
+    for item in items:
+        if any(folder in item.path.parents for folder in INTEGRATION):
+            item.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """Tests run side by side, one thread each; and a sum in one thread has one order."""
+    """One thread: tests run in parallel, and sums have one order."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def fixed_seed() -> None:
-    """Every test begins with the same random state, whatever ran before it."""
+    """The same random state at the start of every test."""
     torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test finds what another one, or the user, has in the cache."""
+    """An empty cache for every test."""
     monkeypatch.setenv("JOINTNMT_CACHE", f"{tmp_path}-cache")
 
 
 @pytest.fixture
 def generator() -> torch.Generator:
-    """A seeded source of random numbers, for code that takes one."""
+    """A seeded random generator."""
     return torch.Generator().manual_seed(0)
 
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
-    """The root of the checkout: recipes, documentation, build files."""
+    """The root of the checkout."""
     return REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def corpora() -> Path:
-    """The folder of real corpora: JOINTNMT_DATA, or `../shared/data` beside the checkout; skips where there is none."""
+    """The folder of real corpora, JOINTNMT_DATA or `../shared/data`; skips if there is none."""
     given = os.environ.get("JOINTNMT_DATA")
     folder = Path(given) if given else REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():

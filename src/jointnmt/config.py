@@ -1,7 +1,7 @@
-"""What all configurations share: typed, frozen, validated; YAML in and out; overrides; differences.
+"""The base of all configurations: frozen, typed and validated; YAML in and out, overrides, differences.
 
 Each part of the package defines its own configuration, a subclass of `Config`, beside itself; `jointnmt.experiment`
-puts them together.
+combines them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Config(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, values: Any) -> Any:
+    def _reject_bool_for_number(cls, values: Any) -> Any:
         for name, field in cls.model_fields.items():
             kinds = set(_kinds(field.annotation))
             given = values.get(name) if isinstance(values, Mapping) else None
@@ -34,10 +34,10 @@ class Config(BaseModel):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], origin: str) -> Self:
-        """Validate plain `values`; `origin` (a file name, say) begins the error message.
+        """Validate plain `values`; `origin`, such as a file name, begins the error message.
 
         Raises:
-            ConfigurationError: with one line for each wrong key, its value and what is expected.
+            ConfigurationError: naming each wrong key, its value and what is expected.
         """
         try:
             return cls.model_validate(dict(values))
@@ -53,8 +53,8 @@ class Config(BaseModel):
         return yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True, width=100)
 
 
-class _OneOfEachKey(yaml.SafeLoader):
-    """Refuses a key that is given twice, where YAML libraries take the last one without a word."""
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses duplicate keys, of which YAML libraries silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node."""
@@ -78,12 +78,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigurationError: if the file is missing, is not YAML, or is not a mapping.
     """
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _OneOfEachKey)
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: is no configuration: it is not UTF-8 text. Name a YAML file.") from error
-    except (yaml.YAMLError, ValueError) as error:  # the latter: a date that there is not
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date
         raise ConfigurationError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path}: expected a mapping of keys to values at the top level.")
@@ -91,7 +91,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping that may begin from another: `extends: FILE`, beside it, whose values it adds to or replaces.
+    """Read a YAML mapping that may extend another: `extends: FILE`, relative to it, gives values to add to or replace.
 
     Raises:
         ConfigurationError: as `read_yaml`, and if recipes extend each other in a circle.
@@ -116,10 +116,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
 def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """A copy of `values` with each `key.path=value` of `settings` set; values are read as YAML.
 
-    A number in the path picks from a list. Whether the key exists at all is for validation to say.
+    A number in the path indexes a list. Unknown keys are left to validation.
 
     Raises:
-        ConfigurationError: if a setting has no `=`, or its path runs through a value that has no keys.
+        ConfigurationError: if a setting has no `=`, or its path goes through a value without keys.
     """
     result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(values)))
     for setting in settings:
@@ -136,7 +136,7 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Each key whose value differs between two plain configurations, as `key.path: old -> new`."""
+    """The keys whose values differ between two plain configurations, as `key.path: old -> new`."""
     old_flat, new_flat = dict(_flatten(old)), dict(_flatten(new))
     absent = "(absent)"
     return [
@@ -147,7 +147,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _merge(old: Any, new: Any) -> Any:
-    """`new` over `old`: mappings key by key, anything else replaced."""
+    """`new` merged over `old`: mappings key by key, other values replaced."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
     return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
@@ -187,11 +187,11 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
     lines: list[str] = []
     for item in error.errors(include_url=False):
         path, given = [*_keys(item["loc"], values)], item["input"]
-        if item["type"] == "too_short" and given:  # of the items, those that are wrong are not counted
+        if item["type"] == "too_short" and given:  # invalid items are not counted
             continue
         if item["type"] == "extra_forbidden":
             what = f"is not a known key{_suggestion(config, item['loc'])}"
-        else:  # a part of the configuration is not shown again: the message names the keys in it
+        else:  # a mapping is not shown: the message names its keys
             what = item["msg"].removeprefix("Value error, ")
             what += "" if isinstance(given, Mapping) else f" (given: {given!r})"
         if item["type"] == "string_type" and isinstance(given, bool):
@@ -201,10 +201,10 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
 
 
 def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:
-    """The keys of an error's place, without the names that pydantic gives to the branches of a union."""
+    """The keys of an error's location, without the names that pydantic gives to the branches of a union."""
     for part in place:
         if isinstance(values, Mapping):
-            if part not in values and part in values.values():  # model.family, say, which chooses the branch
+            if part not in values and part in values.values():  # the discriminator, such as model.family
                 continue
             values = values.get(part)
         elif isinstance(values, list | tuple) and isinstance(part, int) and part < len(values):
@@ -215,7 +215,7 @@ def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:
 
 
 def _suggestion(config: type[Config], place: Sequence[int | str]) -> str:
-    """The key that may have been meant by the last one of a place, if there is one."""
+    """The known key closest to the last one of a location, if there is any."""
     parts = {config}
     for step in place[:-1]:
         within = [part.model_fields[step].annotation for part in parts if step in part.model_fields]
@@ -230,7 +230,7 @@ def _parts(annotation: Any) -> Iterator[type[Config]]:
 
 
 def _kinds(annotation: Any) -> Iterator[type]:
-    """The classes that an annotation names."""
+    """The classes in a type annotation."""
     if isinstance(annotation, type) and not get_args(annotation):
         yield annotation
     for argument in get_args(annotation):

@@ -1,11 +1,11 @@
-"""Errors that a user can mend, each with the exit code of the command line.
+"""Errors that a user can correct, each with its exit code.
 
-The message of such an error is one paragraph: what is wrong, where (file, line, key), and what to do next.
+The message is one paragraph: what is wrong, where (file, line, key), and what to do next.
 """
 
 
 class JointNMTError(Exception):
-    """Something the user can mend; the base of all errors that this package raises on purpose."""
+    """Base of the errors that a user can correct."""
 
     exit_code = 1
 
@@ -17,7 +17,7 @@ class ConfigurationError(JointNMTError):
 
 
 class DataError(JointNMTError):
-    """Bad input data: an unreadable file, a broken line, texts that do not belong together."""
+    """Bad input data: an unreadable file, a malformed line, texts that are not parallel."""
 
     exit_code = 3
 
@@ -26,3 +26,9 @@ class ModelError(JointNMTError):
     """A missing, damaged or incompatible model or checkpoint."""
 
     exit_code = 4
+
+
+class MissingPackageError(JointNMTError):
+    """A package that the work needs is not installed: it belongs to an extra of this package."""
+
+    exit_code = 5

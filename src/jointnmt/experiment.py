@@ -1,10 +1,13 @@
-"""An experiment's whole configuration, put together from the configuration of each part."""
+"""An experiment's whole configuration: that of each part, and how a model is trained and validated.
+
+The settings of training stand here, not in `training`, so that a trained model is loaded without any code of training.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,37 +18,129 @@ from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
-from jointnmt.training.settings import TrainingConfig, ValidationConfig
+
+
+class ScheduleConfig(Config):
+    """Linear warm-up, then decay with the inverse square root of the step, or linear decay to zero."""
+
+    peak_rate: float = Field(1e-3, gt=0, description="learning rate at the end of the warm-up")
+    initial_rate: float = Field(1e-7, ge=0, description="learning rate before the first update")
+    warmup_steps: int = Field(4000, ge=0, description="updates of linear warm-up; 0: start at the peak")
+    zero_at: int | None = Field(
+        None, ge=1, description="decay linearly to zero at this update; null: inverse square root"
+    )
+
+    @model_validator(mode="after")
+    def _rates_rise(self) -> Self:
+        if self.initial_rate > self.peak_rate:
+            raise ValueError(f"initial_rate {self.initial_rate} is above peak_rate {self.peak_rate}")
+        if self.zero_at is not None and self.zero_at <= self.warmup_steps:
+            raise ValueError(f"zero_at {self.zero_at} is not after warmup_steps {self.warmup_steps}")
+        return self
+
+
+class AdamConfig(Config):
+    """Adam with decoupled weight decay (AdamW)."""
+
+    betas: tuple[float, float] = Field((0.9, 0.997), description="decay of the first and second moment estimates")
+    epsilon: float = Field(1e-8, gt=0, description="added to the denominator")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all parameters")
+
+    @model_validator(mode="after")
+    def _betas_below_one(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas} must lie in [0, 1)")
+        return self
+
+
+class TrainingConfig(Config):
+    """Loss, optimiser, precision, devices, length of training, checkpoints."""
+
+    max_updates: int | None = Field(None, ge=1, description="stop after so many updates")
+    max_epochs: int | None = Field(None, ge=1, description="stop after so many epochs")
+    loss_mean: Literal["tokens", "sentences"] | None = Field(
+        None,
+        description="mean over tokens, or over sentences' means; null: tokens, or sentences if emelin_compatible",
+    )
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread evenly over the vocabulary")
+    optimizer: AdamConfig = Field(AdamConfig(), description="AdamW")
+    schedule: ScheduleConfig = Field(ScheduleConfig(), description="learning rate")
+    clip_norm: float | None = Field(25.0, gt=0, description="largest gradient norm; null: no clipping")
+    non_finite: Literal["stop", "skip"] = Field(
+        "stop", description="if loss or gradient is not finite: stop, or skip the update"
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of the forward pass; weights stay in float32"
+    )
+    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="devices (CPU: processes) per machine; set by torchrun"
+    )
+    nodes: int = Field(1, ge=1, description="machines; set by torchrun")
+    compile: bool = Field(False, description="compile the model with torch.compile (slower on a CPU)")
+    checkpoint_every: int = Field(500, ge=1, description="updates between saves of the training state")
+    keep_best: int = Field(5, ge=1, description="number of best checkpoints kept")
+    keep_last: int = Field(1, ge=1, description="number of latest validated checkpoints kept besides")
+    average_best: int = Field(5, ge=1, description="number of best checkpoints averaged at the end; 1: no averaging")
+    log_every: int = Field(50, ge=1, description="updates between log lines")
+    tensorboard: bool = Field(True, description="also write TensorBoard event files")
+
+    @model_validator(mode="after")
+    def _average_what_is_kept(self) -> Self:
+        if self.average_best > self.keep_best:
+            raise ValueError(f"average_best {self.average_best} is above keep_best {self.keep_best}")
+        return self
+
+
+class ValidationConfig(Config):
+    """When to validate, the metric that chooses checkpoints, and early stopping."""
+
+    every_updates: int | None = Field(None, ge=1, description="updates between validations; null: by epochs")
+    every_epochs: int = Field(1, ge=1, description="epochs between validations, if every_updates is null")
+    metric: Literal["perplexity", "bleu"] = Field(
+        "perplexity", description="chooses the best checkpoints, and early stopping"
+    )
+    patience: int | None = Field(
+        None, ge=1, description="stop after so many measurements of the metric without improvement"
+    )
+    bleu_every: int = Field(1, ge=0, description="validations between measurements of BLEU; 0: never")
+    bleu_sentences: int | None = Field(
+        None, ge=1, description="sentences translated for BLEU, evenly spread; null: all"
+    )
 
 
 class Experiment(Config):
     """Everything that decides what a training run does: a recipe, resolved."""
 
-    name: str = Field(min_length=1, description="what reports and logs call the run")
-    seed: int = Field(1, ge=0, lt=2**63, description="of initial weights, order and dropout")
+    name: str = Field(min_length=1, description="name of the run in reports and logs")
+    seed: int = Field(1, ge=0, lt=2**63, description="of initial weights, data order and dropout")
     data: DataConfig = Field(description="corpora and filters")
-    segmentation: SegmentationConfig = Field(SegmentationConfig(), description="text to pieces")
+    segmentation: SegmentationConfig = Field(SegmentationConfig(), description="segmentation into pieces")
     model: ModelConfig = Field(description="family and sizes")
-    batches: BatchConfig = Field(BatchConfig(), description="what is computed at once, and what an update sums up")
+    batches: BatchConfig = Field(BatchConfig(), description="sizes of batches and updates")
     training: TrainingConfig = Field(description="optimiser, schedule, precision, when to end")
     validation: ValidationConfig = Field(
-        ValidationConfig(), description="measuring, stopping early, keeping checkpoints"
+        ValidationConfig(), description="when to validate, early stopping, choice of checkpoints"
     )
-    search: SearchConfig = Field(SearchConfig(), description="beam search, in validation and by default in translation")
+    search: SearchConfig = Field(
+        SearchConfig(), description="beam search in validation, and the default of translation"
+    )
 
     @model_validator(mode="after")
-    def _tied_tables_need_a_joint_vocabulary(self) -> Self:
+    def _tied_embeddings_need_a_joint_vocabulary(self) -> Self:
         if self.model.embeddings == "all" and not self.segmentation.joint:
-            raise ValueError("model.embeddings 'all' needs segmentation.joint true: one table, one vocabulary")
+            raise ValueError(
+                "model.embeddings 'all' needs segmentation.joint true: one embedding table needs one vocabulary"
+            )
         return self
 
     @model_validator(mode="after")
-    def _faithful_models_average_over_sentences(self) -> Self:
-        """Say what `training.loss_mean` null stands for."""
+    def _resolve_loss_mean(self) -> Self:
+        """Replace `training.loss_mean` null by its default for the model."""
         if self.training.loss_mean is None:
-            faithful = isinstance(self.model, TransformerConfig) and self.model.faithful
-            resolved = self.training.model_copy(update={"loss_mean": "sentences" if faithful else "tokens"})
-            object.__setattr__(self, "training", resolved)  # frozen for others
+            of_emelin = isinstance(self.model, TransformerConfig) and self.model.emelin_compatible
+            resolved = self.training.model_copy(update={"loss_mean": "sentences" if of_emelin else "tokens"})
+            object.__setattr__(self, "training", resolved)  # frozen
         return self
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Models as folders to give away: saved, loaded, and shared on the Hugging Face Hub, with a model card."""
+"""Saving and loading models as folders, and sharing them on the Hugging Face Hub, with a model card."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import whole_records
 from jointnmt.text.segmentation import Segmentation
 
@@ -74,11 +75,10 @@ class PretrainedMixin(
     tags=["translation", "jointnmt"],
     model_card_template=CARD,
 ):
-    """What makes a translator a folder, and back: `save_pretrained`, `from_pretrained` and `push_to_hub`.
+    """Adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a translator.
 
-    The folder is a RUN directory of what translating needs: resolved configuration, segmentation and weights; a model
-    card (README.md) and `config.json`, by which the Hub knows the model, come on top. Its configuration does not tell
-    in which folders of this machine the data and the cache were.
+    The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
+    card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
 
     `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have `scores` (test set name to `Scores`),
     `licence` and `data_licence` (text), and `repo_id`.
@@ -89,8 +89,8 @@ class PretrainedMixin(
     segmentation: Segmentation
     experiment: Experiment
     run: Path | None = None
-    """The directory that the model was loaded from, for the scores of its validation."""
-    _hub_mixin_config: dict[str, Any] | None = {}  # noqa: RUF012 (not None: the mixin is not to collect arguments)
+    """The directory that the model was loaded from; its log has the validation scores."""
+    _hub_mixin_config: dict[str, Any] | None = {}  # noqa: RUF012 (not None: the mixin would collect arguments)
 
     @classmethod
     def load(cls, run: Path | str, *args: Any, **options: Any) -> Self:
@@ -99,27 +99,27 @@ class PretrainedMixin(
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
-        """Load a folder, or a repository of the Hub (`user/name`), which is downloaded and cached.
+        """Load a folder, or download and cache a repository of the Hub (`user/name`).
 
         Takes the options of `load` besides those of huggingface_hub (`revision`, `cache_dir`, `local_files_only`, ...).
 
         Raises:
-            ModelError: if there is no such folder or repository, or it holds no whole model.
+            ModelError: if there is no such folder or repository, or its model is incomplete.
         """
         try:
             return super().from_pretrained(pretrained_model_name_or_path, **options)
         except (HFValidationError, HfHubHTTPError, OSError) as error:
             raise ModelError(
-                f"{pretrained_model_name_or_path}: there is no such folder, and no such model can be had from the Hub "
+                f"{pretrained_model_name_or_path}: no such folder, and no such model on the Hub "
                 f"({' '.join(str(error).split())}). Check the name, the network, and for a private model the token."
             ) from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ModelError(
-                f"{pretrained_model_name_or_path}: its config.json is damaged ({error}). Save or get the model anew."
+                f"{pretrained_model_name_or_path}: config.json is damaged ({error}). Save or download the model again."
             ) from error
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Upload the folder to a repository of the Hub, made if it is not there; the address of the commit.
+        """Upload the folder to a repository of the Hub, created if needed; returns the URL of the commit.
 
         Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
         """
@@ -133,7 +133,7 @@ class PretrainedMixin(
         data_licence: str = "not stated yet.",
         repo_id: str = "USER/NAME",
     ) -> ModelCard:
-        """The model card: data, scores, settings, licence."""
+        """The model card: data, scores, settings and licences."""
         experiment, info = portable(self.experiment), self._hub_mixin_info
         data = experiment.data
         card_data = ModelCardData(
@@ -166,13 +166,14 @@ class PretrainedMixin(
 
     def _save_pretrained(self, save_directory: Path) -> None:
         measured = None if self.run is None else validation_scores(self.run)
-        steps = [] if self.run is None else checkpoint.read_values(self.run / "model.safetensors").get("steps", [])
-        checkpoint.write_text(save_directory / "experiment.yaml", portable(self.experiment).to_yaml())
-        shutil.rmtree(save_directory / "segmentation", ignore_errors=True)
-        self.segmentation.save(save_directory / "segmentation")
-        checkpoint.write(save_directory / "model.safetensors", self.trained.state_dict(), {"steps": steps})
+        steps = [] if self.run is None else checkpoint.read_values(RunDirectory(self.run).model).get("steps", [])
+        files = RunDirectory(save_directory)
+        checkpoint.write_text(files.experiment, portable(self.experiment).to_yaml())
+        shutil.rmtree(files.segmentation, ignore_errors=True)
+        self.segmentation.save(files.segmentation)
+        files.write_weights(files.model, self.trained.state_dict(), steps)
         about = {"version": version("jointnmt"), "family": self.experiment.model.family, "validation": measured}
-        # One key of our own: the mixin would take others for arguments of the class.
+        # One key: the mixin takes the others for arguments of the class.
         checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
 
     @classmethod
@@ -202,7 +203,7 @@ class PretrainedMixin(
 
 
 def portable(experiment: Experiment) -> Experiment:
-    """The experiment without the folders of this machine in which data and cache are; files keep their names."""
+    """The experiment without this machine's folders of data and cache; files keep their names."""
     named = {
         which: tuple(_without_folders(text) for text in getattr(experiment.data, which))
         for which in ("train", "validation")
@@ -212,33 +213,35 @@ def portable(experiment: Experiment) -> Experiment:
 
 
 def _without_folders(text: ParallelText) -> ParallelText:
-    """The text with the names alone of files that are given by an absolute path."""
+    """The text with absolute paths reduced to file names."""
     paths = {name: getattr(text, name) for name in ("source", "target", "path")}
     absolute = {name: Path(path.name) for name, path in paths.items() if path is not None and path.is_absolute()}
     return text.model_copy(update=absolute)
 
 
 def validation_scores(run: Path) -> dict[str, Any] | None:
-    """Perplexity and BLEU on the validation text of the weights in a RUN, or a saved folder; None if not on record.
+    """Validation perplexity and BLEU of the weights in a RUN or a saved folder; None if not recorded.
 
-    The last record counts: a training that was started anew logs again.
+    The last record counts: a restarted training logs again.
 
     Raises:
-        ModelError: if the saved folder's record is damaged.
+        ModelError: if the record of a saved folder is damaged.
     """
     saved = run / "config.json"
     if saved.is_file():
         try:
             kept: dict[str, Any] | None = json.loads(saved.read_bytes()).get("jointnmt", {}).get("validation")
         except (ValueError, AttributeError) as error:
-            raise ModelError(f"{saved}: is damaged. Save the model anew, or delete it, and its scores.") from error
+            raise ModelError(
+                f"{saved}: is damaged. Save the model again, or delete this file, which holds its scores."
+            ) from error
         return kept
-    log = run / "log.jsonl"
-    if not log.is_file():
+    files = RunDirectory(run)
+    if not files.log.is_file():
         return None
-    steps = checkpoint.read_values(run / "model.safetensors").get("steps")
+    steps = checkpoint.read_values(files.model).get("steps")
     found = None
-    for _, record in whole_records(log):
+    for _, record in whole_records(files.log):
         if record["event"] in ("validation", "average") and record.get("steps", [record["step"]]) == steps:
             found = {"steps": steps, **{key: record[key] for key in ("perplexity", "bleu", "signature")}}
     return found
@@ -250,7 +253,7 @@ def _file_names(texts: Any) -> list[str]:
 
 def _validation_sentence(measured: Mapping[str, Any] | None) -> str:
     if measured is None:
-        return "No scores on the validation text are on record."
+        return "No validation scores are recorded."
     bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
     steps = ", ".join(map(str, measured["steps"]))
     weights = f"average of the weights after updates {steps}" if len(measured["steps"]) > 1 else f"update {steps}"

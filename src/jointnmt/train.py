@@ -1,15 +1,16 @@
-"""A training from beginning to end: the RUN directory, segmentation, data, model, and the loop."""
+"""A training from beginning to end: RUN directory, segmentation, data, model, training loop."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 
-from jointnmt.data.corpus import read_pairs
+from jointnmt.data.corpus import Pair, read_pairs
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
@@ -19,26 +20,32 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
-from jointnmt.training.loop import Run
+from jointnmt.training.loop import TrainingRun
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 logger = logging.getLogger(__name__)
+
+TELL_EVERY = 1000
+"""Sentence pairs between calls of a display while text is read."""
 
 
 def train(experiment: Experiment, out: Path, display: Display) -> None:
-    """Train an experiment into the RUN directory `out`, or go on where an earlier training in it stopped.
+    """Train an experiment into the RUN directory `out`, or resume the training in it.
 
     Several processes may call this together, as torchrun does; the first one writes. On several machines, `out` and
-    the data lie on a file system that all of them share.
+    the data must be on a shared file system.
 
     Raises:
-        ConfigurationError: if `out` belongs to something else, or nothing would end the training.
+        ConfigurationError: if `out` belongs to something else, or the training would never end.
         DataError: if the data cannot be used.
-        ModelError: if the loss is not finite, or no checkpoint is whole.
-        TrainingInterruptedError: after SIGINT or SIGTERM, when the state is saved.
+        ModelError: if the loss is not finite, or all checkpoints are damaged.
+        TrainingInterruptedError: after SIGINT or SIGTERM, with the state saved.
     """
     _check_end(experiment)
     keep_freed_memory()
@@ -49,7 +56,8 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         display = NoDisplay()
     directory = RunDirectory(out)
     with ExitStack() as held:
-        first_process_first(lambda: _open(experiment, directory, held))
+        held.callback(display.end)
+        first_process_first(lambda: _open(experiment, directory, held, display))
         run = held.enter_context(closing(_prepare(experiment, fabric, directory, display)))
         run.loop()
         try:
@@ -63,7 +71,7 @@ def _check_end(experiment: Experiment) -> None:
     training, validation = experiment.training, experiment.validation
     if not any((training.max_updates, training.max_epochs, training.schedule.zero_at, validation.patience)):
         raise ConfigurationError(
-            "Nothing would end this training: set training.max_updates, training.max_epochs, "
+            "This training would never end: set training.max_updates, training.max_epochs, "
             "training.schedule.zero_at or validation.patience."
         )
     if validation.patience is not None and not experiment.data.validation:
@@ -74,17 +82,17 @@ def _check_end(experiment: Experiment) -> None:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
 
 
-def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack) -> None:
-    """What the first process does alone: take the directory and train the segmentation."""
+def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> None:
+    """The part of the first process alone: lock and open the directory, train the segmentation."""
     held.enter_context(directory.lock())
     directory.open(experiment)
-    _segment(experiment, directory)
+    _segment(experiment, directory, display)
 
 
-def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> Run:
-    """Everything else before the first update: data, model, and the state to go on from."""
+def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> TrainingRun:
+    """Prepare data and model, and restore the last state."""
     segmentation = Segmentation.load(directory.segmentation)
-    store = build_store(experiment.data, segmentation)
+    store = build_store(experiment.data, segmentation, progress=_shown(display, "segmenting the text"))
     _check_lengths(store, experiment.model.max_length, "training")
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
@@ -94,7 +102,7 @@ def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, di
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
-    return Run(directory, trainer, validation, experiment.validation, display)
+    return TrainingRun(directory, trainer, validation, experiment.validation, display)
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:
@@ -105,20 +113,35 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
     return Validation(fabric, store, segmentation, experiment.validation, experiment.batches, experiment.search)
 
 
-def _segment(experiment: Experiment, directory: RunDirectory) -> None:
-    """Train the segmentation on the training text, unless that is done."""
+def _segment(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
+    """Train the segmentation on the training text, unless it exists."""
     if directory.segmentation.exists():
         return
     data = experiment.data
     logger.info("training the segmentation")
+    sources = read_pairs(data.train, data)
+    targets = read_pairs(data.train, data, FilterReport())  # reported once is enough
     segmentation = Segmentation.train(
         experiment.segmentation,
-        (pair.source for pair in read_pairs(data.train, data)),
-        (pair.target for pair in read_pairs(data.train, data, FilterReport())),  # reported once is enough
+        (pair.source for pair in _counted(sources, _shown(display, "reading the source"))),
+        (pair.target for pair in _counted(targets, _shown(display, "reading the target"))),
         data.source_language,
         data.target_language,
     )
     directory.save_segmentation(segmentation)
+
+
+def _shown(display: Display, what: str) -> Callable[[int], None]:
+    """What tells the display how many pairs are done; a bar from the first second."""
+    display.preparing(what, 0, None)
+    return lambda done: display.preparing(what, done, None)
+
+
+def _counted(pairs: Iterable[Pair], progress: Callable[[int], None]) -> Iterator[Pair]:
+    for number, pair in enumerate(pairs, start=1):
+        if number % TELL_EVERY == 0:
+            progress(number)
+        yield pair
 
 
 def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> None:

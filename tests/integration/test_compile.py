@@ -11,6 +11,7 @@ from torch._dynamo.testing import CompileCounter
 
 from jointnmt.models import FAMILIES, build_model
 from jointnmt.models.reformer import ReformerFastConfig
+from jointnmt.ops import backend
 from support.tiny import VOCABULARY, tiny_trainer
 
 
@@ -21,7 +22,6 @@ def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pyt
     Of the family that has layers of all kinds but those of a decoder's attention to its encoder; with `fused`
     attention, as on a GPU.
     """
-    monkeypatch.setattr("jointnmt.models.layers.attention._has_fused_kernels", lambda _: fused)
     compile_, compiled = partial(torch.compile, backend="eager"), []
 
     def compile_model(model: torch.nn.Module, **settings: object) -> torch.nn.Module:
@@ -35,7 +35,8 @@ def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pyt
     for compiles in (False, True):
         torch.manual_seed(3)
         trainers.append(tiny_trainer(model=build_model(config, VOCABULARY, VOCABULARY), compile=compiles))
-    plain, other = (next(trainer.steps()) for trainer in trainers)
+    with backend("sdpa" if fused else "plain"):
+        plain, other = (next(trainer.steps()) for trainer in trainers)
     assert compiled == [{"dynamic": True}]
     assert other.sums.loss == pytest.approx(plain.sums.loss, rel=1e-5)
     assert other.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
@@ -43,7 +44,6 @@ def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pyt
 
 @pytest.mark.parametrize("family", ["transformer", "reformer-fast"])
 def test_a_model_is_compiled_once_for_all_lengths(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jointnmt.models.layers.attention._has_fused_kernels", lambda _: True)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     config_class, _ = FAMILIES[family]
     layers = {name: 1 for name in config_class.model_fields if name.endswith("layers")}
@@ -52,7 +52,8 @@ def test_a_model_is_compiled_once_for_all_lengths(family: str, monkeypatch: pyte
     compiled = torch.compile(model, backend=counter, dynamic=True)
     frames = []
     for sentences, source, target in ((3, 7, 9), (4, 5, 6), (2, 12, 8)):
-        compiled(torch.full((sentences, source), 4), torch.full((sentences, target), 4))
+        with backend("sdpa"):
+            compiled(torch.full((sentences, source), 4), torch.full((sentences, target), 4))
         frames.append(counter.frame_count)
     assert frames == [frames[0]] * 3, (
         "the tests' shape checker breaks the graph in parts, the lengths of sentences do not"

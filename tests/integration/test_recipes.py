@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import lzma
 import random
 from pathlib import Path
 
 import pytest
 import torch
 
-from jointnmt.data.corpus import ParallelText
+from jointnmt.data.corpus import ParallelText, read_pairs
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES, build_model
 from jointnmt.train import train
@@ -34,9 +35,11 @@ def write_made_up_text(text: ParallelText, root: Path) -> None:
     generator = random.Random(7)
     words = ["ba", "du", "gi", "lo", "me", "nu", "ri", "so", "ta", "wu"]
     for path in text.files:
-        lines = [" ".join(generator.choices(words, k=generator.randint(1, 4))) for _ in range(40)]
+        rows = [[generator.choices(words, k=generator.randint(1, 4)) for _ in range(2)] for _ in range(40)]
+        lines = [" ".join(source) + (f"\t{' '.join(target)}" if text.path else "") for source, target in rows]
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        compress = lzma.compress if path.suffix == ".xz" else bytes
+        (root / path).write_bytes(compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 def shallow(path: Path) -> list[str]:
@@ -92,3 +95,14 @@ def test_there_are_recipes_of_every_family_for_every_corpus() -> None:
     for folder in ("multi30k", "tatoeba", "iwslt14", "iwslt15", "nist12"):
         families = {Experiment.load(path).model.family for path in RUNNABLE if path.parent.name == folder}
         assert families == set(FAMILIES)
+
+
+@pytest.mark.parametrize("path", [*(RECIPES / "tatoeba").glob("de-en-*.yaml"), RECIPES / "demo.yaml"], ids=name)
+def test_recipes_of_the_bundled_corpus_read_it_as_it_lies(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the root of a clone, with nothing to prepare; and the text for testing is in none of the recipes."""
+    monkeypatch.chdir(RECIPES.parent)
+    data = Experiment.load(path).data
+    (pair, *_) = read_pairs(data.validation, data)
+    assert (pair.source, pair.target) == ("Wie ist das passiert?", "How did it happen?")
+    assert next(read_pairs(data.train, data))[:2] == ("Hallo!", "Hi.")
+    assert not any("test" in file.name for text in (*data.train, *data.validation) for file in text.files)

@@ -129,7 +129,7 @@ def test_a_gradient_that_says_worse_ends_with_an_explanation(scaled: tuple[list[
 
     pretend(out, base=2.0, depth=2.1, width=1.9)
     result = call(*arguments, "--ratio", 9)
-    assert result.exit_code == 2 and "The ratio 9 cannot be met" in result.stderr
+    assert result.exit_code == 2 and "The ratio 9 cannot be reached" in result.stderr
 
 
 def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(command, "choose_display", lambda _: Interrupt())
         result = call(*arguments, "--only", "depth")
-    assert result.exit_code == 130 and "The same command goes on" in result.stderr
+    assert result.exit_code == 130 and "The same command resumes" in result.stderr
     assert not (out / "depth.json").exists()
     result = call(*arguments, "--only", "depth")
     assert result.exit_code == 0, result.stderr
@@ -183,7 +183,7 @@ def test_what_cannot_be_scaled_is_refused_before_training(folder: Path, tmp_path
     recipe = write_recipe(folder, "reformer-fast")
     refused = {
         "data.validation names no text": ["--out", tmp_path / "x", "--set", "data.validation=[]"],
-        "--ratio 1: should be a number above 1": ["--out", tmp_path / "x", "--ratio", 1],
+        "--ratio 1: must be a number above 1": ["--out", tmp_path / "x", "--ratio", 1],
         "is a run itself": ["--out", tmp_path / "run"],
     }
     (tmp_path / "run").mkdir()

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -148,6 +149,13 @@ def test_wrong_usage_says_what_to_do(
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", "--port", "0", *given])
     assert result.exit_code == code, result.output
     assert message in result.output
+
+
+def test_a_missing_package_is_named_with_its_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "babel", None)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", str(run)])
+    assert result.exit_code == 5
+    assert "jointnmt[serve]" in result.output
 
 
 def test_a_port_that_is_taken_is_named(run: Path) -> None:

@@ -67,9 +67,10 @@ def test_a_client_that_goes_away_amid_a_stream_frees_its_places(make: Make) -> N
 def test_a_sentence_does_not_wait_for_the_end_of_a_document(make: Make) -> None:
     shared = make()
     document = {"texts": [" ".join(["der Hund"] * (1 + number % 12)) for number in range(2000)], "num_best": 2}
-    with live(shared) as port, httpx.stream(
-        "POST", f"http://127.0.0.1:{port}/v1/translate/stream", json=document, timeout=60
-    ) as response:
+    with (
+        live(shared) as port,
+        httpx.stream("POST", f"http://127.0.0.1:{port}/v1/translate/stream", json=document, timeout=60) as response,
+    ):
         lines = response.iter_lines()
         next(lines)
         assert translate(port).status_code == 200

@@ -60,12 +60,12 @@ def run(recipe: Path) -> Path:
     process.send_signal(signal.SIGINT)
     data, messages = process.communicate()
     assert process.returncode == 130, messages
-    assert "The same command goes on" in " ".join(messages.split())
+    assert "The same command resumes" in " ".join(messages.split())
     assert data == ""
     result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
-    assert "going on after update" in " ".join(result.stderr.split())
+    assert "resuming after update" in " ".join(result.stderr.split())
     return out
 
 
@@ -124,7 +124,7 @@ def test_validation_measures_what_scoring_and_translating_give(run: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["training.max_updates=null"], "Nothing would end this training"),
+        (["training.max_updates=null"], "This training would never end"),
         (["data.validation=[]", "validation.patience=2"], "patience needs data.validation"),
         (["data.validation=[]", "validation.patience=null", "validation.metric=bleu"], "bleu, which needs data.valid"),
         (["validation.metric=bleu", "validation.bleu_every=0"], "BLEU is never measured"),

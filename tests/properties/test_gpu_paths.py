@@ -1,4 +1,4 @@
-"""What runs on a GPU only, as far as a CPU can tell: the library's fused attention instead of batched products, and
+"""What runs on a GPU only, as far as a CPU can tell: PyTorch's fused attention, and
 positions of decoding that are replayed."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.traffic import AutocastOfCuda
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,15 +20,15 @@ from torch.utils._pytree import tree_leaves
 
 from jointnmt.models import ModelConfig, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
-from jointnmt.models.layers import attention, cache
+from jointnmt.models.layers import cache
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
+from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.models.quantize import for_decoding
+from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.ops import cuda_graph
-from jointnmt.ops.cuda_graph import Recorder
-from jointnmt.ops.native import operations
+from jointnmt.ops import backend, cuda_graph
+from jointnmt.ops.cuda_graph import CUDAGraphRunner
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.scoring import token_log_probabilities
 from jointnmt.text.special import bos_id, eos_id, pad_id
@@ -55,10 +55,7 @@ def fused_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         calls.append(is_causal and attn_mask is None)
         return library(*inputs, attn_mask=attn_mask, is_causal=is_causal)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(attention, "_has_fused_kernels", lambda _: True)
-        patch.setattr(attention, "_prefers_batched_products", lambda *_: False)
-        patch.setattr(operations, "usable", lambda *_: False)
+    with monkeypatch.context() as patch, backend("sdpa"):
         patch.setattr(functional, "scaled_dot_product_attention", fused)
         yield calls
 
@@ -138,7 +135,7 @@ class Stream:
 
 @pytest.fixture
 def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The CPU records and replays positions, too; what it did."""
+    """The CPU captures and replays positions, too; what it did."""
     log: list[str] = []
     usual = Stream(log, torch.device("cpu"))
     current = [usual]
@@ -156,7 +153,7 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
             assert current[-1] is not usual
             assert pool == (0, 7)
             assert not torch.is_autocast_cache_enabled()
-            log.append("recorded")
+            log.append("captured")
             self.tape = Tape()
             self.tape.__enter__()
 
@@ -165,7 +162,7 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
             if self.tape.failed:
                 raise RuntimeError("operation failed due to a previous error during capture")
             if self.tape.calls:
-                self.tape.calls[-1][-1].fill_(torch.nan)  # recording computes nothing
+                self.tape.calls[-1][-1].fill_(torch.nan)  # capturing computes nothing
 
         def replay(self) -> None:
             assert current[-1] is usual
@@ -182,11 +179,11 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(cache, "records", lambda _: True)
+    monkeypatch.setattr(cache, "captures", lambda _: True)
     monkeypatch.setattr(cuda_graph, "_given_up", set())
-    cuda_graph._studio.cache_clear()
+    cuda_graph._capture_pool.cache_clear()
     yield log
-    cuda_graph._studio.cache_clear()
+    cuda_graph._capture_pool.cache_clear()
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -197,7 +194,7 @@ def test_replayed_positions_translate_alike(name: str, mixed: bool, request: pyt
     log = request.getfixturevalue("log")
     with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
         found = [hypotheses[0] for hypotheses in beam_search(model.eval(), source, SearchConfig(beam_size=3))]
-        assert log.count("replayed") > log.count("recorded") > 0
+        assert log.count("replayed") > log.count("captured") > 0
         for ids, each in zip(source, found, strict=True):
             tokens = [*each.ids, eos_id][: len(each.token_log_probabilities)]
             target = torch.tensor([[bos_id, *tokens]])
@@ -228,9 +225,9 @@ def test_replays_follow_rows_that_branch_and_leave_and_caches_that_grow(
         sentences -= position in (8, 20)  # the last one leaves
         rows = torch.randint(3, (sentences, 3), generator=generator) + 3 * torch.arange(sentences)[:, None]
         rows = rows.flatten()
-    assert log.count("recorded") == 4, "at the beginning, when the caches have grown, and when a sentence has left"
+    assert log.count("captured") == 4, "at the beginning, when the caches have grown, and when a sentence has left"
     assert log.count("replayed") > 10
-    assert log.count("waited") == 2 * log.count("recorded"), "each stream for what the other has done"
+    assert log.count("waited") == 2 * log.count("captured"), "each stream for what the other has done"
 
 
 @torch.no_grad()
@@ -250,9 +247,9 @@ def test_a_great_many_rows_are_not_padded_for_replays(log: list[str], monkeypatc
 def test_weights_in_half_precision_compute_what_autocast_does(name: str, fused_calls: list[bool]) -> None:
     model, source, target = model_and_text(name)
     model.eval()
-    half = for_decoding(model, "float16")
+    half = prepare_for_inference(model, "float16")
     kinds = {type(module): module.weight.dtype for module in half.modules() if hasattr(module, "weight")}
-    assert kinds[nn.Linear] == kinds[VocabularyProjection] == kinds[LayerNorm] == torch.float16
+    assert kinds[Linear] == kinds[VocabularyProjection] == kinds[LayerNorm] == torch.float16
     assert kinds[TokenEmbedding] == torch.float32
     with torch.autocast("cpu", torch.float16):
         assert torch.equal(half(source, target), model(source, target))
@@ -270,53 +267,53 @@ def test_states_stay_in_half_precision(name: str, attention_dropout: float, fuse
     assert bool(fused_calls) == (attention_dropout == 0)
 
 
-def test_each_recording_asks_for_more_repetitions(log: list[str]) -> None:
-    recorder, x = Recorder(), torch.ones(2)
+def test_each_capture_asks_for_more_repetitions(log: list[str]) -> None:
+    runner, x = CUDAGraphRunner(), torch.ones(2)
     places = torch.zeros(6, 3).unbind()
     for place, (repetitions, count) in zip(places, ((1, 0), (2, 1), (2, 1), (3, 2), (4, 2), (9, 3)), strict=True):
         for _ in range(repetitions):
-            assert torch.equal(recorder.run(lambda x: 2 * x, x, [place]), 2 * x)
-        assert log.count("recorded") == count
+            assert torch.equal(runner.run(lambda x: 2 * x, x, [place]), 2 * x)
+        assert log.count("captured") == count
 
 
-def test_what_cannot_be_recorded_is_computed(log: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    recorder, x = Recorder(), torch.ones(2)
+def test_what_cannot_be_captured_is_computed(log: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    runner, x = CUDAGraphRunner(), torch.ones(2)
     for _ in range(5):
-        assert torch.equal(recorder.run(lambda x: x * float(x[0] + 1), x, []), 2 * x)
+        assert torch.equal(runner.run(lambda x: x * float(x[0] + 1), x, []), 2 * x)
     (message,) = caplog.messages
     assert "aten::_local_scalar_dense is not permitted when stream is capturing" in message
     assert "JOINTNMT_GRAPHS=0" in message
-    assert log == ["waited", "recorded", "waited"]
+    assert log == ["waited", "captured", "waited"]
     assert cuda_graph._given_up == {torch.device("cpu")}
 
 
-def test_where_there_is_no_memory_to_record_later_batches_try_again(
+def test_where_there_is_no_memory_to_capture_later_batches_try_again(
     log: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     failing = [True]
 
     def compute(x: Tensor) -> Tensor:
-        if failing[0] and "recorded" in log:
+        if failing[0] and "captured" in log:
             raise torch.OutOfMemoryError
         return 2 * x
 
-    x, recorder = torch.ones(2), Recorder()
-    recorder.run(compute, x, [])
-    with pytest.raises(torch.OutOfMemoryError):  # of computing it then, not of recording it
-        recorder.run(compute, x, [])
+    x, runner = torch.ones(2), CUDAGraphRunner()
+    runner.run(compute, x, [])
+    with pytest.raises(torch.OutOfMemoryError):  # of computing it then, not of capturing it
+        runner.run(compute, x, [])
     assert not caplog.messages
     assert not cuda_graph._given_up
-    failing[0], recorder = False, Recorder()
+    failing[0], runner = False, CUDAGraphRunner()
     for _ in range(3):
-        assert torch.equal(recorder.run(compute, x, []), 2 * x)
+        assert torch.equal(runner.run(compute, x, []), 2 * x)
     assert log.count("replayed") == 2
 
 
-def test_recording_is_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capturing_is_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JOINTNMT_GRAPHS", raising=False)
     monkeypatch.setattr(cuda_graph, "_given_up", {torch.device("cuda:0")})
-    assert cuda_graph.records(torch.device("cuda:1"))
-    assert not cuda_graph.records(torch.device("cuda:0"))
-    assert not cuda_graph.records(torch.device("cpu"))
+    assert cuda_graph.captures(torch.device("cuda:1"))
+    assert not cuda_graph.captures(torch.device("cuda:0"))
+    assert not cuda_graph.captures(torch.device("cpu"))
     monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
-    assert not cuda_graph.records(torch.device("cuda:1"))
+    assert not cuda_graph.captures(torch.device("cuda:1"))

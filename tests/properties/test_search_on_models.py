@@ -75,13 +75,13 @@ class WithoutCache(TranslationModel):
         self.model = model
         self.eval()
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
-        return self.model(source, target_input, maps)
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
+        return self.model(source, target_input, attn_weights)
 
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> Prefixes:
+    def start(self, source: Tensor) -> Prefixes:
         return Prefixes(source, torch.zeros(len(source), 0, dtype=torch.long))
 
-    def step(self, last_ids: Tensor, state: Prefixes, maps: AttentionMaps | None = None) -> tuple[Tensor, Prefixes]:
+    def step(self, last_ids: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
         target = torch.cat([state.target, last_ids[:, None]], 1)
         return self.model(state.source, target)[:, -1], Prefixes(state.source, target)
 
@@ -128,6 +128,7 @@ def test_sampling_draws_the_same_without_cache(model: TranslationModel) -> None:
     assert_same(draw(model), draw(WithoutCache(model)))
 
 
+@pytest.mark.slow
 def test_search_is_where_the_model_is_whatever_the_default_device(model: TranslationModel) -> None:
     def found() -> list[list[Hypothesis]]:
         generators = [sentence_generator(0, number) for number in range(len(SOURCES))]
@@ -150,6 +151,7 @@ def test_beam_search_reports_what_rescoring_gives(model: TranslationModel) -> No
         assert one == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_neither_batch_nor_padding_nor_order_changes_a_translation(model: TranslationModel) -> None:
     config = SearchConfig(beam_size=3)
     together = beam_search(model, pad_rows(SOURCES), config, num_best=3)

@@ -100,10 +100,10 @@ def test_states_of_the_grid_are_means_over_the_other_side(variant: str) -> None:
     grids: dict[str, Tensor] = {}
 
     def keep(name: str) -> Any:
-        return lambda _, arguments, output: grids.update({name: output.value})
+        return lambda _, arguments, output: grids.update({name: output})
 
     hooks = [layer.register_forward_hook(keep(str(i))) for i, layer in enumerate(model.layers, start=1)]
-    hooks.append(model.layers[0].register_forward_pre_hook(lambda _, arguments: grids.update(input=arguments[0].value)))
+    hooks.append(model.layers[0].register_forward_pre_hook(lambda _, arguments: grids.update(input=arguments[0])))
     states = hidden_states(model, batch)
     for hook in hooks:
         hook.remove()

@@ -25,7 +25,7 @@ class Shortcuts:
     places: tuple[str, ...] = ()
     fusion: bool = False
     two_below: bool = False
-    faithful: bool = False
+    emelin_compatible: bool = False
 
 
 NONE = Shortcuts()
@@ -47,15 +47,15 @@ def softmax(x: Array, axis: int) -> Array:
 
 def attention(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]:
     """Li et al. 2020, Eq. 2 for each head, scaled by the size of a head; weights [H, Lq, Lk]."""
-    size, heads, maps = EMBED // HEADS, [], []
+    size, heads, weights = EMBED // HEADS, [], []
     for h in range(HEADS):
         part = slice(h * size, (h + 1) * size)
         scores = q[:, part] @ k[:, part].T / np.sqrt(size)
         if causal:
             scores = np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
-        maps.append(softmax(scores, 1))
-        heads.append(maps[-1] @ v[:, part])
-    return np.concatenate(heads, 1), np.stack(maps)
+        weights.append(softmax(scores, 1))
+        heads.append(weights[-1] @ v[:, part])
+    return np.concatenate(heads, 1), np.stack(weights)
 
 
 def mixed(projected: Array, lexical: Array, w: Weights, name: str, fusion: bool) -> tuple[Array, Array]:
@@ -117,7 +117,7 @@ def encoder(
     x: Array, w: Weights, name: str, layers: int, pre: bool, place: str = "encoder", shortcuts: Shortcuts = NONE
 ) -> Array:
     states, here = [x], place in shortcuts.places
-    raw = here and shortcuts.faithful
+    raw = here and shortcuts.emelin_compatible
     for i in range(layers):
         layer, x = f"{name}.layers.{i}", states[-1]
         lexical = (states[max(i - 1, 0)] if shortcuts.two_below else states[0]) if here else None
@@ -138,7 +138,7 @@ def transformer(source: Array, target: Array, w: Weights, layers: int, pre: bool
         [embed(target, w, "target_embedding")],
         *(p in shortcuts.places for p in ("decoder", "cross")),
     )
-    raw = here and shortcuts.faithful
+    raw = here and shortcuts.emelin_compatible
     for i in range(layers):
         name, x = f"layers.{i}", states[-1]
         lexical = (states[max(i - 1, 0)] if shortcuts.two_below else states[0]) if here else None
@@ -156,7 +156,7 @@ def transformer(source: Array, target: Array, w: Weights, layers: int, pre: bool
             return linear(attention(linear(y, w, f"{name}.query"), k, v, False)[0], w, f"{name}.output")
 
         x = residual(x, w, f"{name}.self_residual", pre, own, raw)
-        x = residual(x, w, f"{name}.cross_residual", pre, cross, cross_here and shortcuts.faithful)
+        x = residual(x, w, f"{name}.cross_residual", pre, cross, cross_here and shortcuts.emelin_compatible)
         states.append(residual(x, w, f"{name}.ffn_residual", pre, lambda y, n=name: ffn(y, w, f"{n}.ffn")))
     return (norm(states[-1], w, "norm") if pre else states[-1]) @ w["output.weight"].T
 

@@ -28,8 +28,8 @@ VARIANTS: dict[str, ModelConfig] = {
         **{**SMALL, "encoder_layers": 3, "decoder_layers": 3},
         shortcuts=ShortcutConfig(kind="fusion", input="two-below"),
     ),
-    "transformer-faithful": TransformerConfig(
-        **SMALL, attention_bias=False, faithful=True, shortcuts=ShortcutConfig(places=("decoder", "cross"))
+    "transformer-emelin": TransformerConfig(
+        **SMALL, attention_bias=False, emelin_compatible=True, shortcuts=ShortcutConfig(places=("decoder", "cross"))
     ),
     "reformer-base": ReformerBaseConfig(**SIZES, num_layers=2),
     "reformer-base-max": ReformerBaseConfig(**SIZES, num_layers=1, reduction="max", embeddings="target"),

@@ -49,11 +49,11 @@ class TableModel(TranslationModel):
         generator = np.random.default_rng([self.seed, len(source), *source, *prefix])
         return torch.from_numpy(self.scale * generator.standard_normal(self.vocabulary)).float()
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         sources = real(source)
-        if maps is not None:
-            maps.alignment = (source != pad_id).float().unsqueeze(1).repeat(1, target_input.shape[1], 1)
-            maps.alignment /= maps.alignment.sum(-1, keepdim=True)
+        if attn_weights is not None:
+            attn_weights.alignment = (source != pad_id).float().unsqueeze(1).repeat(1, target_input.shape[1], 1)
+            attn_weights.alignment /= attn_weights.alignment.sum(-1, keepdim=True)
         return torch.stack(
             [
                 torch.stack([self.logits(ids, tuple(row[: t + 1])) for t in range(len(row))])
@@ -61,10 +61,10 @@ class TableModel(TranslationModel):
             ]
         )
 
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+    def start(self, source: Tensor) -> TableState:
         return TableState([(ids, ()) for ids in real(source)])
 
-    def step(self, last_ids: Tensor, state: TableState, maps: AttentionMaps | None = None) -> tuple[Tensor, TableState]:
+    def step(self, last_ids: Tensor, state: TableState) -> tuple[Tensor, TableState]:
         old = state.use()
         assert len(old) == len(last_ids)
         rows = [(source, (*prefix, last)) for (source, prefix), last in zip(old, last_ids.tolist(), strict=True)]

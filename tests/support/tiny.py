@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from jointnmt.data.batches import BatchConfig
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.training.devices import launch_fabric
-from jointnmt.training.settings import TrainingConfig
 from jointnmt.training.trainer import Trainer
 
 VOCABULARY = 12
@@ -27,17 +27,15 @@ class TinyModel(TranslationModel):
         self.dropout = nn.Dropout(dropout)
         self.projection = nn.Linear(8, VOCABULARY)
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         mask = (source != 0).unsqueeze(-1)
         mean = (self.embedding(source) * mask).sum(1) / mask.sum(1)
         return self.projection(self.dropout(self.embedding(target_input) + mean.unsqueeze(1)))
 
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> DecoderState:
+    def start(self, source: Tensor) -> DecoderState:
         raise NotImplementedError
 
-    def step(
-        self, last_ids: Tensor, state: DecoderState, maps: AttentionMaps | None = None
-    ) -> tuple[Tensor, DecoderState]:
+    def step(self, last_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         raise NotImplementedError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from jointnmt.analysis.buckets import Buckets, Shares, Value, ratios
+from jointnmt.analysis.buckets import Buckets, BucketValue, RatioTerms, ratios
 from jointnmt.analysis.corpus import (
     Analysis,
     Predictions,
@@ -44,7 +44,7 @@ def test_an_interval_holds_what_resampling_sentences_gives() -> None:
     generator = np.random.default_rng(0)
     wholes = generator.integers(1, 9, (300, 1)).astype(float)
     parts = generator.binomial(wholes.astype(int), 0.4).astype(float)
-    (value,) = Shares(parts, wholes).ratios(["all"])
+    (value,) = RatioTerms(parts, wholes).ratios(["all"])
     drawn = [generator.integers(0, 300, 300) for _ in range(2000)]
     expected = np.quantile([parts[rows].sum() / wholes[rows].sum() for rows in drawn], [0.025, 0.975])
     assert value.value == pytest.approx(parts.sum() / wholes.sum())
@@ -54,9 +54,9 @@ def test_an_interval_holds_what_resampling_sentences_gives() -> None:
 
 def test_an_empty_bucket_has_no_value() -> None:
     table = np.array([[1.0, 0.0], [2.0, 0.0]])
-    filled, empty = Shares(table, table).ratios(["a", "b"])
+    filled, empty = RatioTerms(table, table).ratios(["a", "b"])
     assert (filled.value, filled.low, filled.high) == (1.0, 1.0, 1.0)
-    assert empty == Value("b", 0, None)
+    assert empty == BucketValue("b", 0, None)
 
 
 def test_p_values_are_those_of_paired_resampling() -> None:
@@ -66,7 +66,7 @@ def test_p_values_are_those_of_paired_resampling() -> None:
     first = generator.integers(2, 8, (200, 1)).astype(float)
     better, same = first + (generator.random((200, 1)) < 0.15), generator.permutation(first)
     systems = {"first": first, "better": better, "same": same, "equal": first.copy()}
-    found = ratios({name: Shares(parts, wholes) for name, parts in systems.items()}, ["all"])
+    found = ratios({name: RatioTerms(parts, wholes) for name, parts in systems.items()}, ["all"])
     values = {name: each[0] for name, each in found.items()}
     assert values["better"].low is not None and values["first"].high is not None
     assert values["better"].low < values["first"].high
@@ -81,7 +81,7 @@ def test_p_values_are_those_of_paired_resampling() -> None:
 
 def test_a_bucket_of_few_sentences_is_not_compared() -> None:
     few = np.array([[1.0, 1.0]] * (FEWEST_COMPARED - 1) + [[1.0, 0.0]])
-    found = ratios({"first": Shares(few, few), "second": Shares(few / 2, few)}, ["ten", "nine"])
+    found = ratios({"first": RatioTerms(few, few), "second": RatioTerms(few / 2, few)}, ["ten", "nine"])
     assert [value.p_value for value in found["second"]] == [pytest.approx(1 / 1001), None]
     references = ["a b c d e f"] * FEWEST_COMPARED
     systems = {"first": references, "second": ["a b c d x f"] * FEWEST_COMPARED}
@@ -120,13 +120,17 @@ def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:
     expected = corpus_scores([translations[0], translations[2]], [references[0], references[2]], "en", ["bleu"])
     assert (short.size, short.value) == (2, pytest.approx(expected.bleu.value))
     assert (long.size, long.value) == (2, pytest.approx(100))
-    assert none == Value("20+", 0, None)
+    assert none == BucketValue("20+", 0, None)
     ratio = length_ratios({"one": ["a b", *translations[1:]]}, references, lengths, lambda text: len(text.split()))
     assert [value.value for value in ratio.systems["one"]][:2] == [7 / 10, 1.0]
 
 
 def many_systems(count: int) -> Analysis:
-    values = [Value("1-9", 30, 0.5, 0.4, 0.6), Value("10-19", 20, 0.7, 0.6, 0.8), Value("20+", 0, None)]
+    values = [
+        BucketValue("1-9", 30, 0.5, 0.4, 0.6),
+        BucketValue("10-19", 20, 0.7, 0.6, 0.8),
+        BucketValue("20+", 0, None),
+    ]
     return Analysis("x", "Title", "length", "accuracy", "tokens", {f"system {n}": values for n in range(count)})
 
 
@@ -142,15 +146,15 @@ def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
 
 
 def test_sizes_that_are_all_equal_are_named_once() -> None:
-    values = [Value("1", 30, 0.5, 0.4, 0.6), Value("2", 30, 0.7, 0.6, 0.8)]
+    values = [BucketValue("1", 30, 0.5, 0.4, 0.6), BucketValue("2", 30, 0.7, 0.6, 0.8)]
     axes = analysis_figure(Analysis("x", "Title", "layer", "y", "pieces", {"one": values})).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
     assert axes.get_xlabel() == "layer (n = 30 pieces)"
 
 
 def test_a_star_marks_what_differs_from_the_first_system() -> None:
-    values = [Value("1-9", 30, 0.5, 0.4, 0.6, p_value=0.2), Value("10+", 20, 0.7, 0.6, 0.8, p_value=0.01)]
-    first = [Value("1-9", 30, 0.5, 0.4, 0.6), Value("10+", 20, 0.6, 0.5, 0.7)]
+    values = [BucketValue("1-9", 30, 0.5, 0.4, 0.6, p_value=0.2), BucketValue("10+", 20, 0.7, 0.6, 0.8, p_value=0.01)]
+    first = [BucketValue("1-9", 30, 0.5, 0.4, 0.6), BucketValue("10+", 20, 0.6, 0.5, 0.7)]
     axes = analysis_figure(Analysis("x", "Title", "length", "y", "tokens", {"first": first, "second": values})).axes[0]
     (star,) = (text for text in axes.texts if text.get_text() == "*")
     assert star.get_position()[1] == 1 and star.get_transform() == axes.get_xaxis_transform()

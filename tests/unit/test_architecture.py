@@ -1,58 +1,63 @@
-"""The arrows between the packages (docs: architecture), and what library code must not do, read off the source."""
+"""The arrows between the packages, what inference may load, and what library code must not do, read off the source."""
 
 import ast
+import subprocess
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.tiny_run import write_run
+
 PACKAGE = Path(__file__).parents[2] / "src" / "jointnmt"
 
-# Imports point down only: a unit may import the units of a lower rank, and itself.
-RANKS = {
-    "errors": 0,
-    "config": 1,
-    "text": 2,
-    "data": 3,
-    "ops": 3,
-    "models": 4,
-    "search": 5,
-    "evaluation": 5,
-    "runs": 5,
-    "training": 6,
-    "experiment": 7,
-    "hub": 8,
-    "train": 9,
-    "translator": 9,
-    "analysis": 10,
-    "testset": 11,
-    "scaling": 12,
-    "report": 12,
-    "serving": 12,
-    "cli": 13,
-}
+TIERS = (
+    ("errors",),
+    ("config", "extras"),
+    ("text",),
+    ("data", "ops"),
+    ("models",),
+    ("search", "evaluation"),
+    ("experiment",),
+    ("runs",),
+    ("training", "hub"),
+    ("train", "translator"),
+    ("testset", "analysis"),
+    ("serving", "cluster", "report", "scaling"),
+    ("cli",),
+)
+"""From the bottom: a unit may import itself and units of lower tiers, and no unit beside it."""
 
-# Where only part of a lower unit may be imported: models take tensors; search knows no concrete model.
+RANKS = {unit: rank for rank, units in enumerate(TIERS) for unit in units}
+
 NARROWED = {
     ("models", "text"): {"jointnmt.text.special"},
     ("models", "data"): {"jointnmt.data.batch"},
     ("search", "models"): {"jointnmt.models.interface"},
 }
+"""Where only part of a lower unit may be imported: models take tensors; search knows no concrete model."""
+
+INFERENCE = ("jointnmt.translator", "jointnmt.hub")
+TRAINING = ("jointnmt.training", "jointnmt.train")
 
 MODULES = sorted(
     path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).as_posix() not in ("__init__.py", "__main__.py")
 )
 
 
-def unit_of(module: str) -> str:
-    """The unit that a module such as `jointnmt.text.special` belongs to."""
-    inside = module.removeprefix("jointnmt.")
-    return max((unit for unit in RANKS if inside == unit or inside.startswith(f"{unit}.")), key=len, default=inside)
-
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in MODULES}
+
+
+def unit_of(module: str) -> str:
+    """The unit that a module such as `jointnmt.text.special` belongs to."""
+    return module.split(".")[1]
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -78,10 +83,14 @@ def relative(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
+def is_of(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_imports_point_down(path: Path) -> None:
     unit = unit_of(module_name(path))
-    assert unit in RANKS, f"{unit} has no rank: say where it belongs"
+    assert unit in RANKS, f"{unit} has no tier: say where it belongs"
     for name in imports(parse(path)):
         if not name.startswith("jointnmt."):
             continue
@@ -93,6 +102,64 @@ def test_imports_point_down(path: Path) -> None:
         assert allowed is None or any(name == part or name.startswith(f"{part}.") for part in allowed), (
             f"of {other}, {unit} may import {allowed}, not {name}"
         )
+
+
+def loaded_by(start: tuple[str, ...]) -> dict[str, str]:
+    """All modules of the package that are imported from `start`, at once or on use, each with one that imports it."""
+    found = {name: "" for name in FILES if is_of(name, start)}
+    waiting = list(found)
+    while waiting:
+        importer = waiting.pop()
+        for name in imports(parse(FILES[importer])):
+            known = name if name in FILES else name.rpartition(".")[0]  # a class of a package
+            if known in FILES and known not in found:
+                found[known] = importer
+                waiting.append(known)
+    return found
+
+
+def test_inference_imports_nothing_of_training() -> None:
+    found = loaded_by(INFERENCE)
+    assert "jointnmt.models.reformer" in found and "jointnmt.runs.loading" in found
+    assert not {name: by for name, by in found.items() if is_of(name, TRAINING)}
+
+
+def test_translating_loads_nothing_of_training(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    program = (
+        "import sys; from jointnmt import Translator; "
+        f"Translator.load({str(run)!r}, 'cpu').translate(['der Hund']); "
+        "print([name for name in sys.modules if name.startswith('jointnmt.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = ast.literal_eval(done.stdout)
+    assert "jointnmt.search.beam" in loaded
+    assert not [name for name in loaded if is_of(name, TRAINING)]
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Nor a class and an alias of a type: one name means one thing."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for path in MODULES:
+        for name in (*class_names(parse(path)), *alias_names(parse(path))):
+            places[name].add(relative(path))
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def class_names(tree: ast.Module) -> list[str]:
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def alias_names(tree: ast.Module) -> list[str]:
+    """Names of types that a module gives to what is no class, such as `Side = Literal[...]`; type variables aside."""
+    return [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and not ast.unparse(node.value).startswith("TypeVar(")
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id[0].isupper() and not target.id.isupper()
+    ]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from torch import Tensor
 
 from jointnmt.analysis.attention import Panel, View, attention_figure, attention_numbers, attention_panels
@@ -122,7 +123,8 @@ def test_nothing_in_the_picture_covers_anything_else(reformer: AttentionMaps, vi
     figure.draw_without_rendering()
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     if title:
-        boxes.append(figure._suptitle.get_window_extent())  # type: ignore[union-attr]
+        (heading,) = (text for text in figure.findobj(Text) if text.get_text() == title)
+        boxes.append(heading.get_window_extent())
     for number, box in enumerate(boxes):
         assert figure.bbox.x0 <= box.x0
         assert box.x1 <= figure.bbox.x1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jointnmt.data import batches
-from jointnmt.data.batches import BatchConfig, Update, load, plan_epoch, shard
+from jointnmt.data.batches import BatchConfig, UpdateBatches, load, plan_epoch, shard
 from jointnmt.data.corpus import read_lines
 from jointnmt.errors import ConfigurationError
 
@@ -25,11 +25,11 @@ def corpus(size: int, mean: float = 14.0) -> Arrays:
     return source.astype(np.int32), target.astype(np.int32)
 
 
-def plain(updates: list[Update]) -> list[list[list[int]]]:
+def plain(updates: list[UpdateBatches]) -> list[list[list[int]]]:
     return [[batch.tolist() for batch in update] for update in updates]
 
 
-def padded_share(updates: list[Update], source: np.ndarray, target: np.ndarray) -> float:
+def padded_share(updates: list[UpdateBatches], source: np.ndarray, target: np.ndarray) -> float:
     """Share of the cells of all batches that are padding."""
     cells = sum(len(b) * int(source[b].max()) * int(target[b].max()) for update in updates for b in update)
     return 1 - int((source.astype(np.int64) * target).sum()) / cells

@@ -15,11 +15,16 @@ from jointnmt.cli.main import app
 from jointnmt.data.catalogue import CATALOGUE, Corpus, TextFile, prepare
 from jointnmt.errors import DataError
 
-TEXTS = {"train.de": "Hallo Welt!\n" * 200_000, "train.en": "Hello world!\n", "valid.de": "Na?\n", "valid.en": "So?\n"}
+TEXTS = {
+    "train.de": "Hallo Welt!\n" * 200_000,
+    "train.en": "Hello world!\n" * 200_000,
+    "valid.de": "Na?\n",
+    "valid.en": "So?\n",
+}
 
 
-def corpus_of(base: str | None) -> Corpus:
-    """A corpus of the texts above, hosted as `BASE/val.de.gz` and so on, or nowhere."""
+def corpus_of(base: str | None, bundled: Path | None = None) -> Corpus:
+    """A corpus of the texts above, hosted as `BASE/val.de.gz` and so on, or that comes with the package."""
     files = tuple(
         TextFile(
             name,
@@ -38,12 +43,11 @@ def corpus_of(base: str | None) -> Corpus:
         licence="none",
         citation="none",
         files=files,
-        not_downloadable=None if base else "It is nowhere.",
+        bundled=bundled,
     )
 
 
 CORPUS = corpus_of("http://localhost:9")
-HOSTED_NOWHERE = corpus_of(None)
 
 
 @pytest.fixture
@@ -56,6 +60,18 @@ def local(tmp_path: Path) -> Path:
     (folder / "valid.de").write_text(TEXTS["valid.de"])
     (folder / "val.en.gz").write_bytes(gzip.compress(TEXTS["valid.en"].encode()))
     return folder
+
+
+@pytest.fixture
+def bundled(tmp_path: Path) -> Corpus:
+    """The corpus as one that comes with the package."""
+    folder = tmp_path / "bundled"
+    folder.mkdir()
+    for part in ("train", "valid"):
+        sides = (TEXTS[f"{part}.{language}"].splitlines() for language in ("de", "en"))
+        rows = [f"{german}\t{english}\n" for german, english in zip(*sides, strict=True)]
+        (folder / f"{part}.tsv.xz").write_bytes(lzma.compress("".join(rows).encode()))
+    return corpus_of(None, folder)
 
 
 @pytest.fixture
@@ -94,7 +110,6 @@ def test_right_files_are_kept(local: Path, to: Path) -> None:
 def test_what_is_all_there_needs_neither_network_nor_copy(local: Path, to: Path) -> None:
     prepare(CORPUS, to, local)
     assert prepare(CORPUS, to) == []
-    assert prepare(HOSTED_NOWHERE, to) == []
     assert prepare(CORPUS, to, to) == []
 
 
@@ -232,10 +247,27 @@ def test_another_text_at_the_address_is_refused(host: Host, to: Path) -> None:
     assert len(host.asked) == 1
 
 
-def test_a_corpus_that_is_hosted_nowhere_says_so(to: Path) -> None:
-    with pytest.raises(DataError, match=r"small: cannot be downloaded\. It is nowhere\."):
-        prepare(HOSTED_NOWHERE, to)
-    assert not to.exists()
+def test_a_bundled_corpus_is_unpacked_and_checked(bundled: Corpus, to: Path) -> None:
+    assert prepare(bundled, to) == [to / name for name in TEXTS]
+    assert contents(to) == TEXTS
+    assert prepare(bundled, to) == []
+
+
+def test_a_damaged_bundled_corpus_is_refused(bundled: Corpus, to: Path) -> None:
+    assert bundled.bundled is not None
+    (bundled.bundled / "valid.tsv.xz").write_bytes(lzma.compress(b"Na?\tWas?\n"))
+    with pytest.raises(DataError, match=r"valid\.tsv\.xz: is not the valid\.en"):
+        prepare(bundled, to)
+    assert set(contents(to)) == {"train.de", "train.en", "valid.de"}
+
+
+def test_a_bundled_corpus_may_be_copied_instead(local: Path, bundled: Corpus, to: Path) -> None:
+    assert bundled.bundled is not None
+    for file in bundled.bundled.iterdir():
+        file.unlink()
+    (local / "val.en.gz").rename(local / "valid.en.gz")
+    prepare(bundled, to, local)
+    assert contents(to) == TEXTS
 
 
 @pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
@@ -246,21 +278,31 @@ def test_entries_are_complete(corpus: Corpus) -> None:
     ]
     assert len({file.sha256 for file in corpus.files}) == len(corpus.files)
     assert all(len(bytes.fromhex(file.sha256)) == 32 for file in corpus.files)
-    assert all(corpus.not_downloadable or file.address for file in corpus.files)
+    assert all(corpus.bundled or file.address for file in corpus.files)
     assert corpus.source
     assert corpus.licence
     assert corpus.citation
 
 
 @pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
-def test_entries_fit_the_real_corpora(corpus: Corpus, corpora: Path, to: Path) -> None:
-    if not (corpora / corpus.name).is_dir():
-        pytest.skip(f"no {corpus.name} in {corpora}")
-    prepare(corpus, to, corpora / corpus.name)
+def test_entries_fit_the_real_corpora(corpus: Corpus, request: pytest.FixtureRequest, to: Path) -> None:
+    local = None if corpus.bundled else request.getfixturevalue("corpora") / corpus.name
+    if local is not None and not local.is_dir():
+        pytest.skip(f"no {local}")
+    prepare(corpus, to, local)
     for file in corpus.files:
         text = (to / file.name).read_bytes()
         assert len(text) == file.size
         assert text.count(b"\n") == corpus.pairs[file.name.partition(".")[0]]
+
+
+def test_the_bundled_corpus_names_its_authors_and_terms(repository: Path) -> None:
+    bundled = CATALOGUE["tatoeba-de-en"].bundled
+    assert bundled is not None
+    assert bundled.resolve() == repository / "corpora/tatoeba-de-en"
+    attribution = (bundled / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    for named in ("www.manythings.org/anki", "tatoeba.org", "Creative Commons Attribution 2.0", "Changes:"):
+        assert named in attribution
 
 
 Invoke = Callable[..., Result]
@@ -270,7 +312,6 @@ Invoke = Callable[..., Result]
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs `jointnmt data`, with the small corpora in the catalogue."""
     monkeypatch.setitem(CATALOGUE, "small", CORPUS)
-    monkeypatch.setitem(CATALOGUE, "nowhere", HOSTED_NOWHERE)
     runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
     return lambda *arguments: runner.invoke(app, ["data", *map(str, arguments)])
 
@@ -279,7 +320,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 def test_the_catalogue_is_printed_on_standard_output(invoke: Invoke, arguments: list[str]) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 0, result.stderr
-    for shown in ("multi30k", "tatoeba-de-en", "synthetic", "CC BY 2.0 FR", "Elliott", "29,000", "162,136"):
+    for shown in ("multi30k", "tatoeba-de-en", "comes with this", "CC BY 2.0", "Elliott", "29,000", "162,136"):
         assert shown in result.stdout
 
 
@@ -292,27 +333,11 @@ def test_the_command_prepares_and_reports_on_standard_error(invoke: Invoke, loca
     assert "0 files written, 4 kept" in invoke("small", "--to", to).stderr
 
 
-def test_the_command_generates_the_synthetic_corpus(invoke: Invoke, to: Path) -> None:
-    sizes = {"train": 12, "validation": 3, "test": 2}
-    options = [item for part, size in sizes.items() for item in (f"--{part}", size)]
-    result = invoke("synthetic", "--to", to, "--seed", 5, *options)
-    assert result.exit_code == 0, result.stderr
-    for part, size in sizes.items():
-        for language in ("de", "en"):
-            assert (to / f"{part}.{language}").read_text(encoding="utf-8").count("\n") == size
-    assert invoke("synthetic", "--to", to.parent / "other", "--seed", 6, *options).exit_code == 0
-    assert (to / "train.de").read_bytes() != (to.parent / "other" / "train.de").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["nosuch", "--to", "x"], "nosuch: there is no such corpus in the catalogue. It has: multi30k, tatoeba-de-en"),
         (["multi30k"], "--to is missing"),
-        (["multi30k", "--to", "x", "--seed", "1"], "--seed: only for synthetic"),
-        (["multi30k", "--to", "x", "--train", "1"], "--train: only for synthetic"),
-        (["synthetic", "--to", "x", "--from", "y"], "--from: not for synthetic"),
-        (["synthetic", "--to", "x", "--test", "-1"], "test=-1"),
         (["--to", "x"], "--to: say of which corpus"),
     ],
 )
@@ -326,7 +351,7 @@ def test_wrong_usage_is_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_corpus_that_cannot_be_had_is_3(invoke: Invoke, to: Path) -> None:
-    result = invoke("nowhere", "--to", to)
+def test_a_corpus_that_cannot_be_had_is_3(invoke: Invoke, tmp_path: Path, to: Path) -> None:
+    result = invoke("small", "--to", to, "--from", tmp_path)
     assert result.exit_code == 3
-    assert "cannot be downloaded" in result.stderr
+    assert "has no train.de" in result.stderr

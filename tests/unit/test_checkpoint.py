@@ -15,7 +15,7 @@ from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints, read_weights
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.selection import Scored, Selection
+from jointnmt.runs.selection import ScoredCheckpoint, Selection
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -116,7 +116,7 @@ def test_average_is_the_mean(tmp_path: Path) -> None:
 def test_average_of_different_models_is_refused(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "a", {"weight": torch.ones(2)}, {})
     checkpoint.write(tmp_path / "b", {"weight": torch.ones(3)}, {})
-    with pytest.raises(ModelError, match="b: its weights have other names or shapes"):
+    with pytest.raises(ModelError, match="b: its weights differ in name or shape"):
         average_checkpoints([tmp_path / "a", tmp_path / "b"])
 
 
@@ -129,7 +129,7 @@ def test_weights_of_a_whole_state_leave_the_optimiser_out(tmp_path: Path) -> Non
 def test_selection_keeps_the_best_and_counts_stale_validations() -> None:
     selection = Selection()
     for step, score in enumerate([1.0, 3.0, 2.0, 3.0, 0.0, 4.0], start=1):
-        selection = selection.add(Scored(step, score), keep=3)
+        selection = selection.add(ScoredCheckpoint(step, score), keep=3)
         if step == 5:
             assert selection.stale == 3
             assert selection.steps == (2, 4, 3)
@@ -139,7 +139,7 @@ def test_selection_keeps_the_best_and_counts_stale_validations() -> None:
 
 
 def run_state(directory: RunDirectory, best: list[int], latest: list[int]) -> None:
-    run = {"selection": Selection(tuple(Scored(step, 0.0) for step in best)).plain(), "latest": latest}
+    run = {"selection": Selection(tuple(ScoredCheckpoint(step, 0.0) for step in best)).plain(), "latest": latest}
     directory.save({"model.weight": torch.ones(1)}, {"run": run, "trainer": {"position": {"step": max(best)}}})
 
 
@@ -176,7 +176,7 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
     directory.read_last(remove_damaged=True)
     assert not directory.last.exists()
     directory.previous.write_bytes(b"")
-    with pytest.raises(ModelError, match="train anew"):
+    with pytest.raises(ModelError, match="train again"):
         directory.read_last()
 
 

@@ -1,5 +1,6 @@
 """Reading parallel text: every format gives the same pairs, and nothing is lost without a word."""
 
+import bz2
 import gzip
 import json
 import logging
@@ -40,7 +41,10 @@ def joined(lines: list[str], end: str = "\n") -> bytes:
     return "".join(line + end for line in lines).encode()
 
 
-@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
+)
 class TestFormats:
     def test_two_files(self, tmp_path: Path, suffix: str, compress: Any) -> None:
         (tmp_path / f"a.de{suffix}").write_bytes(compress(joined(SOURCES)))
@@ -63,6 +67,13 @@ def test_default_fields(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("eins\tone\tmore\n")
     (tmp_path / "a.jsonl").write_text('{"target": "two", "source": "zwei"}\n')
     assert read(config(tmp_path, {"path": "a.tsv"}, {"path": "a.jsonl"})) == [("eins", "one"), ("zwei", "two")]
+
+
+def test_a_file_of_pairs_may_have_a_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv.xz").write_bytes(lzma.compress(b"\xef\xbb\xbfeins\tone\r\nzwei\ttwo"))
+    assert read(config(tmp_path, {"path": "a.tsv.xz"})) == [("eins", "one"), ("zwei", "two")]
+    backwards = {"path": "a.tsv.xz", "source_field": 1, "target_field": 0}
+    assert read(config(tmp_path, backwards)) == [("one", "eins"), ("two", "zwei")]
 
 
 def test_byte_order_mark_carriage_returns_and_a_missing_last_line_end(tmp_path: Path) -> None:
@@ -123,7 +134,10 @@ def test_bad_pairs_are_an_error_or_are_dropped_and_counted(tmp_path: Path, reaso
 
 
 BAD_LINES = {
-    "a.tsv": [("only one column", "no column 1")],
+    "a.tsv": [
+        ("only one column", "no column 1"),
+        ("a\ttab\ttoo many", "another number of columns than before, 3 instead of 2"),
+    ],
     "a.jsonl": [
         ("", "not JSON"),
         ("{", "not JSON"),
@@ -148,14 +162,14 @@ def test_bad_lines_in_files_of_pairs(tmp_path: Path, name: str, line: str, reaso
     assert sum(report.removed.values()) == 1
 
 
-@pytest.mark.parametrize("compression", [gzip, lzma])
+@pytest.mark.parametrize("compression", [gzip, lzma, bz2])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "not compressed"])
 def test_damaged_compression_is_an_error(tmp_path: Path, compression: Any, damage: str) -> None:
     whole = compression.compress(b"".join(b"%d\n" % (i * i) for i in range(10_000)))
     altered = bytearray(whole)
     altered[len(whole) // 2] ^= 0xFF
     content = {"truncated": whole[:-100], "altered": bytes(altered), "not compressed": b"text\n" * 100}[damage]
-    name = "a.de.gz" if compression is gzip else "a.de.xz"
+    name = {gzip: "a.de.gz", lzma: "a.de.xz", bz2: "a.de.bz2"}[compression]
     (tmp_path / name).write_bytes(content)
     (tmp_path / "a.en").write_bytes(b"y\n" * 10_000)
     with pytest.raises(DataError, match=rf"{name}"):
@@ -177,6 +191,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch:
         read(two_files(tmp_path, b"x\n" + b"x" * 1000, b"y\ny\n"))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     data = two_files(tmp_path, b"ein Satz von einiger Laenge\n" * 50_000, b"a sentence of some length\n" * 50_000)
     pairs = read_pairs(data.train, data)

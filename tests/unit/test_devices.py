@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import TrainingConfig
 from jointnmt.training import devices
-from jointnmt.training.settings import TrainingConfig
 from support.tiny_run import experiment
 
 

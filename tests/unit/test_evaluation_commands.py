@@ -71,7 +71,7 @@ def test_the_table_has_scores_signatures_and_the_length_ratio(invoke: Invoke) ->
 
 def test_few_sentences_are_not_compared(invoke: Invoke) -> None:
     result = invoke("evaluate", "--hypothesis", "good", "--hypothesis", "bad", "--reference", "reference")
-    assert "3 sentences are too few to compare systems by" in result.stderr
+    assert "3 sentences are too few to compare systems" in result.stderr
     assert "p = " not in result.stdout
 
 
@@ -152,7 +152,7 @@ def test_runs_and_texts_have_the_same_languages(invoke: Invoke, run: Path, texts
     assert "the source is en and the target de, but the model translates de to en" in exchanged.stderr
     for command in ("score", "align"):
         result = invoke(command, run, "--source", "test.en.gz", "--target", "test.de", "--device", "cpu")
-        assert (result.exit_code, result.stdout) == (3, "") and "Exchange them" in result.stderr
+        assert (result.exit_code, result.stdout) == (3, "") and "Swap them" in result.stderr
 
 
 def test_options_reach_the_metrics(invoke: Invoke, texts: Path) -> None:
@@ -195,7 +195,7 @@ def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: 
         ("--hypothesis good --reference reference --metric meteor", 2, "meteor"),
         ("--hypothesis good --run RUN --run RUN --reference reference --source source", 2, "in their order"),
         ("--hypothesis good --reference nowhere", 3, "nowhere"),
-        ("--hypothesis short --reference reference", 3, "short and reference do not belong together: 1 and 3"),
+        ("--hypothesis short --reference reference", 3, "short and reference are not parallel: 1 and 3"),
         ("--hypothesis good --reference reference --source short", 3, "short and reference"),
         ("--hypothesis latin --reference reference", 3, "latin:1"),
         ("--hypothesis empty --reference empty", 3, "no sentences"),
@@ -254,6 +254,17 @@ def test_info_counts_a_shared_table_once(invoke: Invoke, recipe: Path) -> None:
     numbers = json.loads(invoke("info", recipe, *sizes, "--json").stdout)
     assert numbers["embeddings"] == 100 * 256
     assert invoke("info", recipe, *sizes).stdout.count("shared") == 2
+
+
+def test_info_prints_a_markdown_row_for_each_recipe(invoke: Invoke, recipe: Path, run: Path) -> None:
+    result = invoke("info", recipe, run, "--source-vocabulary", 8848, "--target-vocabulary", 6632, "--markdown")
+    head, rule, first, second = result.stdout.splitlines()
+    assert [line.count("|") for line in (head, rule, first, second)] == [7] * 4
+    assert first.startswith(f"| `{recipe}` | 8,848 | 6,632 | 5,660,672 |")
+    assert second.startswith(f"| `{run}` | 8,848 | 6,632 |")
+    lines = invoke("info", recipe, run, "--json").stdout.splitlines()
+    assert [json.loads(line)["family"] for line in lines] == ["reformer-fast"] * 2
+    assert invoke("info", recipe, "--json", "--markdown").exit_code == 2
 
 
 @pytest.mark.parametrize("arguments", [["nowhere.yaml"], ["recipe.yaml", "--set", "model.layers=3"]])

@@ -117,7 +117,7 @@ def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> 
     translator.run = None
     card = translator.generate_model_card()
     assert card.text.count("not stated yet") == 3
-    assert "No scores on the validation text are on record." in card.text
+    assert "No validation scores are recorded." in card.text
     assert card.data.license == "unknown"
 
 
@@ -127,7 +127,7 @@ def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> 
         ([1], "perplexity 9.500, BLEU 12.25 (`nrefs:1|version:x`) (update 1)"),
         ([2], "perplexity 8.000 (update 2)"),
         ([2, 1], "perplexity 7.000, BLEU 20.00 (`nrefs:1|version:x`) (average of the weights after updates 2, 1)"),
-        ([3], "No scores on the validation text are on record."),
+        ([3], "No validation scores are recorded."),
     ],
 )
 def test_validation_scores_are_those_of_the_weights(

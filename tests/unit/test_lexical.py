@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from jointnmt.analysis.lexical import HeldOut, Measured, hoyer, measure_gates, measure_states
+from jointnmt.analysis.lexical import HeldOutText, LayerMeasurement, hoyer, measure_gates, measure_states
 from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
 from jointnmt.analysis.pieces import (
     BINS,
@@ -120,16 +120,16 @@ def model_with_shortcuts(family: str) -> TranslationModel:
     return build_model(config, 12, 12).eval()
 
 
-def held_out() -> HeldOut:
+def held_out() -> HeldOutText:
     bins = FrequencyBins.of(np.arange(12))
     source, target = (
         SideText([bins.of_piece[list(row)] for row in rows], bins.names, [np.arange(len(row)) for row in rows], None)
         for rows in zip(*PAIRS, strict=True)
     )
-    return HeldOut(PAIRS, {"source": source, "target": target})
+    return HeldOutText(PAIRS, {"source": source, "target": target})
 
 
-def found(numbers: list[Measured], measure: str, stack: str, side: str, layer: str) -> float:
+def found(numbers: list[LayerMeasurement], measure: str, stack: str, side: str, layer: str) -> float:
     (value,) = [
         each.value.value
         for each in numbers
@@ -168,7 +168,7 @@ def test_accuracy_is_of_pieces_and_by_class_of_words() -> None:
     side = replace(text.sides["source"], words=words, classes=classes)
     probe = EvenProbe(8, 12, ProbeConfig(), torch.Generator())
     told: list[int] = []
-    text = HeldOut(text.pairs, {**text.sides, "source": side})
+    text = HeldOutText(text.pairs, {**text.sides, "source": side})
     measured = [*measure_states(model_with_shortcuts("transformer"), text, {state: probe}, told.append)]
     numbers = [each for each in measured if each.measure == "accuracy"]
     assert {(each.stack, each.side, each.layer) for each in numbers} == {state}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jointnmt.runs.log import Logs
+from jointnmt.runs.log import RunLog
 from jointnmt.training.progress import LiveDisplay, LogDisplay
 from jointnmt.training.report import RunningStats, StepReport
 from support.tiny import tiny_trainer
@@ -40,12 +40,12 @@ def test_a_window_gives_means_over_tokens(reports: list[StepReport]) -> None:
 
 def test_a_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    logs = Logs(path, None, 0)
+    logs = RunLog(path, None, 0)
     for step in range(1, 6):
         logs.write("train", step, loss=1 / step)
     logs.close()
     path.write_text(path.read_text(encoding="utf-8") + '{"event": "train", "st', encoding="utf-8")  # killed here
-    logs = Logs(path, None, 3)
+    logs = RunLog(path, None, 3)
     logs.write("train", 4, loss=math.nan)
     logs.close()
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -57,7 +57,7 @@ def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> N
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for begin, end, value in ((0, 5, 1.0), (3, 6, 2.0)):
-        logs = Logs(tmp_path / "log.jsonl", tmp_path / "events", begin)
+        logs = RunLog(tmp_path / "log.jsonl", tmp_path / "events", begin)
         for step in range(begin + 1, end + 1):
             logs.write("train", step, loss=value, best=True, signature="text")
         logs.close()
@@ -71,13 +71,15 @@ def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> N
 def test_the_live_display_shows_loss_speed_and_time_left(reports: list[StepReport]) -> None:
     stream = io.StringIO()
     display = LiveDisplay(Console(file=stream, force_terminal=True, width=200))
+    display.preparing("segmenting the text", 70_000, None)
+    display.bar.refresh()
     display.begin(0, 10)
     for report in reports:
         display.step(report, 10)
     display.validating()
     display.end()
     shown = stream.getvalue()
-    for text in ("5/10", "perplexity", "tokens/s", "cells/s", "validating"):
+    for text in ("segmenting the text", "70000/?", "5/10", "perplexity", "tokens/s", "cells/s", "validating"):
         assert text in shown
 
 

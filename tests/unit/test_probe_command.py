@@ -58,6 +58,7 @@ def probe(folder: Path, *arguments: str, runs: tuple[str, ...] = ("reformer-fast
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["probe", *paths, *options, *QUICK, *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_writes_figures_and_numbers_of_every_family(folder: Path) -> None:
     tags = {"source_tags": "tags.de", "target_tags": "tags.en"}
     result = probe(folder, runs=tuple(FAMILIES), **tags)
@@ -126,6 +127,7 @@ def sizes_of_groups(file: Path) -> dict[str, int]:
     return {row["group"]: int(next(value for key, value in row.items() if key.startswith("size"))) for row in rows}
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = probe(folder, "--json", out="whole")
     train_round, rounds = probing.train_round, []
@@ -167,7 +169,7 @@ def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:
     ("files", "message"),
     [
         ({"source": "test.en", "target": "test.de"}, "the source is en and the target de"),
-        ({"target": "valid.en"}, "do not belong together: 4 and 2 lines"),
+        ({"target": "valid.en"}, "are not parallel: 4 and 2 lines"),
         ({"source": "valid.de", "target": "valid.en"}, "2 stand in the text that the run was trained or validated on"),
         ({"source_tags": "valid.de"}, "valid.de and"),
         ({"target_tags": "short.en"}, "short.en:4: there are 2 tags, but the sentence has 3 words"),

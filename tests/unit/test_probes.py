@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import nn
 
-from jointnmt.analysis.probes import PairList, ProbeConfig, ProbeTraining, train_round
+from jointnmt.analysis.probes import PairList, ProbeConfig, ProbeTraining, round_order, train_round
 from jointnmt.analysis.probing import ProbeTask, train_probes
 from jointnmt.analysis.states import State
 from jointnmt.errors import ConfigurationError
@@ -133,10 +133,8 @@ def test_a_probe_stops_after_rounds_without_gain_and_keeps_the_best() -> None:
 
 
 def test_rounds_run_through_the_whole_text_in_ever_new_order() -> None:
-    from jointnmt.analysis.probes import _round_order
-
     given = task(round_sentences=35)
-    rounds = [_round_order(given.train, given.config, number).tolist() for number in range(4)]
+    rounds = [round_order(given.train, given.config, number).tolist() for number in range(4)]
     assert sorted(rounds[0] + rounds[1]) == sorted(rounds[2] + rounds[3]) == list(range(70))
     assert rounds[0] + rounds[1] != rounds[2] + rounds[3]
 

@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.testset.records import Record, Work, kept_records
+from jointnmt.testset.records import CachedTask, Record, cached_records
 from jointnmt.translator import Translator
 from support.tiny_run import write_run
 
@@ -22,8 +22,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_run(tmp_path / "run")
 
 
-def counting(started: list[int], total: int = 8, stop: int | None = None, fact: str = "fact") -> Work:
-    """Work whose records are numbers; it notes where it is started, and may be interrupted."""
+def counting(started: list[int], total: int = 8, stop: int | None = None, fact: str = "fact") -> CachedTask:
+    """CachedTask whose records are numbers; it notes where it is started, and may be interrupted."""
 
     def compute(start: int) -> Iterator[Record]:
         started.append(start)
@@ -32,15 +32,15 @@ def counting(started: list[int], total: int = 8, stop: int | None = None, fact: 
                 raise KeyboardInterrupt
             yield {"number": number, "start": start}
 
-    return Work("counting", {"fact": fact}, total, 3, compute)
+    return CachedTask("counting", {"fact": fact}, total, 3, compute)
 
 
 def test_only_windows_that_are_not_finished_are_computed_again(run: Path) -> None:
     translator, started = Translator.load(run, "cpu"), list[int]()
     told: list[tuple[str, int, int]] = []
 
-    def keep(work: Work) -> list[Record]:
-        return kept_records(translator, run, work, lambda *each: told.append(each))
+    def keep(work: CachedTask) -> list[Record]:
+        return cached_records(translator, run, work, lambda *each: told.append(each))
 
     with pytest.raises(KeyboardInterrupt):
         keep(counting(started, stop=7))
@@ -62,7 +62,7 @@ def test_only_windows_that_are_not_finished_are_computed_again(run: Path) -> Non
 
 def test_another_process_is_waited_for(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     translator, started = Translator.load(run, "cpu"), list[int]()
-    first = kept_records(translator, run, counting(started), lambda *each: None)
+    first = cached_records(translator, run, counting(started), lambda *each: None)
     (file,) = (run.parent / "cache" / "measured").glob("*.jsonl")
     held = threading.Event()
 
@@ -74,14 +74,14 @@ def test_another_process_is_waited_for(run: Path, caplog: pytest.LogCaptureFixtu
     threading.Thread(target=hold).start()
     held.wait()
     with caplog.at_level("INFO"):
-        assert kept_records(translator, run, counting(started), lambda *each: None) == first
-    assert "another process is at it" in caplog.text
+        assert cached_records(translator, run, counting(started), lambda *each: None) == first
+    assert "another process computes it" in caplog.text
 
 
 def test_a_cache_that_cannot_be_written_is_named(run: Path) -> None:
     (run.parent / "cache").write_text("no folder")
     with pytest.raises(ConfigurationError, match=r"measured.*JOINTNMT_CACHE"):
-        kept_records(Translator.load(run, "cpu"), run, counting([]), lambda *each: None)
+        cached_records(Translator.load(run, "cpu"), run, counting([]), lambda *each: None)
 
 
 def test_an_error_of_the_computation_is_its_own(run: Path) -> None:
@@ -92,4 +92,4 @@ def test_an_error_of_the_computation_is_its_own(run: Path) -> None:
         raise OSError("broken pipe")
 
     with pytest.raises(OSError, match=r"^broken pipe$"):
-        kept_records(Translator.load(run, "cpu"), run, Work("failing", {}, 2, 1, compute), lambda *each: None)
+        cached_records(Translator.load(run, "cpu"), run, CachedTask("failing", {}, 2, 1, compute), lambda *each: None)

@@ -16,10 +16,11 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.report.analyses import analyses
-from jointnmt.report.curves import read_learning
+from jointnmt.report.curves import read_learning_curves
 from jointnmt.report.samples import GAP, attention_lines, different_lines, sample, spread_lines
 from jointnmt.runs import checkpoint
-from jointnmt.testset.measuring import Measured, Texts, measure
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.translator import Translator
 from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
@@ -89,6 +90,7 @@ def page(reported: Path) -> Page:
     return read_page(reported)
 
 
+@pytest.mark.slow
 def test_the_page_is_self_contained_and_accessible(page: Page) -> None:
     check_self_contained(page)
     check_accessible(page)
@@ -124,7 +126,7 @@ def test_the_page_shows_what_evaluation_finds(page: Page, reported: Path) -> Non
 def test_what_is_missing_is_said(page: Page) -> None:
     notes = page.text("strong")
     assert any(note.startswith("a<b: its training text was not found") for note in notes)
-    assert any(note.startswith("a<b: its log holds no validation") for note in notes)
+    assert any(note.startswith("a<b: its log has no validation") for note in notes)
     assert not any(note.startswith("first: its") for note in notes)
     numbers = json.loads(download(page, "report.json"))
     assert [[*each["systems"]] for each in numbers["analyses"][-2:]] == [["first", "a<b"], ["first"]]
@@ -139,6 +141,7 @@ def test_a_single_run_has_a_report_too(folder: Path) -> None:
     assert not page.all("mark")
 
 
+@pytest.mark.slow
 def test_the_same_command_writes_the_same_page_and_measures_once(
     reported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,9 +152,9 @@ def test_the_same_command_writes_the_same_page_and_measures_once(
     assert (reported / "pages/again.html").read_bytes() == (reported / "pages/report.html").read_bytes()
 
 
-def read_texts(folder: Path) -> Texts:
+def read_texts(folder: Path) -> EvalSet:
     sources, references = ((folder / name).read_text().splitlines() for name in ("test.de", "test.en"))
-    return Texts(sources, references, "test.de", "test.en")
+    return EvalSet(sources, references, "test.de", "test.en")
 
 
 @pytest.mark.parametrize(("what", "rest"), [("translating", [5, 6, 7, 8, 9]), ("predicting", [*range(1, 10)])])
@@ -159,46 +162,48 @@ def test_measuring_goes_on_after_an_interruption(
     folder: Path, what: str, rest: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows of two sentences are translated; all are predicted in one window."""
-    monkeypatch.setattr("jointnmt.testset.measuring.WINDOW", 2)
-    translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
+    monkeypatch.setattr("jointnmt.testset.outputs.WINDOW", 2)
+    translator, eval_set = Translator.load(folder / "first", "cpu"), read_texts(folder)
 
     def interrupt(doing: str, done: int, total: int) -> None:
         if what in doing and done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(translator, folder / "first", texts, interrupt)
+        run_outputs(translator, folder / "first", eval_set, interrupt)
     told: list[tuple[str, int]] = []
-    found = measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
+    found = run_outputs(translator, folder / "first", eval_set, lambda doing, done, total: told.append((doing, done)))
     assert [done for doing, done in told if what in doing] == rest
     told.clear()
-    assert found == measure(translator, folder / "first", texts, lambda doing, done, total: told.append((doing, done)))
+    assert found == run_outputs(
+        translator, folder / "first", eval_set, lambda doing, done, total: told.append((doing, done))
+    )
     assert not told
     shutil.rmtree(folder / "cache/measured")
-    assert found == measure(translator, folder / "first", texts, no_progress)
+    assert found == run_outputs(translator, folder / "first", eval_set, no_progress)
 
 
 def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:
-    run, texts = folder / "first", read_texts(folder)
-    measure(Translator.load(run, "cpu"), run, texts, no_progress)
-    fewer = Texts(texts.sources[:5], texts.references[:5], "test.de", "test.en")
-    assert len(measure(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
+    run, eval_set = folder / "first", read_texts(folder)
+    run_outputs(Translator.load(run, "cpu"), run, eval_set, no_progress)
+    fewer = EvalSet(eval_set.sources[:5], eval_set.references[:5], "test.de", "test.en")
+    assert len(run_outputs(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
     settings = run / "experiment.yaml"
     settings.write_text(settings.read_text().replace("beam_size: 3", "beam_size: 2"))
-    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    run_outputs(Translator.load(run, "cpu"), run, eval_set, no_progress)
     weights, values = checkpoint.read(run / "model.safetensors")
     checkpoint.write(run / "model.safetensors", {name: -tensor for name, tensor in weights.items()}, values)
-    measure(Translator.load(run, "cpu"), run, texts, no_progress)
+    run_outputs(Translator.load(run, "cpu"), run, eval_set, no_progress)
     assert len([*(folder / "cache/measured").glob("*.jsonl")]) == 2 + 2 + 1 + 2  # another search: translations alone
 
 
 def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Path) -> None:
-    translator, texts = Translator.load(folder / "first", "cpu"), read_texts(folder)
-    found = measure(translator, folder / "first", texts, no_progress)
-    scores = translator.score(texts.sources, texts.references)
+    translator, eval_set = Translator.load(folder / "first", "cpu"), read_texts(folder)
+    found = run_outputs(translator, folder / "first", eval_set, no_progress)
+    scores = translator.score(eval_set.sources, eval_set.references)
     tokens = [value for score in scores for value in score.token_log_probabilities]
     assert found.perplexity == pytest.approx(pow(2.718281828459045, -sum(tokens) / len(tokens)))
-    translations = [each.candidates for each in translator.translate_stream(texts.sources)]
+    translations = [each.candidates for each in translator.translate_stream(eval_set.sources)]
     assert found.cut == sum(not each[0].complete for each in translations if each)
     assert [len(row) for row in found.target_ids] == [len(row) for row in found.hits]
 
@@ -206,7 +211,7 @@ def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Pat
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        ({"reference": "en"}, 3, "do not belong together: 9 and 7 lines"),
+        ({"reference": "en"}, 3, "are not parallel: 9 and 7 lines"),
         ({"source": "empty", "reference": "empty"}, 3, "no sentences"),
         ({"reference": "shifted"}, 3, "test.de:2: an empty line cannot have a target"),
         ({"twice": "first"}, 2, "same name"),
@@ -227,7 +232,7 @@ def test_what_does_not_fit_is_refused(folder: Path, change: dict[str, str], code
 
 
 def test_learning_is_read_off_the_log(folder: Path) -> None:
-    learning = read_learning(folder / "first", "first")
+    learning = read_learning_curves(folder / "first", "first")
     assert learning.training == [(50, 18.0), (100, 9.0)]
     assert learning.validation == [(50, 10.0), (100, 5.0), (150, 6.0)]
     assert learning.bleu == [(50, 5.0), (100, 10.0)]
@@ -235,14 +240,16 @@ def test_learning_is_read_off_the_log(folder: Path) -> None:
     assert learning.hours == pytest.approx(0.1)
 
 
-def measured(name: str, *translations: str, language: str = "en", lowercase: bool = False) -> Measured:
-    return Measured(name, ("de", language), lowercase, translations, 0, (), (), ())
+def outputs_of(name: str, *translations: str, language: str = "en", lowercase: bool = False) -> RunOutputs:
+    return RunOutputs(name, ("de", language), lowercase, translations, 0, (), (), ())
 
 
 def marked(text: str, reference: str, first: str, language: str = "en") -> str:
     """The translation with `{}` around what the reference has not, `()` around what the first system has not."""
-    texts = Texts(["x"], [reference], "source", "reference")
-    found = sample([measured("first", first, language=language), measured("second", text, language=language)], texts, 0)
+    eval_set = EvalSet(["x"], [reference], "source", "reference")
+    found = sample(
+        [outputs_of("first", first, language=language), outputs_of("second", text, language=language)], eval_set, 0
+    )
     pieces = []
     for span in found.renderings[1].spans:
         piece = f"{{{span.text}}}" if span.missing else span.text
@@ -271,25 +278,25 @@ def test_differences_are_of_letters_where_there_are_no_spaces() -> None:
 
 
 def test_case_makes_no_difference_where_a_run_has_lower_case_only() -> None:
-    texts = Texts(["x"], ["A Dog sees ."], "source", "reference")
-    runs = [measured("first", "a dog sees .", lowercase=True), measured("second", "A Dog hears .")]
-    first, second = sample(runs, texts, 0).renderings
+    eval_set = EvalSet(["x"], ["A Dog sees ."], "source", "reference")
+    runs = [outputs_of("first", "a dog sees .", lowercase=True), outputs_of("second", "A Dog hears .")]
+    first, second = sample(runs, eval_set, 0).renderings
     assert first.chrf == pytest.approx(100)
     assert [(span.text.strip(), span.different) for span in second.spans if span.missing] == [("hears", True)]
     predicted = replace(runs[0], log_probabilities=[0.0], hits=[[True]], target_ids=[[3]])
-    (scores,) = (each for each in analyses([predicted], texts, {}, ["bleu"]) if each.name == "bleu-by-length")
+    (scores,) = (each for each in analyses([predicted], eval_set, {}, ["bleu"]) if each.name == "bleu-by-length")
     assert [value.value for value in scores.systems["first"] if value.size] == [pytest.approx(100)]
 
 
 def test_samples_are_spread_and_those_that_differ() -> None:
     assert spread_lines(1200) == [100, 300, 500, 700, 900, 1100]
     assert spread_lines(2) == [0, 1]
-    texts = Texts(["x y", "x", "x y z"], ["a dog", "the cat", "it is"], "source", "reference")
-    runs = [measured("first", "a dog", "the cat", "it was"), measured("second", "a dog", "zzz", "it is")]
-    assert different_lines(runs, texts) == [1, 2]
-    assert different_lines(runs[:1], texts) == []
-    assert attention_lines(texts, most_words=2) == [0, 1]
-    assert attention_lines(texts, most_words=1) == [0, 1]
+    eval_set = EvalSet(["x y", "x", "x y z"], ["a dog", "the cat", "it is"], "source", "reference")
+    runs = [outputs_of("first", "a dog", "the cat", "it was"), outputs_of("second", "a dog", "zzz", "it is")]
+    assert different_lines(runs, eval_set) == [1, 2]
+    assert different_lines(runs[:1], eval_set) == []
+    assert attention_lines(eval_set, most_words=2) == [0, 1]
+    assert attention_lines(eval_set, most_words=1) == [0, 1]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with: apt-get install chromium")

@@ -17,7 +17,7 @@ from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.scaling import (
     Gradient,
-    Measured,
+    RunOutcome,
     ScalingError,
     StackSize,
     Step,
@@ -40,11 +40,11 @@ def paper_recipe() -> Experiment:
     return Experiment.load(REPOSITORY / "recipes/iwslt14/de-en-reformer-fast.yaml")
 
 
-def measured(**losses: float) -> dict[str, Measured]:
+def measured(**losses: float) -> dict[str, RunOutcome]:
     """Three runs that came to these cross-entropies; `base` is 1.6 if nothing else is said."""
     values = {"base": 1.6, "depth": 1.6, "width": 1.6, **losses}
     rest: dict[str, Any] = {"step": 5, "updates": 6, "seconds": 2.0, "data": "x", "vocabularies": (9, 9)}
-    return {name: Measured(nll=nll, experiment={}, **rest) for name, nll in values.items()}
+    return {name: RunOutcome(nll=nll, experiment={}, **rest) for name, nll in values.items()}
 
 
 def reformer(num_layers: int, width: float, embed_dim: int = 256) -> ReformerBaseConfig:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from jointnmt.training.schedule import ScheduleConfig, learning_rate
+from jointnmt.experiment import ScheduleConfig
+from jointnmt.training.schedule import learning_rate
 
 PAPER = ScheduleConfig(peak_rate=1e-3, initial_rate=1e-7, warmup_steps=8000)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.text.moses import Moses
@@ -42,8 +43,8 @@ def train(
 
 
 @cache
-def knowing_all_letters(kind: str) -> Segmenter:
-    return train(kind, source=[*GERMAN, CHARACTERS]).source
+def knowing_all_letters(kind: str, split_punctuation: bool = False) -> Segmenter:
+    return train(kind, source=[*GERMAN, CHARACTERS], split_punctuation=split_punctuation).source
 
 
 def prepared(text: str) -> str:
@@ -54,12 +55,13 @@ def prepared(text: str) -> str:
 # --- round trips
 
 
+@pytest.mark.parametrize("split_punctuation", [False, True])
 @pytest.mark.parametrize("kind", SUBWORDS)
 @given(words=st.lists(st.text(LETTERS, min_size=1, max_size=12), max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_a_text_of_known_letters_comes_back_exactly(kind: str, words: list[str]) -> None:
+def test_a_text_of_known_letters_comes_back_exactly(kind: str, split_punctuation: bool, words: list[str]) -> None:
     text = " ".join(words)
-    segmenter = knowing_all_letters(kind)
+    segmenter = knowing_all_letters(kind, split_punctuation)
     assert segmenter.decode(segmenter.encode(text)) == text
     assert segmenter.decode_ids(segmenter.encode_ids(text)) == text
 
@@ -108,6 +110,7 @@ def test_a_very_long_text_is_cut_whole(kind: str, text: str) -> None:
     assert segmenter.decode_ids(segmenter.encode_ids(text)) == text.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SUBWORDS)
 def test_real_text_comes_back(kind: str, corpora: Path) -> None:
     lines = []
@@ -117,6 +120,27 @@ def test_real_text_comes_back(kind: str, corpora: Path) -> None:
     segmenter = train(kind, source=lines, target=[], vocabulary_size=1000).source
     texts = [segmenter.decode_ids(ids) for ids in segmenter.encode_ids_batch(lines)]
     assert texts == [prepared(line) for line in lines]
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+def test_punctuation_is_split_from_letters_where_asked_for(kind: str) -> None:
+    text = 'Der Hund, "Rex", schläft nicht (mehr).'
+    joined, split = (train(kind, split_punctuation=each, target=[text] * 9).source for each in (False, True))
+    mixed = [
+        [
+            piece
+            for piece in segmenter.encode(text)
+            if set(piece) & set(string.punctuation) and set(piece) & set(LETTERS)
+        ]
+        for segmenter in (joined, split)
+    ]
+    assert mixed[0] and not [piece for piece in mixed[1] if any(map(str.isalnum, piece))]
+    assert split.decode(split.encode(text)) == text
+
+
+def test_words_cannot_be_split_from_their_punctuation() -> None:
+    with pytest.raises(ValidationError, match="split_punctuation needs kind bpe or unigram"):
+        SegmentationConfig(kind="word", split_punctuation=True)
 
 
 def test_pieces_are_shorter_than_letters_once_learnt() -> None:
@@ -242,6 +266,7 @@ def test_moses_makes_no_escapes_and_undoes_none() -> None:
 # --- training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_and_processes_change_nothing(kind: str, tmp_path: Path) -> None:
     program = (
@@ -352,6 +377,7 @@ def test_the_fingerprint_tells_segmentations_apart() -> None:
     segmentations = [
         train(),
         train(lowercase=True),
+        train(split_punctuation=True),
         train(kind="unigram"),
         train(vocabulary_size=60),
         train(source=[*GERMAN, "Ein Wort"]),

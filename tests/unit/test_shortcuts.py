@@ -13,11 +13,12 @@ from torch.testing import assert_close
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.models.common import ModelSettings, ShortcutConfig
-from jointnmt.models.layers.attention import SelfAttention, Sight
+from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.models.layers.shortcut import Shortcut, _Mixture
+from jointnmt.models.layers.shortcut import Shortcut
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
+from jointnmt.ops import AttentionMask, gated_kv
 from support.equations import SIZES, Shortcuts, away_from_initial_values, reformer, transformer
 from support.equations import attention as attention_over
 
@@ -51,9 +52,9 @@ def fusion_at(*places: str, **more: Any) -> dict[str, Any]:
         (SMALL | FUSION, 26_297_856),
     ],
 )
-@pytest.mark.parametrize("faithful", [False, True])
-def test_parameter_counts_are_the_papers(settings: dict[str, Any], expected: int, faithful: bool) -> None:
-    config = TransformerConfig(**settings, embeddings="all", attention_bias=False, faithful=faithful)
+@pytest.mark.parametrize("emelin_compatible", [False, True])
+def test_parameter_counts_are_the_papers(settings: dict[str, Any], expected: int, emelin_compatible: bool) -> None:
+    config = TransformerConfig(**settings, embeddings="all", attention_bias=False, emelin_compatible=emelin_compatible)
     with torch.device("meta"):
         model = build_model(config, 41_138, 41_138)
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
@@ -62,7 +63,7 @@ def test_parameter_counts_are_the_papers(settings: dict[str, Any], expected: int
 SOURCE, TARGET = torch.tensor([[5, 9, 4, 16, 2]]), torch.tensor([[1, 7, 7, 12]])
 
 
-@pytest.mark.parametrize("gradients", [True, False], ids=["fast path", "plain path"])
+@pytest.mark.parametrize("gradients", [True, False], ids=["with gradient", "without"])
 @pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize(
@@ -76,10 +77,10 @@ SOURCE, TARGET = torch.tensor([[5, 9, 4, 16, 2]]), torch.tensor([[1, 7, 7, 12]])
         pytest.param(False, Shortcuts(("cross",)), id="plain cross post-norm"),
         pytest.param(True, Shortcuts(("encoder", "decoder", "cross"), fusion=True), id="full"),
         pytest.param(True, Shortcuts(("encoder", "decoder"), fusion=True, two_below=True), id="two below"),
-        pytest.param(True, Shortcuts(("encoder", "decoder"), faithful=True), id="faithful plain"),
-        pytest.param(True, Shortcuts(("encoder", "decoder", "cross"), True, faithful=True), id="faithful full"),
-        pytest.param(True, Shortcuts(("encoder", "decoder"), True, True, True), id="faithful two below"),
-        pytest.param(True, Shortcuts((), faithful=True), id="faithful baseline"),
+        pytest.param(True, Shortcuts(("encoder", "decoder"), emelin_compatible=True), id="emelin plain"),
+        pytest.param(True, Shortcuts(("encoder", "decoder", "cross"), True, emelin_compatible=True), id="emelin full"),
+        pytest.param(True, Shortcuts(("encoder", "decoder"), True, True, True), id="emelin two below"),
+        pytest.param(True, Shortcuts((), emelin_compatible=True), id="emelin baseline"),
     ],
 )
 def test_transformers_compute_the_equations(
@@ -87,7 +88,7 @@ def test_transformers_compute_the_equations(
 ) -> None:
     layers += shortcuts.two_below  # a single layer has none two below
     torch.manual_seed(3)
-    settings: dict[str, Any] = {"norm": "pre" if pre else "post", "faithful": shortcuts.faithful}
+    settings: dict[str, Any] = {"norm": "pre" if pre else "post", "emelin_compatible": shortcuts.emelin_compatible}
     if shortcuts.places:
         settings["shortcuts"] = ShortcutConfig(
             kind="fusion" if shortcuts.fusion else "plain",
@@ -102,7 +103,7 @@ def test_transformers_compute_the_equations(
     np.testing.assert_allclose(logits[0].detach().numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("gradients", [True, False], ids=["fast path", "plain path"])
+@pytest.mark.parametrize("gradients", [True, False], ids=["with gradient", "without"])
 @pytest.mark.parametrize("fusion", [True, False], ids=["fusion", "plain"])
 @pytest.mark.parametrize("places", [("source",), ("target",), ("source", "target"), ("prenet",), ("prenet", "target")])
 def test_reformers_compute_the_equations(places: tuple[str, ...], fusion: bool, gradients: bool) -> None:
@@ -133,7 +134,7 @@ def test_the_mixture_has_the_gradient_of_its_value(fusion: bool) -> None:
     source_part, target_part = random(2, 3, 1, 3 * size), random(2, 1, 2, 3 * size)
 
     def mixed(projected: torch.Tensor, bias: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
-        return _Mixture.apply(projected, bias, fusion, *parts)[0]
+        return gated_kv(projected, parts, bias, fusion)
 
     assert torch.autograd.gradcheck(mixed, (projected, bias, source_part, target_part))
 
@@ -147,8 +148,8 @@ def attention(kind: str | None) -> SelfAttention:
 
 
 def attended(layer: SelfAttention, x: torch.Tensor, embedded: torch.Tensor | None = None) -> torch.Tensor:
-    everything = Sight(torch.zeros(()))
-    return layer(x, everything, lexical=None if embedded is None else layer.shortcut.of(embedded)).value
+    everything = AttentionMask(torch.zeros(()))
+    return layer(x, everything, lexical=None if embedded is None else [layer.shortcut.project(embedded)])
 
 
 @torch.no_grad()
@@ -231,8 +232,8 @@ def test_initial_values_are_the_authors() -> None:
         assert 0.98 * rows < layer.qkv.weight[64:].abs().max() <= rows
 
 
-def test_faithful_training_drops_where_the_authors_do() -> None:
-    config = TransformerConfig(**{**SIZES, "hidden_dropout": 0.4, "embedding_dropout": 0.3}, faithful=True)
+def test_emelin_compatible_training_drops_where_the_authors_do() -> None:
+    config = TransformerConfig(**{**SIZES, "hidden_dropout": 0.4, "embedding_dropout": 0.3}, emelin_compatible=True)
     model = build_model(config, VOCABULARY, VOCABULARY)
     assert (model.second_dropout.p, model.target_embedding.dropout.p) == (0.3, 0.3)
     ffn, seen = model.layers[0].ffn.train(), []
@@ -242,8 +243,8 @@ def test_faithful_training_drops_where_the_authors_do() -> None:
     into_hidden, into_output = seen
     assert into_hidden.unique().tolist() == pytest.approx([0, 1 / 0.6])
     assert_close(into_output, torch.relu(torch.nn.functional.linear(into_hidden, ffn.hidden.weight, ffn.hidden.bias)))
-    clean = build_model(config.model_copy(update={"faithful": False}), VOCABULARY, VOCABULARY)
-    assert clean.second_dropout.p == 0 and not clean.layers[0].ffn.drops_input
+    clean = build_model(config.model_copy(update={"emelin_compatible": False}), VOCABULARY, VOCABULARY)
+    assert clean.second_dropout.p == 0 and clean.layers[0].ffn.input_dropout is None
 
 
 @torch.no_grad()
@@ -251,19 +252,19 @@ def test_gates_can_be_read_out() -> None:
     torch.manual_seed(0)
     full = ShortcutConfig(places=("encoder", "decoder", "cross"))
     config = TransformerConfig(**SIZES, encoder_layers=3, decoder_layers=2, shortcuts=full)
-    maps = AttentionMaps()
+    attn_weights = AttentionMaps()
     model = build_model(config, VOCABULARY, VOCABULARY).eval()
-    model(SOURCE, TARGET, maps)
-    shapes = {place: [tuple(gates.shape) for gates in layers] for place, layers in maps.gates.items()}
+    model(SOURCE, TARGET, attn_weights)
+    shapes = {place: [tuple(gates.shape) for gates in layers] for place, layers in attn_weights.gates.items()}
     assert shapes == {"encoder": [(1, 5, 2, E)] * 3, "decoder": [(1, 4, 2, E)] * 2, "cross": [(1, 5, 2, E)] * 2}
     first, attention = model.source_embedding(SOURCE), model.encoder.layers[0].attention
     hidden = attention.qkv(model.encoder.layers[0].attention_residual.norm(first))[..., E:]
     expected = torch.sigmoid(hidden + attention.shortcut.project(first) + attention.shortcut.gate_bias.flatten())
-    assert_close(maps.gates["encoder"][0].flatten(-2), expected)
+    assert_close(attn_weights.gates["encoder"][0].flatten(-2), expected)
     fast = ReformerFastConfig(**SIZES, num_layers=2, prenet_layers=1, shortcuts=ShortcutConfig())
-    maps = AttentionMaps()
-    build_model(fast, VOCABULARY, VOCABULARY).eval()(SOURCE, TARGET, maps)
-    shapes = {place: [tuple(gates.shape) for gates in layers] for place, layers in maps.gates.items()}
+    attn_weights = AttentionMaps()
+    build_model(fast, VOCABULARY, VOCABULARY).eval()(SOURCE, TARGET, attn_weights)
+    shapes = {place: [tuple(gates.shape) for gates in layers] for place, layers in attn_weights.gates.items()}
     grid = [(1, 5, 4, 2, E)] * 2
     assert shapes == {"prenet": [(1, 5, 2, E)], "target": grid, "source": grid}
 
@@ -276,13 +277,13 @@ def test_gates_can_be_read_out() -> None:
         (TransformerConfig, fusion_at("prenet"), "'prenet', which this family does not have.*encoder, decoder, cross"),
         (TransformerConfig, fusion_at("encoder", "encoder"), "names one twice"),
         (TransformerConfig, fusion_at(), "at least 1"),
-        (TransformerConfig, {"faithful": True, "norm": "post"}, "norm 'pre'"),
+        (TransformerConfig, {"emelin_compatible": True, "norm": "post"}, "norm 'pre'"),
         (ReformerBaseConfig, fusion_at("cross"), "'cross', which this family does not have.*source, target"),
         (ReformerBaseConfig, fusion_at("prenet"), "'prenet', which this family does not have"),
         (ReformerFastConfig, {"shortcuts": {"input": "two-below"}}, "not a sum of a source and a target side|PreNet"),
         (ReformerFastConfig, fusion_at("target", input="two-below"), "not a sum of a source and a target side"),
         (ReformerFastConfig, {**fusion_at("prenet", input="two-below"), "prenet_layers": 1}, "no layer two below"),
-        (ReformerFastConfig, {"faithful": True}, "faithful"),
+        (ReformerFastConfig, {"emelin_compatible": True}, "emelin_compatible"),
     ],
 )
 def test_wrong_combinations_are_refused_with_the_reason(

@@ -134,6 +134,7 @@ def test_chunks_make_no_difference(corpus: Corpus, monkeypatch: Any) -> None:
     assert chunked.report == whole.report
 
 
+@pytest.mark.slow
 def test_several_processes_make_the_same_store(corpus: Corpus, monkeypatch: Any) -> None:
     one = corpus.build()
     monkeypatch.setattr(store, "CHUNK_PAIRS", 1)

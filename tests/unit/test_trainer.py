@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import load, plan_epoch
+from jointnmt.data.batches import load, plan_epoch, shard
 from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
-from jointnmt.ops.native.memory import pool
-from jointnmt.training.memory import is_out_of_memory, release_memory
+from jointnmt.ops.native.allocator import allocator
+from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
-from support.tiny import TinyModel, tiny_trainer
+from support.tiny import ListStore, TinyModel, tiny_trainer
 
 
 def reports(trainer: Trainer, count: int) -> list[StepReport]:
@@ -148,7 +149,7 @@ class SmallMemory(TinyModel):
         super().__init__()
         self.most, self.in_backward, self.message = most, backward, message
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
         if len(source) > self.most:
             if not self.in_backward:
@@ -201,12 +202,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
 
 
 def test_memory_that_is_kept_unused_is_given_back() -> None:
-    large = pool.empty((2**25,), torch.float32)
-    held = pool.held_bytes
+    large = allocator.empty((2**25,), torch.float32)
+    held = allocator.reserved_bytes
     del large
-    assert pool.held_bytes == held
+    assert allocator.reserved_bytes == held
     release_memory()
-    assert pool.held_bytes <= held - 2**27
+    assert allocator.reserved_bytes <= held - 2**27
 
 
 def test_lack_of_memory_is_recognised() -> None:
@@ -225,7 +226,7 @@ class Exploding(TinyModel):
 
     bad = 5
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         return super().forward(source, target_input) + torch.where((source == self.bad).any(), math.nan, 0.0)
 
 
@@ -263,7 +264,7 @@ def test_a_loss_that_is_not_finite_is_skipped_if_so_configured() -> None:
 class SteepModel(TinyModel):
     """Its loss is finite, its gradient is not."""
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
         return logits + (self.projection.bias[0] * 0).abs().sqrt()  # the slope of the root is infinite at 0
 
@@ -307,11 +308,18 @@ def test_float16_finds_its_loss_scale_without_touching_the_weights() -> None:
     assert trainer.state()[1]["scaler"]["scale"] < 2.0**120
 
 
-def test_an_empty_share_of_an_update_adds_nothing() -> None:
-    """A process with too few pairs has no batch, and still takes part in the update."""
-    trainer = tiny_trainer()
-    batches, losses, splits = trainer._accumulate([], 1, 10)
-    assert (batches, losses, splits) == ([], [], 0)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_empty_share_of_an_update_adds_nothing(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two processes with one pair, one has no batch, and still takes part in the update."""
+    trainer = tiny_trainer(store=ListStore(num_pairs=1))
+    [[batch]] = plan_epoch(*trainer.store.lengths, trainer.batches, trainer.seed, 0)
+    monkeypatch.setattr(Fabric, "world_size", 2)
+    monkeypatch.setattr(Fabric, "global_rank", rank)
+    (report,) = reports(trainer, 1)
+    if shard([batch], trainer.store.lengths, rank, 2):
+        assert report.sums.sentences == 1
+    else:
+        assert (report.sums.sentences, report.sums.loss, report.gradient_norm, report.skipped) == (0, 0, 0, False)
 
 
 def test_the_smallest_part_of_a_batch_keeps_its_sentence() -> None:

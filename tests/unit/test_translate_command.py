@@ -119,7 +119,7 @@ def test_search_can_be_changed(invoke: Invoke, run: Path) -> None:
     assert greedy == invoke("translate", "--sample", "--top-k", 1).stdout
     short = invoke("translate", "--max-length-factor", 0, "--max-length-offset", 2)
     assert all(len(line.split()) <= 1 for line in short.stdout.splitlines())
-    assert "reached the greatest length allowed" in " ".join(short.stderr.split())
+    assert "reached the maximum length" in " ".join(short.stderr.split())
     samples = invoke("translate", "--sample", "--temperature", 2, "--top-p", 0.99, "--seed", 3).stdout
     assert samples == invoke("translate", "--sample", "--temperature", 2, "--top-p", 0.99, "--seed", 3).stdout
     assert samples != invoke("translate", "--sample", "--temperature", 2, "--top-p", 0.99, "--seed", 4).stdout

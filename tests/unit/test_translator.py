@@ -15,13 +15,13 @@ from torch import Tensor
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.models import AttentionMaps, build_model
+from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
-from jointnmt.training.memory import in_parts
 from jointnmt.translator import Candidate, TranslationOptions, Translator
-from jointnmt.translator.attending import attend
+from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import in_order, plan_batches, windows
-from jointnmt.translator.parts import Part
+from jointnmt.translator.preprocessing import EncodedSentence
 from support.table_model import TableModel, TableState
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation, write_run
 
@@ -269,7 +269,7 @@ def test_translations_ended_by_the_limit_are_reported(translator: Translator, ca
     short = SearchConfig(beam_size=1, max_length_factor=0, max_length_offset=1)
     with caplog.at_level(logging.WARNING):
         found = list(translator.translate_stream(LINES, options(search=short)))
-    assert "6 of 8 translations reached the greatest length" in caplog.text
+    assert "6 of 8 translations reached the maximum length" in caplog.text
     assert [each.candidates[0].complete for each in found if each.candidates] == [False] * 6
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -290,14 +290,14 @@ def test_samples_follow_the_seed(translator: Translator) -> None:
 class LittleMemory(TableModel):
     """Has room for two sentences at once."""
 
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+    def start(self, source: Tensor) -> TableState:
         if len(source) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return super().start(source, maps)
+        return super().start(source)
 
 
 class NoMemory(TableModel):
-    def start(self, source: Tensor, maps: AttentionMaps | None = None) -> TableState:
+    def start(self, source: Tensor) -> TableState:
         raise torch.OutOfMemoryError
 
 
@@ -314,7 +314,7 @@ def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        in_parts([Part("input:1", (1, 0), (2,), ())], fail, lambda part: DataError(part.origin))
+        in_parts([EncodedSentence("input:1", (1, 0), (2,), ())], fail, lambda part: DataError(part.origin))
 
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:
@@ -357,7 +357,7 @@ def test_loads_the_weights_of_a_run_and_leaves_the_random_state_alone(run: Path)
 @pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 def test_attention_is_read_in_float32_whatever_the_translator_computes_in(run: Path, precision: Any) -> None:
     exact, rounded = (
-        attend(Translator.load(run, device="cpu", precision=each), LINES[0], "the dog").maps
+        attend(Translator.load(run, device="cpu", precision=each), LINES[0], "the dog").attn_weights
         for each in ("float32", precision)
     )
     assert exact.alignment is not None
@@ -385,10 +385,10 @@ def test_a_run_that_is_not_whole_is_a_model_error_that_names_the_file(run: Path)
 def test_weights_of_another_model_are_refused(run: Path) -> None:
     text = (run / "experiment.yaml").read_text()
     (run / "experiment.yaml").write_text(text.replace("ffn_dim: 8", "ffn_dim: 10"))
-    with pytest.raises(ModelError, match=r"model\.safetensors: .*is \(8,\) in place of \(10,\)"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: .*is \(8,\) instead of \(10,\)"):
         Translator.load(run, device="cpu")
     (run / "experiment.yaml").write_text(text.replace("num_layers: 1", "num_layers: 2"))
-    with pytest.raises(ModelError, match="is missing in place of"):
+    with pytest.raises(ModelError, match="is missing instead of"):
         Translator.load(run, device="cpu")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jointnmt.data.batches import BatchConfig, load
 from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import TrainingConfig, ValidationConfig
 from jointnmt.models import build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.gates import named_layers
@@ -20,8 +21,7 @@ from jointnmt.models.reformer import ReformerFastConfig
 from jointnmt.search import SearchConfig
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.settings import TrainingConfig, ValidationConfig
-from jointnmt.training.validation import Validated, Validation
+from jointnmt.training.validation import Validation, ValidationResult
 from support.tiny import VOCABULARY, ListStore, TinyModel
 
 
@@ -41,7 +41,7 @@ def validation(store: Any, batches: BatchConfig, **settings: Any) -> Validation:
 class SmallMemory(TinyModel):
     """Has no memory for more than two sentences at once."""
 
-    def forward(self, source: Tensor, target_input: Tensor, maps: AttentionMaps | None = None) -> Tensor:
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         if len(source) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return super().forward(source, target_input)
@@ -77,17 +77,17 @@ def test_a_missing_tokeniser_is_named_before_training(monkeypatch: pytest.Monkey
     def fail(**_: object) -> None:
         raise RuntimeError("no MeCab")
 
-    monkeypatch.setattr("jointnmt.evaluation.scores.BLEU", fail)
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", fail)
     with pytest.raises(ConfigurationError, match="tokeniser"):
         validation(RawListStore(), BatchConfig())
     validation(RawListStore(), BatchConfig(), bleu_every=0)
 
 
 def test_the_metric_decides_which_score_counts() -> None:
-    measured = Validated(nll=2.0, seconds=0.0, bleu=30.0)
+    measured = ValidationResult(nll=2.0, seconds=0.0, bleu=30.0)
     assert (measured.score("perplexity"), measured.score("bleu")) == (-2.0, 30.0)
-    assert Validated(nll=2.0, seconds=0.0).score("bleu") is None
-    assert math.isfinite(Validated(nll=1e6, seconds=0.0).perplexity)
+    assert ValidationResult(nll=2.0, seconds=0.0).score("bleu") is None
+    assert math.isfinite(ValidationResult(nll=1e6, seconds=0.0).perplexity)
 
 
 def test_gates_are_averaged_over_real_places_of_the_first_sentences() -> None:

@@ -1,1 +1,1 @@
-"""Looking into models and their translations."""
+"""Analyses of models and their translations: the papers' figures, probes, alignments, parameter counts."""

@@ -1,4 +1,4 @@
-"""Attention of one translation, as a picture for people and as numbers for programs."""
+"""Attention weights of one translation, as a figure and as numbers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
+from jointnmt.extras import extra
 from jointnmt.models.interface import AttentionMaps
 from jointnmt.text.special import BOS, EOS
 
-COLOUR_MAP = "cividis"  # perceptually uniform, and alike to people with a colour vision deficiency
+with extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOUR_MAP = "cividis"  # perceptually uniform, also with colour vision deficiencies
 CELL = 0.26
 LETTER = 0.085
 LEFT, RIGHT, TOP, BOTTOM = 0.5, 0.95, 0.65, 0.5
-"""In inches, as all lengths here: around a panel, without its labels, for the axes' names, colour bar and title."""
+"""Margins of a panel for axis names, colour bar and title, without tick labels; in inches, as all lengths here."""
 BAR_CELLS = 5
-"""Least height of a colour bar, in rows: below it, the numbers of a bar would cover each other."""
+"""Smallest height of a colour bar in rows, so that its numbers do not overlap."""
 
 By = Literal["mean", "layer", "head"]
 
 
 @dataclass(frozen=True)
 class View:
-    """What of a model's attention is looked at: means over layers and heads, or each of them; of all tokens, or one."""
+    """Which attention is shown: means over layers and heads or each of them; of all tokens or one."""
 
     by: By = "mean"
     source: int | None = None
@@ -44,11 +47,11 @@ class View:
 
 @dataclass(frozen=True)
 class Panel:
-    """One attention matrix: how much each row looks at each column; a row sums to 1."""
+    """One matrix of attention weights; rows are queries, columns keys, and a row sums to 1."""
 
     title: str
     layer: int | None
-    """From 1; None: averaged over, as `averaged_over` says."""
+    """From 1; None: averaged, see `averaged_over`."""
     head: int | None
     averaged_over: str
     row_axis: str
@@ -59,7 +62,7 @@ class Panel:
 
     @property
     def subtitle(self) -> str:
-        """Which layer and head, and what is averaged over."""
+        """Layer and head, and what is averaged over."""
         places = [f"{name} {value}" for name, value in (("layer", self.layer), ("head", self.head)) if value]
         return ", ".join([*places, *([f"mean over {self.averaged_over}"] if self.averaged_over else [])])
 
@@ -82,10 +85,17 @@ class _Kind(NamedTuple):
     other: _Axis | None = None
 
 
+def self_attention_tokens(
+    source_pieces: Sequence[str], target_pieces: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens that source and target attend among: source pieces and end mark; begin mark and target pieces."""
+    return (*source_pieces, EOS), (BOS, *target_pieces)
+
+
 def attention_panels(
     maps: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
 ) -> list[Panel]:
-    """What a model looked at in one teacher-forced translation, as matrices.
+    """The attention matrices of one teacher-forced translation.
 
     `maps` are of a batch of this one sentence pair. The pieces come without begin and end marks, which are added here:
     the rows of an alignment are what the model predicts, the pieces and the end mark; the target's attention to itself
@@ -95,8 +105,8 @@ def attention_panels(
     Raises:
         ValueError: if the maps are not of a single sentence pair of these lengths.
     """
-    source = _Axis("source", (*source_pieces, EOS))
-    read = _Axis("target read", (BOS, *target_pieces))
+    source_tokens, read_tokens = self_attention_tokens(source_pieces, target_pieces)
+    source, read = _Axis("source", source_tokens), _Axis("target read", read_tokens)
     predicted = _Axis("target predicted", (*target_pieces, EOS))
     kinds = [
         _Kind("Alignment (cross-attention)", maps.cross, predicted, source),
@@ -118,21 +128,20 @@ def attention_panels(
 
 
 def attention_figure(panels: Sequence[Panel], title: str = "") -> Figure:
-    """The panels with their pieces as labels, each with a colour bar of its own.
+    """The panels, labelled with their pieces, each with a colour bar.
 
-    Means stand two in a line. Layers have a line for each kind of attention; heads, for each layer.
+    Means stand two to a row. Layers have a row for each kind of attention; heads, for each layer.
     """
     grid = [
         list(line) for _, line in groupby(panels, lambda each: (each.layer and each.title, each.head and each.layer))
     ]
     if len(grid) == 1 and panels[0].layer is None:
         grid = [list(panels[first : first + 2]) for first in range(0, len(panels), 2)]
-    places = [[_Place.of(panel) for panel in line] for line in grid]
+    places = [[_Box.of(panel) for panel in line] for line in grid]
     columns = [
-        _Place.around([line[number] for line in places if number < len(line)])
-        for number in range(max(map(len, places)))
+        _Box.around([line[number] for line in places if number < len(line)]) for number in range(max(map(len, places)))
     ]
-    lines = [_Place.around(line) for line in places]
+    lines = [_Box.around(line) for line in places]
     width = sum(place.left + place.width + RIGHT for place in columns)
     heading = 0.2 + 0.22 * sum(math.ceil(_letters(line) * 0.11 / width) for line in title.splitlines())
     height = heading + sum(TOP + place.height + place.bottom for place in lines)
@@ -195,8 +204,8 @@ def _kind_panels(kind: _Kind, by: By) -> Iterator[Panel]:
             yield panel(layer, head, [], matrix)
 
 
-class _Place(NamedTuple):
-    """The size of a panel, and the room for labels left of it and below. All of it is known: no need to try layouts."""
+class _Box(NamedTuple):
+    """The size of a panel, and of its labels to the left and below; computed, so that no layout engine is needed."""
 
     left: float
     width: float
@@ -204,30 +213,30 @@ class _Place(NamedTuple):
     bottom: float
 
     @classmethod
-    def of(cls, panel: Panel) -> _Place:
+    def of(cls, panel: Panel) -> _Box:
         width = max(len(panel.columns) * CELL, _letters(panel.title) * 0.1 - RIGHT)
         height = len(panel.rows) * CELL
         left, bottom = (max(map(_letters, labels)) * LETTER for labels in (panel.rows, panel.columns))
         return cls(LEFT + left, width, height, max(BOTTOM + bottom, BAR_CELLS * CELL - height + 0.2))
 
     @classmethod
-    def around(cls, places: Sequence[_Place]) -> _Place:
+    def around(cls, places: Sequence[_Box]) -> _Box:
         return cls(*map(max, zip(*places, strict=True)))
 
 
 def _letters(text: str) -> int:
-    """The width of a text: letters such as those of Chinese are twice as wide."""
+    """The width of a text in Latin letters; East Asian wide characters count twice."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _draw(panel: Panel, axes: Axes) -> None:
-    shown = np.ma.masked_equal(panel.weights, 0.0)  # the future, say: not weak attention, but none
+    shown = np.ma.masked_equal(panel.weights, 0.0)  # masked positions: not weak attention, but none
     image = axes.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=_brightest(panel.weights), interpolation="nearest")
     axes.set_facecolor("white")
     axes.set_title(f"{panel.title}\n", fontsize=11, fontweight="bold", parse_math=False, y=1.0)
     below_title: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 8}
     axes.annotate(panel.subtitle, (0.5, 1.0), (0, 3), xycoords="axes fraction", **below_title)
-    # Pieces may hold dollar signs, which would begin a formula.
+    # parse_math: pieces may hold dollar signs.
     axes.set_xticks(range(len(panel.columns)), panel.columns, rotation=90, fontsize=9, parse_math=False)
     axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=9, parse_math=False)
     axes.tick_params(length=0)
@@ -240,18 +249,18 @@ def _draw(panel: Panel, axes: Axes) -> None:
 
 
 def _brightest(weights: Float[np.ndarray, "rows columns"]) -> float:
-    """The weight of the brightest colour: the largest of the rows that have a choice.
+    """The upper end of the colour scale: the largest weight in rows with more than one allowed column.
 
-    A row with one column to look at gives it the weight 1, and would leave the others of its panel in the dark.
+    A row with one allowed column has the weight 1 there, and would dim all others.
     """
     choices = weights[(weights > 0).sum(1) > 1]
     return float(choices.max()) if choices.size else 1.0
 
 
 def _numbers(weights: Tensor) -> Float[np.ndarray, "*axes"]:
-    """The weights of the batch's one sentence."""
+    """The weights of the only sentence of the batch."""
     if weights.shape[0] != 1:
-        raise ValueError(f"the attention of one sentence is drawn, and this is of a batch of {weights.shape[0]}")
+        raise ValueError(f"expected a batch of one sentence, got {weights.shape[0]}")
     return weights[0].detach().float().cpu().numpy()
 
 

@@ -1,4 +1,4 @@
-"""Measures of a corpus bucket by bucket, with intervals by bootstrap."""
+"""Measures of a corpus by bucket, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy.typing as npt
 from jointnmt.evaluation.significance import FEWEST_COMPARED, SEED, two_sided
 
 SAMPLES = 1000
-"""Resampled test sets behind an interval."""
+"""Resampled test sets of an interval."""
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """Ranges of a whole number, such as a length: the first below `edges[0]`, the last from `edges[-1]` on."""
+    """Ranges of an integer such as a length: the first is below `edges[0]`, the last from `edges[-1]` on."""
 
     edges: tuple[int, ...]
     lowest: int = 1
-    """The least value that occurs."""
+    """The smallest value that occurs."""
 
     def __post_init__(self) -> None:
         if not self.edges or any(a >= b for a, b in zip((self.lowest, *self.edges), self.edges, strict=False)):
-            raise ValueError(f"edges of buckets rise, from above {self.lowest}: {', '.join(map(str, self.edges))}")
+            raise ValueError(f"edges of buckets must rise, from above {self.lowest}: {', '.join(map(str, self.edges))}")
 
     def __len__(self) -> int:
         return len(self.edges) + 1
@@ -36,65 +36,66 @@ class Buckets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the buckets are called: `1-9`, `10-19`, ..., `40+`."""
+        """The names of the buckets: `1-9`, `10-19`, ..., `40+`."""
         starts = (self.lowest, *self.edges)
         inner = (f"{a}-{b - 1}" if b - 1 > a else str(a) for a, b in zip(starts, self.edges, strict=False))
         return (*inner, f"{self.edges[-1]}+")
 
 
 @dataclass(frozen=True)
-class Value:
+class BucketValue:
     """One measure of one system in one bucket."""
 
     bucket: str
     size: int
-    """How many of `unit` it is measured on."""
+    """Number of units that it is measured on."""
     value: float | None
     """None where the bucket is empty."""
     low: float | None = None
-    """The 95% interval's lower end."""
+    """Lower end of the 95% interval."""
     high: float | None = None
     p_value: float | None = None
-    """Probability of a difference from the first system as large as this by chance, by paired bootstrap resampling;
-    None for the first system, and where fewer than `FEWEST_COMPARED` sentences are in the bucket."""
+    """Of the difference from the first system, by paired bootstrap resampling; None for the first system, and in
+    buckets of fewer than `FEWEST_COMPARED` sentences."""
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What a measure divides in each bucket, `[sentences, buckets]` each."""
+class RatioTerms:
+    """A ratio by bucket, before division; `[sentences, buckets]` each."""
 
-    parts: npt.NDArray[np.float64]
-    """Hits, say."""
-    wholes: npt.NDArray[np.float64]
-    """What they are out of; the sum over sentences is a bucket's size."""
+    numerators: npt.NDArray[np.float64]
+    """Such as hits."""
+    denominators: npt.NDArray[np.float64]
+    """Their sum over sentences is the size of a bucket."""
 
-    def ratios(self, names: Sequence[str]) -> list[Value]:
-        """Of this system alone: see `ratios`."""
+    def ratios(self, names: Sequence[str]) -> list[BucketValue]:
+        """The ratios of a single system; see `ratios`."""
         return ratios({"": self}, names)[""]
 
 
-def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = SAMPLES) -> dict[str, list[Value]]:
-    """For each system and bucket, sum of parts / sum of wholes over the sentences.
+def ratios(
+    systems: Mapping[str, RatioTerms], names: Sequence[str], samples: int = SAMPLES
+) -> dict[str, list[BucketValue]]:
+    """For each system and bucket, sum of numerators / sum of denominators over sentences.
 
-    Intervals and p-values (`two_sided`, of the difference from the first system) are by bootstrap over sentences, the
-    same ones for all systems.
+    Intervals and p-values (`two_sided`, of the difference from the first system) come from a bootstrap over sentences,
+    with the same samples for all systems.
 
     Args:
-        systems: of the same sentences.
+        systems: terms of the same sentences.
         names: of the buckets.
-        samples: how many times as many sentences are drawn with replacement.
+        samples: number of resampled test sets.
     """
-    count = len(next(iter(systems.values())).parts)
-    # How often each sentence is in each text: once in the real one, and then as drawn. To draw a text at a time would
-    # take as long as all the rest.
+    count = len(next(iter(systems.values())).numerators)
+    # Counts of each sentence in each text: ones for the original, then the samples, all drawn at once for speed.
     drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=samples)
     weights = np.vstack([np.ones(count), drawn])
     baseline, values = None, {}
-    fewest = np.min([np.count_nonzero(shares.wholes, axis=0) for shares in systems.values()], axis=0)
-    for system, shares in systems.items():
-        parts, wholes = weights @ shares.parts, weights @ shares.wholes
-        found = np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)  # [1 + samples, buckets]
-        sizes = wholes[0].astype(int)
+    fewest = np.min([np.count_nonzero(terms.denominators, axis=0) for terms in systems.values()], axis=0)
+    for system, terms in systems.items():
+        above, below = weights @ terms.numerators, weights @ terms.denominators
+        found = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)  # [1 + samples, buckets]
+        sizes = below[0].astype(int)
         values[system] = [
             _value(
                 name,
@@ -108,13 +109,15 @@ def ratios(systems: Mapping[str, Shares], names: Sequence[str], samples: int = S
     return values
 
 
-def _value(name: str, size: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> Value:
-    """What the real text says, and what resampled ones do; numbers that are none stand for empty texts."""
+def _value(
+    name: str, size: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None
+) -> BucketValue:
+    """The value of the original text with its interval; NaN stands for empty samples."""
     sampled = found[1:][~np.isnan(found[1:])]
     if not size or not len(sampled):
-        return Value(name, size, None)
+        return BucketValue(name, size, None)
     low, high = np.quantile(sampled, [0.025, 0.975])
-    return Value(name, size, float(found[0]), float(low), float(high), _p_value(found, baseline))
+    return BucketValue(name, size, float(found[0]), float(low), float(high), _p_value(found, baseline))
 
 
 def _p_value(found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> float | None:

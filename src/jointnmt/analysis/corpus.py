@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.analysis.buckets import SAMPLES, Buckets, Shares, Value, ratios
-from jointnmt.evaluation.scores import TITLES, Measure, measures
+from jointnmt.analysis.buckets import SAMPLES, Buckets, BucketValue, RatioTerms, ratios
+from jointnmt.evaluation.scores import TITLES, CorpusMetric, corpus_metrics
 from jointnmt.evaluation.significance import FEWEST_COMPARED, paired_bootstrap
 
 LENGTHS = Buckets((10, 20, 30, 40))
@@ -30,20 +30,20 @@ class Analysis:
     bucketed_by: str
     measure: str
     unit: str
-    """What a bucket's size counts."""
-    systems: Mapping[str, Sequence[Value]]
+    """Unit of a bucket's size."""
+    systems: Mapping[str, Sequence[BucketValue]]
     ideal: float | None = None
-    """What a perfect system has, if that is no end of the scale."""
+    """The value of a perfect system, if it is not an end of the scale."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Of each target token of each sentence, the end mark included, in one system's own pieces."""
+    """Next-token predictions of one system for each sentence, end marks included, in its own pieces."""
 
     hits: Sequence[Sequence[bool]]
-    """Whether the system finds it the most probable one, given the source and the reference so far."""
+    """Whether the reference's token is the most probable one, given source and prefix."""
     frequencies: Sequence[Sequence[int]]
-    """How often it stands in the training text."""
+    """Counts of these tokens in the training text."""
 
 
 def length_ratios(
@@ -65,7 +65,7 @@ def length_ratios(
     places = [[buckets.find(length)] for length in source_lengths]
     wholes = _table([[count(text)] for text in references], places, buckets)
     shares = {
-        name: Shares(_table([[count(text)] for text in texts], places, buckets), wholes)
+        name: RatioTerms(_table([[count(text)] for text in texts], places, buckets), wholes)
         for name, texts in translations.items()
     }
     systems = ratios(shares, buckets.names)
@@ -84,12 +84,12 @@ def scores_by_length(
     buckets: Buckets = LENGTHS,
     lowercase: bool = False,
 ) -> Analysis:
-    """BLEU, say, of the sentences in each bucket of source lengths (Figure 3, right), as a corpus of their own.
+    """A metric such as BLEU over the sentences of each bucket of source lengths (Figure 3, right).
 
     `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals and p-values are by bootstrap.
     """
-    measure = measures(language, [metric], lowercase=lowercase)[metric]
-    systems: dict[str, list[Value]] = {name: [] for name in translations}
+    measure = corpus_metrics(language, [metric], lowercase=lowercase)[metric]
+    systems: dict[str, list[BucketValue]] = {name: [] for name in translations}
     for bucket, label in enumerate(buckets.names):
         rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
         chosen = {name: [texts[row] for row in rows] for name, texts in translations.items()}
@@ -100,16 +100,16 @@ def scores_by_length(
 
 
 def _scores(
-    bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: Measure
-) -> dict[str, Value]:
+    bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: CorpusMetric
+) -> dict[str, BucketValue]:
     """The score of each system's translations of the sentences in a bucket."""
     size = len(references)
     if not size:
-        return {name: Value(bucket, 0, None) for name in systems}
+        return {name: BucketValue(bucket, 0, None) for name in systems}
     if len(systems) > 1 and size >= FEWEST_COMPARED:
         (compared,) = paired_bootstrap(systems, references, {"": measure}, SAMPLES)
         return {
-            each.system: Value(
+            each.system: BucketValue(
                 bucket, size, each.score, each.mean - each.half_width, each.mean + each.half_width, each.p_value
             )
             for each in compared.systems
@@ -117,8 +117,8 @@ def _scores(
     values, prepared = {}, [measure.prepare(references)]
     for name, texts in systems.items():
         score = measure.metric.corpus_score(measure.prepare(texts), prepared, n_bootstrap=SAMPLES if size > 1 else 1)
-        value = Value(bucket, size, float(score.score))
-        if size > 1:  # else there is nothing to resample
+        value = BucketValue(bucket, size, float(score.score))
+        if size > 1:  # a single sentence cannot be resampled
             mean, half_width = float(score._mean), float(score._ci)
             value = replace(value, low=mean - half_width, high=mean + half_width)
         values[name] = value
@@ -139,7 +139,7 @@ def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buck
 def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buckets = FREQUENCIES) -> Analysis:
     """Share of target tokens that a system predicts, teacher-forced, by training frequency (Figure 4, right).
 
-    Buckets are of equal width on the logarithmic scale: on the linear one, nearly all tokens would be in one.
+    Buckets have equal widths on a logarithmic scale; on a linear one, nearly all tokens would share a bucket.
     """
     places = {
         name: [[buckets.find(frequency) for frequency in row] for row in each.frequencies]
@@ -153,18 +153,18 @@ def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buc
 
 def _accuracies(
     predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]], buckets: Buckets
-) -> dict[str, list[Value]]:
+) -> dict[str, list[BucketValue]]:
     shares = {}
     for name, each in predictions.items():
         everything = [[1] * len(row) for row in each.hits]
-        shares[name] = Shares(*(_table(amounts, places[name], buckets) for amounts in (each.hits, everything)))
+        shares[name] = RatioTerms(*(_table(amounts, places[name], buckets) for amounts in (each.hits, everything)))
     return ratios(shares, buckets.names)
 
 
 def _table(
     amounts: Sequence[Sequence[float]], places: Sequence[Sequence[int]], buckets: Buckets
 ) -> npt.NDArray[np.float64]:
-    """For each sentence, its amounts summed up in each bucket: `[sentences, buckets]`."""
+    """Amounts of each sentence summed by bucket, `[sentences, buckets]`."""
     table = np.zeros((len(amounts), len(buckets)))
     for row, values, bins in zip(table, amounts, places, strict=True):
         np.add.at(row, list(bins), list(values))

@@ -1,4 +1,4 @@
-"""Figures of measures by bucket: several systems in one picture, with intervals, and their numbers as CSV."""
+"""Figures of measures by bucket, several systems with intervals, and their numbers as CSV."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from collections.abc import Sequence
 from itertools import count as count_from
 from itertools import cycle
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
+from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.extras import extra
 
-# Okabe and Ito's palette, which people with a colour vision deficiency can tell apart; yellow is too faint on paper.
+with extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, distinguishable with colour vision deficiencies; without yellow, too faint on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # so that a print in black and white can be read
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # distinguishable in black and white
 STYLES = ("-", "--", "-.", ":")
 MOST_INSIDE = 3
-"""With more systems, the legend stands below the picture, so that it covers nothing."""
+"""With more systems, the legend stands below the axes."""
 LEGEND_HEIGHT, LINE_HEIGHT = 0.3, 0.18
 """Of a legend's title, and of each of its lines, in inches."""
-SIGNIFICANT = 0.05
-"""p-values below it have a star."""
 SPREAD = 0.36
-"""How much of a bucket's place the systems share, side by side, so that their intervals do not cover each other."""
+"""Share of a bucket's width over which systems are spread, so that intervals do not overlap."""
 
 
 def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names.
 
-    A star at the top, in a system's colour: different from the first system there, by paired resampling.
+    A star at the top in a system's colour marks a significant difference from the first system.
 
     `width` is in inches.
     """
     figure = Figure(figsize=(width, 4.2), layout="constrained")
     axes = figure.subplots()
     count = len(analysis.systems)
-    # The second seven lines have their colours with other markers, and so on.
+    # After seven lines, colours repeat with other markers.
     markers = (MARKERS[(number + number // len(COLOURS)) % len(MARKERS)] for number in count_from(0))
     looks = zip(cycle(COLOURS), markers, cycle(STYLES), strict=False)
     stars = []
@@ -49,7 +50,7 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
         stars += [
             (place, drawn[0]) for place, each in points if each.p_value is not None and each.p_value < SIGNIFICANT
         ]
-    for place, colour in stars:  # in a row of their own, where no line covers them
+    for place, colour in stars:  # in a row of their own above the lines
         top = axes.get_xaxis_transform()
         axes.text(place, 1, "*", transform=top, ha="center", va="top", color=colour, fontsize=14, weight="bold")
     if stars:
@@ -77,7 +78,9 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     return figure
 
 
-def _draw_system(axes: Axes, name: str, points: Sequence[tuple[float, Value]], look: tuple[str, str, str]) -> None:
+def _draw_system(
+    axes: Axes, name: str, points: Sequence[tuple[float, BucketValue]], look: tuple[str, str, str]
+) -> None:
     """A system's values at their places, with intervals where they are known; `look` is colour, marker and line."""
     colour, marker, style = look
     middles = [each.value or 0.0 for _, each in points]
@@ -100,7 +103,7 @@ def _draw_system(axes: Axes, name: str, points: Sequence[tuple[float, Value]], l
 
 
 def _labels(analysis: Analysis) -> tuple[list[str], list[str]]:
-    """Names of the buckets, and their sizes: one where all systems agree, as those with pieces of their own may not."""
+    """Names of the buckets and their sizes; a range where systems differ, which may have different pieces."""
     names, shown = [], []
     for values in zip(*analysis.systems.values(), strict=True):
         sizes = sorted({value.size for value in values})

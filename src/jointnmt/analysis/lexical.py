@@ -1,6 +1,6 @@
-"""How much of the pieces is in the states of a model: what probes recover, similarity to embeddings, and gates.
+"""Lexical information in the states of a model: probe accuracy, similarity to embeddings, gates.
 
-Emelin, Titov, Sennrich 2019, section 4. Everything is measured on text that nothing was trained or stopped on.
+Emelin, Titov, Sennrich 2019, section 4. Everything is measured on text used neither for training nor for stopping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from jointnmt.analysis.buckets import Shares, Value
+from jointnmt.analysis.buckets import BucketValue, RatioTerms
 from jointnmt.analysis.pieces import SideText, any_piece, by_group, mean_piece
 from jointnmt.analysis.probes import Probe
 from jointnmt.analysis.states import (
@@ -35,42 +35,42 @@ from jointnmt.data.batch import Batch
 from jointnmt.models import AttentionMaps, TranslationModel
 
 ROWS = 16
-"""Most sentences read at once: with gates, the model writes down the attention of all its layers."""
+"""Most sentences of a batch: with gates, the attention weights of all layers are kept."""
 
-Measure = Literal["accuracy", "similarity", "gate", "sparseness"]
+LexicalMeasure = Literal["accuracy", "similarity", "gate", "sparseness"]
 Grouping = Literal["all", "frequency", "class"]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One number with its interval."""
+class LayerMeasurement:
+    """One measured value with its interval."""
 
-    measure: Measure
+    measure: LexicalMeasure
     stack: str
     """The stack of a state, or the place and kind of a gate, as `encoder keys`."""
     side: Side
-    """Whose pieces it is of."""
+    """The side of the pieces."""
     layer: str
     grouping: Grouping
-    value: Value
+    value: BucketValue
     """Its bucket is the group."""
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """The text that decides: sentence pairs, and the groups of their pieces on either side."""
+class HeldOutText:
+    """The text to measure on: sentence pairs, and the groups of their pieces on each side."""
 
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     sides: Mapping[Side, SideText]
 
 
 def measure_states(
-    model: TranslationModel, text: HeldOut, probes: Mapping[State, Probe], progress: Callable[[int], None]
-) -> Iterator[Measured]:
-    """Accuracy of the probes: of pieces, and by class of words, which count as recovered if any piece is.
+    model: TranslationModel, text: HeldOutText, probes: Mapping[State, Probe], progress: Callable[[int], None]
+) -> Iterator[LayerMeasurement]:
+    """Accuracy of the probes on pieces, and by class on words, which count as recovered if any piece is.
 
-    And the similarity of each layer to the embeddings: of each sentence, the cosine of all its states, laid end to end,
-    and all its embeddings, with scale and positions; then the mean over sentences.
+    Also the similarity of each layer to the embeddings: for each sentence the cosine between its concatenated states
+    and its concatenated embeddings (with scale and positions), averaged over sentences.
     """
     hits: dict[State, list[npt.NDArray[np.float64]]] = defaultdict(list)
     cosines: dict[State, list[float]] = defaultdict(list)
@@ -88,17 +88,21 @@ def measure_states(
         if state in probes:
             yield from _grouped("accuracy", state, hits[state], text.sides[state.side], any_piece)
         filled = np.array([[each] for each in cosines[state] if not np.isnan(each)])
-        (value,) = Shares(filled, np.ones_like(filled)).ratios(["all"]) if len(filled) else [Value("all", 0, None)]
-        yield Measured("similarity", *state, "all", value)
+        (value,) = (
+            RatioTerms(filled, np.ones_like(filled)).ratios(["all"]) if len(filled) else [BucketValue("all", 0, None)]
+        )
+        yield LayerMeasurement("similarity", *state, "all", value)
 
 
-def measure_gates(model: TranslationModel, text: HeldOut, progress: Callable[[int], None]) -> Iterator[Measured]:
-    """The gates of lexical shortcuts, from 0, all hidden, to 1, all lexical; and how sparse they are.
+def measure_gates(
+    model: TranslationModel, text: HeldOutText, progress: Callable[[int], None]
+) -> Iterator[LayerMeasurement]:
+    """The gates of lexical shortcuts, from 0 (hidden state only) to 1 (lexical only), and their sparseness.
 
-    Of each position the mean over features, and Hoyer's sparseness over features; by class of words, of which each has
-    the mean over its pieces. Gates in the grid belong to a piece of either side, and are averaged over the other.
+    For each position the mean over features, and Hoyer's sparseness over features; by class, a word has the mean over
+    its pieces. Gates of the grid are given for pieces of both sides, averaged over the other side.
     """
-    found: dict[tuple[Measure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
+    found: dict[tuple[LexicalMeasure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
     for batch in _batches(model, text):
         maps = AttentionMaps()
         with torch.no_grad():
@@ -115,7 +119,7 @@ def measure_gates(model: TranslationModel, text: HeldOut, progress: Callable[[in
 
 
 def hoyer(x: Float[Tensor, "*places n"]) -> Float[Tensor, "*places"]:
-    """Sparseness (Hoyer 2004): 0 if all numbers are equal, 1 if all but one are zero."""
+    """Hoyer's sparseness (2004): 0 if all values are equal, 1 if all but one are zero."""
     root = x.shape[-1] ** 0.5
     return (root - x.abs().sum(-1) / x.norm(dim=-1)) / (root - 1)
 
@@ -123,7 +127,7 @@ def hoyer(x: Float[Tensor, "*places n"]) -> Float[Tensor, "*places"]:
 def _of_sides(
     place: str, number: int, values: Float[Tensor, "B *places 2"], batch: Batch
 ) -> Iterator[tuple[State, list[npt.NDArray[np.float64]]]]:
-    """For keys and values, and each side that the places belong to, a value for each piece of each sentence."""
+    """For keys and values, and each side of the gates, a value for each piece of each sentence."""
     cells = values.dim() == 4
     sides: Sequence[Side] = SIDES if cells else ("target",) if place == "decoder" else ("source",)
     where = f"grid {place}" if cells else place
@@ -137,29 +141,29 @@ def _of_sides(
 
 
 def _grouped(
-    measure: Measure,
+    measure: LexicalMeasure,
     state: State,
     values: Sequence[npt.NDArray[np.float64]],
     text: SideText,
     of_word: Callable[..., npt.NDArray[np.float64]],
-) -> Iterator[Measured]:
+) -> Iterator[LayerMeasurement]:
     groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
     found = by_group(values, text, of_word)
     for grouping in groupings:
         for value in found.get(grouping, ()):
-            yield Measured(measure, *state, grouping, value)
+            yield LayerMeasurement(measure, *state, grouping, value)
 
 
 def _cosines(states: Iterable[Tensor], embedded: Iterable[Tensor]) -> list[float]:
-    """Of each sentence; not a number of one that has no pieces."""
+    """The cosine of each sentence; NaN for one without pieces."""
     pairs = [(a.flatten(), b.flatten()) for a, b in zip(states, embedded, strict=True)]
     first, second = (pad_sequence(list(side), batch_first=True) for side in zip(*pairs, strict=True))
     norms = first.norm(dim=1) * second.norm(dim=1)
     return ((first * second).sum(1) / norms).tolist()
 
 
-def _batches(model: TranslationModel, text: HeldOut) -> Iterator[Batch]:
-    """The text in its order, a few sentences at a time."""
+def _batches(model: TranslationModel, text: HeldOutText) -> Iterator[Batch]:
+    """The text in order, a few sentences at a time."""
     device = next(model.parameters()).device
     for start in range(0, len(text.pairs), ROWS):
         sources, targets = zip(*text.pairs[start : start + ROWS], strict=True)

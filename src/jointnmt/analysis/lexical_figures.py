@@ -1,4 +1,4 @@
-"""Figures of what is measured of hidden states: by layer as lines, by layer and group as tables in colours."""
+"""Figures of the lexical study: lines over layers, and heat maps by layer and group."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from jointnmt.analysis.attention import COLOUR_MAP
-from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_figure
-from jointnmt.analysis.lexical import Grouping, Measure, Measured
+from jointnmt.analysis.lexical import Grouping, LayerMeasurement, LexicalMeasure
 from jointnmt.analysis.states import EMBEDDING, INPUT, REDUCED, SIDES, Side
+from jointnmt.extras import extra
 
-TITLES: dict[Measure, str] = {
+with extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLES: dict[LexicalMeasure, str] = {
     "accuracy": "Pieces that probes recover",
     "similarity": "Similarity of states to embeddings",
     "gate": "Gates of lexical shortcuts",
     "sparseness": "Sparseness of gates",
 }
-MEASURES: dict[Measure, str] = {
+MEASURES: dict[LexicalMeasure, str] = {
     "accuracy": "accuracy",
     "similarity": "cosine",
     "gate": "mean gate (1: lexical)",
@@ -34,18 +37,18 @@ CELL_WIDTH, CELL_HEIGHT, MARGIN = 0.72, 0.32, 1.3
 """Inches."""
 LEAST_WIDTH = 7.2
 
-Systems = Mapping[str, Sequence[Measured]]
+Systems = Mapping[str, Sequence[LayerMeasurement]]
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What one figure shows, and one file of numbers holds."""
+    """The content of one figure and its file of numbers."""
 
-    measure: Measure
+    measure: LexicalMeasure
     side: Side
     grouping: Grouping
-    stacks: Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]
-    """For each system and each of its stacks, for each layer, the values of the groups."""
+    stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]
+    """For each system and stack, the values of the groups by layer."""
 
     @property
     def name(self) -> str:
@@ -54,7 +57,7 @@ class Topic:
 
     @property
     def unit(self) -> str:
-        """What a group's size counts."""
+        """Unit of a group's size."""
         if self.measure == "similarity":
             return "sentences"
         return "words" if self.grouping == "class" else "pieces"
@@ -67,12 +70,12 @@ class Topic:
 
 
 def topics(systems: Systems) -> Iterator[Topic]:
-    """The topics that there are numbers for."""
+    """The topics with measurements."""
     groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
     for measure in TITLES:
         for side in SIDES:
             for grouping in groupings:
-                stacks: dict[tuple[str, str], dict[str, list[Value]]] = {}
+                stacks: dict[tuple[str, str], dict[str, list[BucketValue]]] = {}
                 for system, numbers in systems.items():
                     for each in numbers:
                         if (each.measure, each.side, each.grouping) == (measure, side, grouping):
@@ -83,16 +86,16 @@ def topics(systems: Systems) -> Iterator[Topic]:
 
 
 def topic_figure(topic: Topic) -> Figure:
-    """Lines over layers, one for each system and stack; or, of groups, a table for each of them."""
+    """Lines over layers for each system and stack; with groups, a heat map for each."""
     stacks = _above_embeddings(topic)
     if topic.grouping != "all":
         return _tables(topic, stacks)
-    layers = sorted({layer for each in stacks.values() for layer in each}, key=_place)
+    layers = sorted({layer for each in stacks.values() for layer in each}, key=_layer_key)
     lines = {}
     for (system, stack), each in stacks.items():
         size = max(values[0].size for values in each.values())
         lines[f"{system}: {stack}"] = [
-            Value(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
+            BucketValue(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
         ]
     return analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
 
@@ -110,8 +113,8 @@ def topic_csv(topic: Topic) -> str:
     return text.getvalue()
 
 
-def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]:
-    """Each stack with the embeddings as its lowest layer, where they are measured too."""
+def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]:
+    """Each stack with the embeddings as its lowest layer, if they are measured."""
     embeddings = {system: layers for (system, stack), layers in topic.stacks.items() if stack == EMBEDDING}
     return {
         (system, stack): {**embeddings.get(system, {}), **layers}
@@ -120,18 +123,18 @@ def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Seq
     }
 
 
-def _place(layer: str) -> tuple[int, int]:
-    """The order of layers, from below."""
+def _layer_key(layer: str) -> tuple[int, int]:
+    """Sort key of layers, from the bottom."""
     if layer in (EMBEDDING, INPUT, REDUCED):
         return {EMBEDDING: 0, INPUT: 1, REDUCED: 3}[layer], 0
     return 2, int(layer)
 
 
-def _named(name: str, value: Value) -> Value:
-    return Value(name, value.size, value.value, value.low, value.high)
+def _named(name: str, value: BucketValue) -> BucketValue:
+    return BucketValue(name, value.size, value.value, value.low, value.high)
 
 
-def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence[Value]]]) -> Figure:
+def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]) -> Figure:
     heights = [len(layers) * CELL_HEIGHT + MARGIN for layers in stacks.values()]
     columns = max(len(values) for layers in stacks.values() for values in layers.values())
     figure = Figure(figsize=(max(columns * CELL_WIDTH + 2.4, LEAST_WIDTH), sum(heights) + 0.4), layout="constrained")
@@ -146,9 +149,9 @@ def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence
 
 
 def _table(
-    axes: Axes, title: str, layers: Mapping[str, Sequence[Value]], topic: Topic, span: tuple[float, float]
+    axes: Axes, title: str, layers: Mapping[str, Sequence[BucketValue]], topic: Topic, span: tuple[float, float]
 ) -> None:
-    names = sorted(layers, key=_place)
+    names = sorted(layers, key=_layer_key)
     values = np.array([[np.nan if each.value is None else each.value for each in layers[name]] for name in names])
     axes.imshow(values, cmap=COLOUR_MAP, vmin=span[0], vmax=span[1], aspect="auto")
     for (row, column), value in np.ndenumerate(values):

@@ -13,10 +13,10 @@ from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjectio
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many numbers a model learns; a table that several parts share counts once, where it comes first."""
+    """Parameter counts of a model; a shared table counts once, in the part that comes first."""
 
     embeddings: dict[str, int]
-    """The tables of source and target pieces, and the projection to the vocabulary."""
+    """Source and target embeddings, and the projection to the vocabulary."""
     rest: dict[str, int]
     """The other parts, in the order of the model."""
 
@@ -26,7 +26,7 @@ class Parameters:
         return sum(self.embeddings.values()) + sum(self.rest.values())
 
     def plain(self) -> dict[str, Any]:
-        """The numbers as JSON-compatible values, with their sums."""
+        """The counts as JSON-compatible values, with sums."""
         return {
             "total": self.total,
             "embeddings": sum(self.embeddings.values()),
@@ -36,7 +36,7 @@ class Parameters:
 
 
 def count_parameters(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> Parameters:
-    """Parameters of each part of a model, which is built without memory for its weights.
+    """Parameters of each part of a model, which is built on the meta device.
 
     Raises:
         ConfigurationError: if the embeddings cannot be tied as configured.
@@ -44,7 +44,7 @@ def count_parameters(config: ModelConfig, source_vocabulary: int, target_vocabul
     with torch.device("meta"):
         model = build_model(config, source_vocabulary, target_vocabulary)
     counts = {name: 0 for name, _ in model.named_children()}
-    for name, parameter in model.named_parameters():  # names a shared one once
+    for name, parameter in model.named_parameters():  # shared parameters appear once
         counts[name.partition(".")[0]] += parameter.numel()
     tables = {name for name, part in model.named_children() if isinstance(part, TokenEmbedding | VocabularyProjection)}
     embeddings = {name: count for name, count in counts.items() if name in tables}

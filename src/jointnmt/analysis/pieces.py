@@ -1,4 +1,4 @@
-"""Pieces of a text in groups: by their frequency in training, and by the class of their word."""
+"""Groups of pieces: by training frequency, and by the class of their word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from jaxtyping import Int
 
 from jointnmt.analysis.alignment import word_numbers
-from jointnmt.analysis.buckets import Shares, Value
+from jointnmt.analysis.buckets import BucketValue, RatioTerms
 from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language
 from jointnmt.text.segmentation import Segmenter
@@ -19,13 +19,13 @@ from jointnmt.text.segmentation import Segmenter
 BINS = 10
 CLASSES = ("NOUN", "VERB", "ADJ/ADV", "OTHER")
 BEGINNINGS = {"N": "NOUN", "PROPN": "NOUN", "V": "VERB", "J": "ADJ/ADV", "RB": "ADJ/ADV", "ADJ": "ADJ/ADV"}
-"""Of the tags of each class: those of TreeTagger for English and German, and the universal ones."""
+"""Prefixes of tags and their class: TreeTagger's for English and German, and the universal tags."""
 
 
 def word_class(tag: str, language: str) -> str:
     """The class of a part-of-speech tag (Emelin et al. 2019, section 4.2): one of `CLASSES`.
 
-    In Russian text, adjectives are all tags that begin with A, but for the universal ones.
+    In Russian, all tags that begin with A are adjectives, except universal ones.
     """
     tag = tag.upper()
     if tag == "ADV":
@@ -37,19 +37,19 @@ def word_class(tag: str, language: str) -> str:
 
 @dataclass(frozen=True)
 class FrequencyBins:
-    """Ten bins of pieces by their frequency in the training text, the rarest first, each of equally many pieces.
+    """Ten bins of pieces by training frequency, of equal numbers of pieces, the rarest first.
 
-    Pieces that the training text does not have, on this side, are an eleventh bin.
+    Pieces that do not occur in this side of the training text form an eleventh bin.
     """
 
     of_piece: Int[np.ndarray, " V"]
-    """The number of each piece's bin, from 0; `BINS`: not in the training text."""
+    """The bin of each piece, from 0; `BINS` if it does not occur."""
     names: tuple[str, ...]
-    """`1 (2-5)`: the bin and the frequencies in it."""
+    """Such as `1 (2-5)`: the bin and its frequencies."""
 
     @classmethod
     def of(cls, counts: Int[np.ndarray, " V"]) -> Self:
-        """The bins of pieces that occur so many times; of equally frequent pieces, greater ids count as rarer."""
+        """The bins of pieces with these counts; of equal counts, higher ids rank as rarer."""
         seen = np.flatnonzero(counts)
         ranked = seen[np.lexsort((-seen, counts[seen]))]
         bins = np.full(len(counts), BINS)
@@ -63,15 +63,15 @@ class FrequencyBins:
 
 @dataclass(frozen=True)
 class SideText:
-    """One side of a text: sentence by sentence, its pieces and the groups that they are in."""
+    """One side of a text: the groups of its pieces, sentence by sentence."""
 
     bins: Sequence[Int[np.ndarray, " _"]]
     """The frequency bin of each piece."""
     bin_names: tuple[str, ...]
     words: Sequence[Int[np.ndarray, " _"]]
-    """The number of the word, from 0, that each piece is of."""
+    """The word number of each piece, from 0."""
     classes: Sequence[Int[np.ndarray, " _"]] | None
-    """The number in `CLASSES` of each word; None if no tags were given."""
+    """The index in `CLASSES` of each word; None without tags."""
 
 
 def side_text(
@@ -81,17 +81,17 @@ def side_text(
     tags: Sequence[Sequence[str]] | None = None,
     places: Sequence[str] | None = None,
 ) -> SideText:
-    """Sort the pieces of sentences into groups.
+    """Assign the pieces of sentences to groups.
 
     Args:
         ids: the pieces of each sentence.
-        segmenter: the one that made them.
+        segmenter: of this side.
         bins: of this side's vocabulary.
         tags: a part-of-speech tag for each word of each sentence.
-        places: where each sentence's tags stand, as file:line, for messages.
+        places: file:line of each sentence's tags, for messages.
 
     Raises:
-        DataError: naming the line, if there are not as many tags as words.
+        DataError: naming the line, if the numbers of tags and words differ.
     """
     whole_words = segmenter.config.kind == "word"
     words = [np.array(word_numbers([*map(segmenter.piece, row)], whole_words), dtype=int) for row in ids]
@@ -100,9 +100,9 @@ def side_text(
         for place, row, given in zip(places or [""] * len(ids), words, tags, strict=True):
             if (expected := int(row[-1]) + 1 if len(row) else 0) != len(given):
                 raise DataError(
-                    f"{place}: there are {len(given)} tags, but the sentence has {expected} words: what stands between "
-                    "spaces, after Moses tokenisation if the run has that. Tag the text as the model cuts it, a tag "
-                    "for each word, with spaces between them."
+                    f"{place}: there are {len(given)} tags, but the sentence has {expected} words: "
+                    "what stands between spaces, after Moses tokenisation if the run has that. Give one tag a word, "
+                    "separated by spaces."
                 )
         classes = [np.array([CLASSES.index(word_class(tag, segmenter.language)) for tag in row], int) for row in tags]
     return SideText([bins.of_piece[np.array(row, dtype=int)] for row in ids], bins.names, words, classes)
@@ -112,33 +112,35 @@ def by_group(
     values: Sequence[npt.NDArray[np.float64]],
     text: SideText,
     of_word: Callable[[npt.NDArray[np.float64], npt.NDArray[np.int_]], npt.NDArray[np.float64]],
-) -> dict[str, list[Value]]:
+) -> dict[str, list[BucketValue]]:
     """Means of a measure of pieces, with intervals: over `all`, by `frequency`, and by `class` if there are classes.
 
     Args:
         values: of each piece of each sentence.
         text: the sentences.
-        of_word: what the measure is of a word, of the values of pieces and the numbers of their words: `any_piece`, or
+        of_word: the measure of each word, from the values of pieces and their word numbers: `any_piece` or
             `mean_piece`.
     """
     ones = [np.ones_like(row) for row in values]
     found = {
-        "all": Shares(np.array([[row.sum()] for row in values]), np.array([[row.sum()] for row in ones])).ratios(
+        "all": RatioTerms(np.array([[row.sum()] for row in values]), np.array([[row.sum()] for row in ones])).ratios(
             ["all"]
         ),
-        "frequency": Shares(*(_sums(each, text.bins, BINS + 1) for each in (values, ones))).ratios(text.bin_names),
+        "frequency": RatioTerms(*(_sums(each, text.bins, BINS + 1) for each in (values, ones))).ratios(text.bin_names),
     }
     if text.classes is not None:
         words = [of_word(row, numbers) for row, numbers in zip(values, text.words, strict=True)]
         counts = [np.ones_like(row) for row in words]
-        found["class"] = Shares(*(_sums(each, text.classes, len(CLASSES)) for each in (words, counts))).ratios(CLASSES)
+        found["class"] = RatioTerms(*(_sums(each, text.classes, len(CLASSES)) for each in (words, counts))).ratios(
+            CLASSES
+        )
     if not found["frequency"][-1].size:
         found["frequency"].pop()  # all pieces occur in the training text
     return found
 
 
 def any_piece(values: npt.NDArray[np.float64], words: npt.NDArray[np.int_]) -> npt.NDArray[np.float64]:
-    """The greatest value of each word's pieces: 1 if any of them is a hit."""
+    """The maximum over each word's pieces: 1 if any of them is a hit."""
     greatest = np.zeros(int(words[-1]) + 1 if len(words) else 0)
     np.maximum.at(greatest, words, values)
     return greatest
@@ -152,5 +154,5 @@ def mean_piece(values: npt.NDArray[np.float64], words: npt.NDArray[np.int_]) -> 
 def _sums(
     values: Sequence[npt.NDArray[np.float64]], groups: Sequence[npt.NDArray[np.int_]], count: int
 ) -> npt.NDArray[np.float64]:
-    """The sum of each sentence's values in each group: `[sentences, groups]`."""
+    """Sums of values by sentence and group, `[sentences, groups]`."""
     return np.array([np.bincount(group, row, count) for row, group in zip(values, groups, strict=True)])

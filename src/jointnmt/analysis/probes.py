@@ -1,6 +1,6 @@
-"""Lexical probes: classifiers that recover the piece from a hidden state of a frozen model.
+"""Lexical probes: classifiers that predict the piece from a hidden state of a frozen model.
 
-Emelin, Titov, Sennrich 2019, section 4.1. How much of them succeeds tells how much lexical information a layer keeps.
+Emelin, Titov, Sennrich 2019, section 4.1. Their accuracy measures how much lexical information a layer keeps.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,35 +23,38 @@ from torch.nn import functional
 from jointnmt.analysis.states import SIDES, Side, State, hidden_states, pieces
 from jointnmt.config import Config, differences
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, plan_epoch
+from jointnmt.data.batches import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
+from jointnmt.text.special import num_tokens
 
 CHUNK = 1000
-"""Sentences whose states are held and shuffled together."""
+"""Sentences whose states are kept and shuffled together."""
 MAX_TOKENS, MAX_CELLS = 4096, {"cpu": 50_000, "cuda": 1_000_000}
-"""Of a batch of the frozen model, padding included."""
+"""Limits of a batch of the frozen model, padding included."""
 
 
 class ProbeConfig(Config):
-    """How probes are trained; the settings of Emelin et al., but for rounds, which there are 4000 batches."""
+    """Training of probes; defaults of Emelin et al., except for rounds, which are 4000 batches there."""
 
     hidden_dim: int | None = Field(None, ge=1, description="features of the hidden layer; null: as the states")
     dropout: float = Field(0.5, ge=0, lt=1, description="of the hidden layer")
-    norm: bool = Field(False, description="a layer norm without weights before the probe: all layers at one scale")
+    norm: bool = Field(
+        False, description="layer norm without weights before the probe, so that all layers have one scale"
+    )
     batch_size: int = Field(512, ge=1, description="states of an update")
     rate: float = Field(2e-4, gt=0, description="learning rate of Adam, constant")
     round_sentences: int = Field(
-        75_000, ge=1, description="training sentences of a round; all, if there are fewer. A check ends each round"
+        75_000, ge=1, description="training sentences of a round (or all); a check on the stopping text ends it"
     )
-    patience: int = Field(5, ge=1, description="a probe stops after so many rounds without a better accuracy")
-    max_rounds: int = Field(100, ge=0, description="most rounds; 0: no probes, only what needs no training")
-    seed: int = Field(1, ge=0, description="of initial weights, order and dropout")
+    patience: int = Field(5, ge=1, description="stop after so many rounds without better accuracy")
+    max_rounds: int = Field(100, ge=0, description="most rounds; 0: no probes, only similarities and gates")
+    seed: int = Field(1, ge=0, description="of initial weights, data order and dropout")
 
 
 class Sentences(Protocol):
-    """Sentence pairs by number, as `TokenStore` has them."""
+    """Sentence pairs by number, the interface of `TokenStore`."""
 
     def __len__(self) -> int: ...
 
@@ -76,7 +78,7 @@ class PairList:
 
 
 class Probe(nn.Module):
-    """Linear, dropout, ReLU, and linear without bias: scores of every piece; Xavier uniform, zero bias."""
+    """Linear, ReLU, dropout, linear without bias: logits of all pieces. Initialised Xavier uniform, biases zero."""
 
     def __init__(self, embed_dim: int, vocabulary: int, config: ProbeConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -88,28 +90,28 @@ class Probe(nn.Module):
             nn.init.xavier_uniform_(layer.weight, generator=generator)
         nn.init.zeros_(self.hidden.bias)
 
-    def forward(self, states: Float[Tensor, "N E"], noise: torch.Generator | None = None) -> Float[Tensor, "N V"]:
-        """Scores; dropout only with a `noise` to draw it from."""
+    def forward(self, states: Float[Tensor, "N E"], generator: torch.Generator | None = None) -> Float[Tensor, "N V"]:
+        """Logits; dropout only with a `generator` to draw it from."""
         if self.norm:
             states = functional.layer_norm(states, states.shape[-1:])
         hidden = torch.relu(self.hidden(states))
-        if noise is not None:
-            kept = torch.rand(hidden.shape, generator=noise, device=hidden.device) < self.keep
+        if generator is not None:
+            kept = torch.rand(hidden.shape, generator=generator, device=hidden.device) < self.keep
             hidden = hidden * kept / self.keep
         return self.output(hidden)
 
     @torch.no_grad()
     def hits(self, states: Float[Tensor, "N E"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """1 where the best piece is the right one."""
+        """1 where the most probable piece is the right one."""
         parts = zip(states.split(512), ids.split(512), strict=True)
         return torch.cat([(self(some).argmax(-1) == right).float() for some, right in parts])
 
 
 class ProbeTraining:
-    """One probe, its optimiser, its best weights, and how far it is: all that a file of it holds.
+    """A probe with its optimiser, best weights and progress, which its file holds.
 
-    A round is a pure function of the state before it, the states of the round and the seed: whatever else is trained
-    with it, and whether or not training was interrupted.
+    A round is a pure function of the state before it, the hidden states of the round and the seed, whatever other
+    probes are trained with it, and whether or not training was interrupted.
     """
 
     def __init__(self, state: State, sizes: tuple[int, int], config: ProbeConfig, device: torch.device) -> None:
@@ -120,8 +122,8 @@ class ProbeTraining:
         self.optimizer = torch.optim.Adam(self.probe.parameters(), lr=config.rate, betas=(0.9, 0.98), eps=1e-9)
         self.best = {name: tensor.clone() for name, tensor in self.probe.state_dict().items()}
         self.accuracies: list[float] = []
-        """On the stopping text, after each round."""
-        self.noise = torch.Generator(device)
+        """Accuracy on the stopping text after each round."""
+        self.generator = torch.Generator(device)
 
     @property
     def rounds(self) -> int:
@@ -130,27 +132,27 @@ class ProbeTraining:
 
     @property
     def best_round(self) -> int:
-        """The round after which it was best, from 1; 0 before the first one."""
+        """The best round, from 1; 0 before the first one."""
         return int(np.argmax(self.accuracies)) + 1 if self.accuracies else 0
 
     @property
     def finished(self) -> bool:
-        """Whether it has stopped."""
+        """Whether training has stopped."""
         return self.rounds >= self.config.max_rounds or self.rounds - self.best_round >= self.config.patience
 
     def begin_round(self) -> None:
-        """Start the noise of a round."""
-        self.noise.manual_seed(self._number(1 + self.rounds))
+        """Seed the dropout of a round."""
+        self.generator.manual_seed(self._number(1 + self.rounds))
 
     def update(self, states: Float[Tensor, "N E"], ids: Int[Tensor, " N"]) -> None:
-        """Learn from one batch."""
-        loss = functional.cross_entropy(self.probe(states, self.noise), ids)
+        """Train on one batch."""
+        loss = functional.cross_entropy(self.probe(states, self.generator), ids)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
     def end_round(self, accuracy: float) -> None:
-        """A round is over; `accuracy` is that on the stopping text."""
+        """Record the accuracy on the stopping text after a round."""
         self.accuracies.append(accuracy)
         if self.best_round == self.rounds:
             self.best = {name: tensor.clone() for name, tensor in self.probe.state_dict().items()}
@@ -161,7 +163,7 @@ class ProbeTraining:
         return self.probe
 
     def save(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write the file; that of a finished probe has its best weights only."""
+        """Write the file; that of a finished probe holds its best weights only."""
         tensors = {f"best.{name}": tensor for name, tensor in self.best.items()}
         if not self.finished:
             tensors |= {f"probe.{name}": tensor for name, tensor in self.probe.state_dict().items()}
@@ -170,17 +172,17 @@ class ProbeTraining:
         checkpoint.write(path, tensors, {"facts": facts, "accuracies": self.accuracies})
 
     def load(self, path: Path, facts: dict[str, Any]) -> None:
-        """Go on from a file.
+        """Resume from a file.
 
         Raises:
-            ConfigurationError: if it is of another model, text or configuration than `facts` tell.
+            ConfigurationError: if its model, text or configuration differ from `facts`.
             ModelError: if it is damaged.
         """
         tensors, values = checkpoint.read(path)
         if changed := differences(values["facts"], facts):
             raise ConfigurationError(
-                f"{path}: this probe was trained otherwise ({'; '.join(changed)}). Choose another --out, or remove "
-                "this folder to train anew."
+                f"{path}: this probe was trained with other settings ({'; '.join(changed)}). Choose another --out, or "
+                "delete this folder to train again."
             )
         self.accuracies = values["accuracies"]
         self.best = _under("best.", tensors, self.device)
@@ -197,23 +199,21 @@ class ProbeTraining:
 
 @dataclass(frozen=True)
 class Collected:
-    """States of some sentences, in one order on either side."""
+    """States of some sentences, in the same order for all states of a side."""
 
     states: dict[State, Float[Tensor, "_ E"]]
     ids: dict[Side, Int[Tensor, " _"]]
-    """The pieces that they are of."""
+    """The pieces of the states."""
 
 
 def collect(model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[State]) -> Collected:
-    """The wanted states of sentence pairs, which are computed in batches of similar lengths, and so not in order."""
+    """The wanted states of sentence pairs, in the order of length-bucketed batches."""
     device = next(model.parameters()).device
-    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs])
-    tokens = max(MAX_TOKENS, int(lengths.max()))
-    cells = max(MAX_CELLS.get(device.type, MAX_CELLS["cpu"]), int(lengths.prod(axis=1).max()))
-    limits = BatchConfig(max_tokens=tokens, max_cells=cells, update_tokens=tokens)
+    lengths = np.array([[num_tokens(source), num_tokens(target)] for source, target in pairs])
+    limits = BatchConfig(max_tokens=MAX_TOKENS, max_cells=MAX_CELLS.get(device.type, MAX_CELLS["cpu"]))
     states: dict[State, list[Tensor]] = {state: [] for state in wanted}
     ids: dict[Side, list[Tensor]] = {side: [] for side in SIDES}
-    for rows in chain.from_iterable(plan_epoch(lengths[:, 0], lengths[:, 1], limits, seed=0, epoch=0)):
+    for rows in plan_batches(lengths[:, 0], lengths[:, 1], limits):
         sources, targets = zip(*(pairs[row] for row in rows), strict=True)
         batch = Batch.collate(sources, targets).to(device)
         found = hidden_states(model, batch)
@@ -234,15 +234,14 @@ def train_round(
     stop: Sentences,
     progress: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """One round of probes that have done equally many, and the check on the stopping text that ends it.
+    """One round of probes that are at the same round, and the check on the stopping text that ends it.
 
-    Rounds run through the training text in an order that is new each time through. `progress` is told of how many
-    sentences more have been learnt from.
+    Each pass over the training text has a new order. `progress` takes the number of further sentences trained on.
     """
     config, number = trainings[0].config, trainings[0].rounds
     for training in trainings:
         training.begin_round()
-    for part, chunk in enumerate(_chunks(_round_order(train, config, number))):
+    for part, chunk in enumerate(_chunks(round_order(train, config, number))):
         found = collect(model, train.pairs(chunk), [training.state for training in trainings])
         generator = np.random.default_rng([config.seed, number, part])
         orders = {side: torch.from_numpy(generator.permutation(len(found.ids[side]))) for side in SIDES}
@@ -257,7 +256,7 @@ def train_round(
 
 
 def _accuracies(trainings: Sequence[ProbeTraining], model: TranslationModel, text: Sentences) -> list[float]:
-    """The share of pieces that each probe, as it is, recovers."""
+    """The share of pieces that each probe recovers."""
     hits, sizes = [0.0] * len(trainings), [0] * len(trainings)
     for chunk in _chunks(np.arange(len(text))):
         found = collect(model, text.pairs(chunk), [training.state for training in trainings])
@@ -273,8 +272,8 @@ def round_size(train: Sentences, config: ProbeConfig) -> int:
     return min(config.round_sentences, len(train))
 
 
-def _round_order(train: Sentences, config: ProbeConfig, number: int) -> npt.NDArray[np.int_]:
-    """The sentences of a round: the next ones of an endless row of shuffled passes through the text."""
+def round_order(train: Sentences, config: ProbeConfig, number: int) -> npt.NDArray[np.int_]:
+    """The sentences of a round: the next ones of an endless sequence of shuffled passes over the text."""
     size, total = round_size(train, config), len(train)
     places = np.arange(number * size, (number + 1) * size)
     passes = places // total
@@ -292,5 +291,5 @@ def _chunks(numbers: npt.NDArray[np.int_]) -> Iterator[list[int]]:
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor], device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, without it."""
+    """The tensors under `prefix`, which is removed from their names."""
     return {name.removeprefix(prefix): each.to(device) for name, each in tensors.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""The probes of all states of a model, trained side by side; a file each, so that interrupted training goes on."""
+"""Training of the probes of all states of a model together; a file for each, from which training resumes."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from jointnmt.models import TranslationModel
 
 logger = logging.getLogger(__name__)
 
-Shown = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows a piece of work, of so many sentences, while it lasts; gives what is to be told of sentences done."""
+ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""A context that shows the progress of a task of so many sentences; it yields a function that takes how many more are
+done."""
 
 
 @dataclass(frozen=True)
 class ProbeTask:
-    """Which probes are to be trained on what."""
+    """The probes to train, and the text to train them on."""
 
     model: TranslationModel
-    """In evaluation mode; it is not trained."""
+    """In evaluation mode; it is not updated."""
     sizes: Mapping[Side, tuple[int, int]]
-    """Of either side: features of a state, and pieces of the vocabulary."""
+    """For each side, features of a state and size of the vocabulary."""
     train: Sentences
     stop: Sentences
-    """The text that says when a probe stops."""
+    """The text for early stopping."""
     config: ProbeConfig
     facts: Mapping[str, Any]
-    """What the probes are of, as JSON-compatible values: files that name others are refused."""
+    """What the probes depend on, as JSON-compatible values; files with other facts are refused."""
 
 
-def train_probes(task: ProbeTask, folder: Path, shown: Shown) -> list[ProbeTraining]:
-    """Train a probe for each state of a frozen model, or go on where an earlier training stopped.
+def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[ProbeTraining]:
+    """Train a probe for each state of a frozen model, or resume an earlier training.
 
-    All probes that are not finished do a round together, so that the model computes the states but once for all; then
-    each is saved in `folder`. A round that was interrupted begins anew. `shown` shows the progress of a round.
+    All unfinished probes do a round together, so that the model computes the states once for all of them; then each is
+    saved in `folder`. An interrupted round is repeated. `show` shows the progress of a round.
 
     Raises:
-        ConfigurationError: if `folder` has probes of something else.
+        ConfigurationError: if `folder` holds probes with other facts.
         ModelError: if a file is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,10 +58,10 @@ def train_probes(task: ProbeTask, folder: Path, shown: Shown) -> list[ProbeTrain
         number = min(training.rounds for training in waiting)
         due = [training for training in waiting if training.rounds == number]
         try:
-            with shown(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
+            with show(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
                 train_round(due, task.model, task.train, task.stop, advance)
         except KeyboardInterrupt:
-            logger.warning("round %d is not finished: the same command begins it anew", number + 1)
+            logger.warning("round %d is not finished: the same command repeats it", number + 1)
             raise
         for training in due:
             training.save(files[training.state], facts)

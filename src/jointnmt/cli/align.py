@@ -1,4 +1,4 @@
-"""`jointnmt align`: which word comes from which?"""
+"""`jointnmt align`: word alignments of sentence pairs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
-from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.cli.lines import open_output
+from jointnmt.data.lines import text_lines
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import Aligned, Translator
 
@@ -28,10 +29,10 @@ def align(
 ) -> None:
     """Align the words of sentences and their translations, in the Pharaoh format: `0-0 1-2`, source word first.
 
-    Each target word is linked with the source word that the model gives most weight when it predicts it: in the
-    reduction of a Reformer, averaged over features; in the cross attention of a Transformer, averaged over layers and
-    heads. A target word whose greatest weight is on the source's end mark is linked with none. Words are what stands
-    between spaces, after Moses tokenisation if the run has that; an empty line's alignment is an empty line.
+    Each target word is linked to the source word with the greatest weight: in the reduction of a Reformer, averaged
+    over features; in the cross-attention of a Transformer, averaged over layers and heads. A target word with the
+    greatest weight on the end mark stays unaligned. Words are separated by spaces, after Moses tokenisation if the run
+    has that. The alignment of an empty line is an empty line.
     """
     translator = Translator.load(run, device, precision)
     whole_words = pieces or translator.experiment.segmentation.kind == "word"

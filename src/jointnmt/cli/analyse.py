@@ -1,9 +1,8 @@
-"""`jointnmt analyse`: where do systems differ?"""
+"""`jointnmt analyse`: where systems differ, by sentence length, position and token frequency."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,28 +11,18 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from jointnmt.analysis.buckets import Buckets, Value
+from jointnmt.analysis.buckets import Buckets, BucketValue
 from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
-from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
 from jointnmt.cli.console import stdout
-from jointnmt.cli.lines import text_lines
-from jointnmt.cli.progress import Reports
+from jointnmt.cli.progress import ProgressBars
+from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.report.analyses import Bucketing, analyses
-from jointnmt.testset.measuring import (
-    Measured,
-    Texts,
-    check_runs,
-    common_languages,
-    measure,
-    training_counts,
-)
-from jointnmt.testset.records import run_name
-from jointnmt.translator import Translator
+from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.report.analyses import Bucketing, analyses, write_analyses
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import check_runs, outputs_of_runs
 
-logger = logging.getLogger(__name__)
-
-Edges = Annotated[list[int] | None, typer.Option(help="Where a new bucket begins. Repeatable.")]
+Edges = Annotated[list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.")]
 
 
 def analyse(
@@ -50,45 +39,30 @@ def analyse(
 ) -> None:
     """Compare runs by length of the sentence, position in the target and frequency of the token.
 
-    Each run translates the source, and predicts the reference token by token. Length ratio, BLEU and chrF are given by
-    length of the source in words; accuracy of the next token, teacher-forced, by its position, and by how often it
-    stands in the run's own training text. Every bucket has its size, a 95% interval by bootstrap, and for each run but
-    the first the p-value of its difference from the first, by paired bootstrap. The figures are those of Li et al.
-    2020, Figures 3 and 4. If a run writes lower case only, scores ignore case. Interrupted, the same command goes on
-    where it stopped.
+    Each run translates the source and predicts the reference token by token. Length ratio, BLEU and chrF are given by
+    source length in words; teacher-forced next-token accuracy by position, and by frequency in the run's own training
+    text. Every bucket has its size, a 95% bootstrap interval and, for every run but the first, the p-value of the
+    difference from the first by paired bootstrap. The figures correspond to Li et al. 2020, Figures 3 and 4. If a run
+    writes lower case only, scores ignore case. After an interruption, the same command resumes.
     """
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
     check_runs(runs)
     if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Name another one.")
+        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Choose another name.")
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
     bucketing = Bucketing(*(_buckets(given, default) for given, default in edges))
-    texts = Texts(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
-    measured, counts = _measure(runs, texts, device)
-    found = analyses(measured, texts, counts, wanted, bucketing)
-    _write(found, out)
+    eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
+    with ProgressBars() as progress:
+        outputs, counts = outputs_of_runs(runs, eval_set, device, progress.update)
+    found = analyses(outputs, eval_set, counts, wanted, bucketing)
+    write_analyses(found, out)
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], ensure_ascii=False))
         return
     for each in found:
         stdout().print(_table(each))
-
-
-def _measure(runs: Sequence[Path], texts: Texts, device: str) -> tuple[list[Measured], dict[str, list[int]]]:
-    measured, languages = [], []
-    counts: dict[str, list[int]] = {}
-    with Reports() as reports:
-        for run in runs:
-            translator = Translator.load(run, device)
-            languages.append(translator.segmentation.languages)
-            common_languages(languages)  # before the work, not after it
-            found = training_counts(translator, run)  # first: where there is no training text, it shows at once
-            if found is not None:
-                counts[run_name(run)] = found
-            measured.append(measure(translator, run, texts, reports.tell))
-    return measured, counts
 
 
 def _buckets(edges: Sequence[int] | None, default: Buckets) -> Buckets:
@@ -98,16 +72,6 @@ def _buckets(edges: Sequence[int] | None, default: Buckets) -> Buckets:
         return Buckets(tuple(edges), default.lowest)
     except ValueError as error:
         raise ConfigurationError(f"Edges {', '.join(map(str, edges))}: {error}.") from error
-
-
-def _write(analyses: Sequence[Analysis], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    for each in analyses:
-        (out / f"{each.name}.csv").write_text(analysis_csv(each), encoding="utf-8")
-        analysis_figure(each).savefig(out / f"{each.name}.png", dpi=150)
-    values = json.dumps([asdict(each) for each in analyses], ensure_ascii=False, indent=1)
-    (out / "analysis.json").write_text(values + "\n", encoding="utf-8")
-    logger.info("%d figures with their numbers are in %s", len(analyses), out)
 
 
 def _table(analysis: Analysis) -> Table:
@@ -127,7 +91,7 @@ def _table(analysis: Analysis) -> Table:
     return table
 
 
-def _cell(value: Value) -> str:
+def _cell(value: BucketValue) -> str:
     if value.value is None:
         return ""
     places = 2 if value.value > 2 else 3

@@ -1,4 +1,4 @@
-"""`jointnmt attention`: what does a model look at while it translates?"""
+"""`jointnmt attention`: the attention weights of one translation, as a figure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.analysis.attention import By, View, attention_figure, attention_numbers, attention_panels
+from jointnmt.analysis.attention import (
+    By,
+    View,
+    attention_figure,
+    attention_numbers,
+    attention_panels,
+    self_attention_tokens,
+)
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.segmentation import SPACE
-from jointnmt.text.special import BOS, EOS
+from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend
 
 logger = logging.getLogger(__name__)
@@ -21,52 +28,52 @@ logger = logging.getLogger(__name__)
 PICTURES = (".png", ".pdf", ".svg")
 DOTS_PER_INCH = 150
 MOST_DOTS = 80_000_000
-"""Of a .png: with each head of many layers in it, it would take all memory."""
+"""Largest .png: one with each head of many layers would not fit in memory."""
 
 
 def attention(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
     source: Annotated[str, typer.Option(help="The sentence to translate.")],
     out: Annotated[
-        Path, typer.Option(help=f"The picture to write ({', '.join(PICTURES)}); numbers go beside it, as .json.")
+        Path, typer.Option(help=f"Figure to write ({', '.join(PICTURES)}); numbers go beside it, as .json.")
     ],
     target: Annotated[str | None, typer.Option(help="Its translation. Default: the model's own.")] = None,
     of: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SIDE:TOKEN",
-            help="Self-attention of this token alone: source:. or target:fine, or a number, from 1. Repeatable.",
+            help="Show the self-attention of one token: source:. or target:fine, or a number, from 1. Repeatable.",
         ),
     ] = None,
-    by: Annotated[By, typer.Option(help="Means over layers and heads; each layer; each head of each layer.")] = "mean",
+    by: Annotated[By, typer.Option(help="Mean over layers and heads; each layer; each head of each layer.")] = "mean",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Draw the attention of one translation, and write its numbers beside the picture as JSON.
+    """Draw the attention of one translation, and write its weights beside the figure as JSON.
 
-    Of a Reformer: the alignment, which is the weights of the reduction, and the attention of both axes of the grid. Of
-    a Transformer: attention from target to source (the alignment), and that of encoder and decoder. On a grid, a
-    token has another attention under each token of the other side: the mean is drawn, or with --of all of them (Li et
-    al. 2020, Figure 5). The translation goes to standard output.
+    For a Reformer: the alignment (the weights of the reduction) and the attention along both axes of the grid. For a
+    Transformer: cross-attention (the alignment), and self-attention of encoder and decoder. On the grid, a token has
+    different weights under each token of the other side: their mean is drawn, or with --of all of them (Li et al. 2020,
+    Figure 5). The translation goes to standard output.
     """
     if out.suffix not in PICTURES:
-        raise ConfigurationError(f"--out {out}: the name of a picture ends in {', '.join(PICTURES)}.")
+        raise ConfigurationError(f"--out {out}: the name of a figure ends in {', '.join(PICTURES)}.")
     wanted = _sides(of or ())
     translator = Translator.load(run, device)
     target = translator.translate([source])[0] if target is None else target
     read = attend(translator, source, target)
-    tokens = {"source": (*read.source_pieces, EOS), "target": (BOS, *read.target_pieces)}
+    tokens = dict(zip(("source", "target"), self_attention_tokens(*read[1:]), strict=True))
     view = View(by, **{side: _place(side, tokens[side], token) for side, token in wanted.items()})
     out.parent.mkdir(parents=True, exist_ok=True)
     figure = attention_figure(attention_panels(*read, view), f"{source}\n{target}")
     width, height = figure.get_size_inches()
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
     if out.suffix == ".png" and dots < DOTS_PER_INCH:
-        logger.warning("%s: is a large picture, and drawn at %d dots per inch; .pdf and .svg stay sharp", out, dots)
+        logger.warning("%s: is large, and drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
     figure.savefig(out, dpi=dots)
     numbers = out.with_suffix(".json")
     numbers.write_text(json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(target)
-    logger.info("the picture is in %s, its numbers in %s", out, numbers)
+    logger.info("the figure is in %s, its weights in %s", out, numbers)
 
 
 def _sides(wanted: Sequence[str]) -> Mapping[str, str]:
@@ -84,8 +91,8 @@ def _sides(wanted: Sequence[str]) -> Mapping[str, str]:
 
 
 def _place(side: str, tokens: Sequence[str], wanted: str) -> int:
-    """The position of a token that is given as it stands, with or without its mark of a space, or by its number."""
-    first = tokens[0] == BOS  # which has no number
+    """The position of a token given as text, with or without its space mark, or by its number."""
+    first = tokens[0] == BOS  # the begin mark has no number
     places = [place for place, token in enumerate(tokens) if wanted in (token, token.removeprefix(SPACE))]
     if len(places) == 1:
         return places[0]

@@ -1,4 +1,4 @@
-"""`jointnmt average`."""
+"""`jointnmt average`: averaged weights of several checkpoints."""
 
 import logging
 from pathlib import Path
@@ -13,14 +13,18 @@ logger = logging.getLogger(__name__)
 
 def average(
     run: Annotated[Path, typer.Argument(help="The RUN directory.")],
-    out: Annotated[Path, typer.Option("--out", help="The weights' file to write, such as RUN/model.safetensors.")],
-    best: Annotated[int | None, typer.Option("--best", min=1, help="Average the best so many checkpoints.")] = None,
-    last: Annotated[int | None, typer.Option("--last", min=1, help="Average the latest so many checkpoints.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="The file of weights to write, such as RUN/model.safetensors.")],
+    best: Annotated[
+        int | None, typer.Option("--best", min=1, help="Average this many of the best checkpoints.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, help="Average this many of the latest checkpoints.")
+    ] = None,
     checkpoints: Annotated[
         list[Path] | None, typer.Option("--checkpoints", help="Average these checkpoints. May be repeated.")
     ] = None,
 ) -> None:
-    """Average the weights of several checkpoints of a run: the best, the latest (of those kept), or the given ones."""
+    """Average the weights of checkpoints of a run: the best, the latest of those kept, or the given ones."""
     from jointnmt.runs.averaging import average_into, choose_checkpoints
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:

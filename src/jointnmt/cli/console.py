@@ -1,4 +1,4 @@
-"""The terminal, as everything that shows progress or logs shares it, so that they do not write over each other."""
+"""The consoles of standard output and standard error, shared so that progress and logs do not overwrite each other."""
 
 import os
 from functools import cache
@@ -8,12 +8,12 @@ from rich.console import Console
 
 @cache
 def stderr() -> Console:
-    """The console of progress, logs and messages."""
+    """The console for progress, logs and messages."""
     return Console(stderr=True)
 
 
 @cache
 def stdout() -> Console:
-    """The console of tables for people; programs get JSON instead. In a file a line is wider than a terminal's."""
+    """The console for tables, which are 120 columns wide in a file."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)

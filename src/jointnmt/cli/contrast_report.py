@@ -1,4 +1,4 @@
-"""What `jointnmt contrast` prints for people, and its accuracies as CSV."""
+"""The tables of `jointnmt contrast`, and its accuracies as CSV."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jointnmt.analysis.figures import SIGNIFICANT
-from jointnmt.evaluation.contrastive import Accuracy, Breakdown, Difference, Differences, Verdict
+from jointnmt.evaluation.contrastive import PairedDifference, PairedDifferences, SuiteResult
+from jointnmt.evaluation.contrastive_breakdowns import Accuracy, Breakdown
+from jointnmt.evaluation.significance import SIGNIFICANT
 
 TITLES = {
     "contrawsd": "ContraWSD",
@@ -26,32 +27,32 @@ SCORINGS = {
 }
 COLUMNS = ("breakdown", "group", "right", "total", "accuracy", "frequency", "relative_frequency")
 OTHER_COLUMNS = ("other_right", "other_accuracy", "lost", "gained", "p_value")
-"""What more there is of another model."""
+"""Further columns for another model."""
 
 
 @dataclass(frozen=True)
-class Against:
-    """Another model, whose decisions are set beside those of the first."""
+class OtherModel:
+    """Another model, compared with the first."""
 
     run: str
-    differences: Differences
+    differences: PairedDifferences
 
 
-def show(console: Console, run: str, verdict: Verdict, skipped: int, against: Against | None = None) -> None:
-    """Print the accuracies: overall, then each break-down that has groups; with those of another model beside."""
-    _note(console, f"{verdict.suite.name}: {TITLES[verdict.suite.kind]}")
-    _note(console, f"Compared: {SCORINGS[verdict.rule]}. A tie is wrong; ties: {verdict.ties:,}.")
+def show(console: Console, run: str, result: SuiteResult, skipped: int, against: OtherModel | None = None) -> None:
+    """Print the accuracies, overall and for each breakdown with groups, and those of another model."""
+    _note(console, f"{result.suite.name}: {TITLES[result.suite.kind]}")
+    _note(console, f"Compared: {SCORINGS[result.rule]}. A tie is wrong; ties: {result.ties:,}.")
     if skipped:
-        _note(console, f"Items left out, as they are too long for the model: {skipped:,}.")
-    console.print(_overall(run, verdict))
+        _note(console, f"Items skipped, too long for the model: {skipped:,}.")
+    console.print(_overall(run, result))
     if against is not None:
-        console.print(_models(run, verdict, against))
-    for breakdown in verdict.breakdowns:
+        console.print(_models(run, result, against))
+    for breakdown in result.breakdowns:
         if breakdown.groups:
             differences = None if against is None else against.differences.breakdowns[breakdown.name]
-            console.print(_table(verdict, breakdown, differences))
+            console.print(_table(result, breakdown, differences))
             if breakdown.left_out:
-                what = f"{verdict.unit.capitalize()}s left out, as the suite tells no {breakdown.name} of them"
+                what = f"{result.unit.capitalize()}s without {breakdown.name} in the suite, left out"
                 _note(console, f"{what}: {breakdown.left_out:,}.")
 
 
@@ -59,12 +60,12 @@ def _note(console: Console, text: str) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def verdict_csv(verdict: Verdict, differences: Differences | None = None) -> Iterator[str]:
-    """Lines of CSV: a head, the accuracy overall, and each group's; with those of another model beside."""
+def suite_csv(result: SuiteResult, differences: PairedDifferences | None = None) -> Iterator[str]:
+    """CSV lines: header, overall accuracy, and each group's, with those of another model."""
     yield _csv_line((*COLUMNS, *(() if differences is None else OTHER_COLUMNS)))
     overall = () if differences is None else _other_counts(differences.overall)
-    yield _csv_line(("all", "", *_counts(verdict.accuracy), "", "", *overall))
-    for breakdown in verdict.breakdowns:
+    yield _csv_line(("all", "", *_counts(result.accuracy), "", "", *overall))
+    for breakdown in result.breakdowns:
         for group in breakdown.groups:
             known = group.frequency
             frequencies = ("", "") if known is None else (known.sense, known.relative)
@@ -74,34 +75,34 @@ def verdict_csv(verdict: Verdict, differences: Differences | None = None) -> Ite
             yield _csv_line(row)
 
 
-def _overall(run: str, verdict: Verdict) -> Table:
+def _overall(run: str, result: SuiteResult) -> Table:
     table = Table()
     table.add_column(Text(run), overflow="fold")
     for name in ("right", "total", "accuracy"):
         table.add_column(name, justify="right")
-    if verdict.unit == "item":
-        table.add_row("items: the reference beats all contrasts", *_figures(verdict.accuracy))
-    table.add_row("pairs: the reference beats a contrast", *_figures(verdict.pairs))
+    if result.unit == "item":
+        table.add_row("items: the reference beats all contrasts", *_figures(result.accuracy))
+    table.add_row("pairs: the reference beats a contrast", *_figures(result.pairs))
     return table
 
 
-def _models(run: str, verdict: Verdict, against: Against) -> Table:
-    """How two models decide, and whether their difference is more than chance."""
+def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
+    """Accuracies of two models, and the significance of their difference."""
     difference = against.differences.overall
-    table = Table(caption="p: of a split as uneven by chance; exact, of both sides (McNemar)")
+    table = Table(caption="p: exact two-sided McNemar test")
     table.add_column("model", overflow="fold")
     for name in ("right", "total", "accuracy", "right alone", "p"):
         table.add_column(name, justify="right")
-    table.add_row(Text(run), *_figures(verdict.accuracy), f"{difference.lost:,}", "")
+    table.add_row(Text(run), *_figures(result.accuracy), f"{difference.lost:,}", "")
     table.add_row(
         Text(against.run), *_figures(difference.accuracy), f"{difference.gained:,}", _written_p_value(difference)
     )
     return table
 
 
-def _table(verdict: Verdict, breakdown: Breakdown, differences: Mapping[str, Difference] | None) -> Table:
-    """A break-down; with another model, its accuracy, and what each model has right alone."""
-    corpus = verdict.suite.frequency_corpus
+def _table(result: SuiteResult, breakdown: Breakdown, differences: Mapping[str, PairedDifference] | None) -> Table:
+    """A breakdown; with another model, its accuracy, and what only one model has right."""
+    corpus = result.suite.frequency_corpus
     of_corpus = f" in {corpus}" if corpus and breakdown.name == "frequency" else ""
     table = Table(title=Text(f"By {breakdown.name}{of_corpus}"))
     table.add_column(breakdown.name, overflow="fold")
@@ -126,7 +127,7 @@ def _table(verdict: Verdict, breakdown: Breakdown, differences: Mapping[str, Dif
     return table
 
 
-def _written_p_value(difference: Difference) -> str:
+def _written_p_value(difference: PairedDifference) -> str:
     return f"{difference.p_value:.3f}{'*' if difference.p_value < SIGNIFICANT else ''}"
 
 
@@ -138,7 +139,7 @@ def _counts(accuracy: Accuracy) -> tuple[int, int, float]:
     return accuracy.right, accuracy.total, accuracy.value
 
 
-def _other_counts(difference: Difference) -> tuple[int, float, int, int, float]:
+def _other_counts(difference: PairedDifference) -> tuple[int, float, int, int, float]:
     accuracy = difference.accuracy
     return accuracy.right, accuracy.value, difference.lost, difference.gained, difference.p_value
 

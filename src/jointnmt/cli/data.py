@@ -14,9 +14,6 @@ from jointnmt.cli.console import stderr, stdout
 from jointnmt.data import catalogue
 from jointnmt.errors import ConfigurationError
 
-SYNTHETIC = "synthetic"
-DEFAULTS = {"--seed": 1, "--train": 50_000, "--validation": 500, "--test": 500}
-
 logger = logging.getLogger(__name__)
 
 
@@ -25,54 +22,32 @@ def data(
     to: Annotated[Path | None, typer.Option("--to", help="The folder to put its files in, as plain text.")] = None,
     local: Annotated[
         Path | None,
-        typer.Option("--from", help="A folder that has a copy of it: plain, .gz or .xz. Default: download it."),
+        typer.Option(
+            "--from",
+            help="A folder that has a copy of it, perhaps compressed. Default: download it, or unpack it.",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of synthetic alone: its seed. Default: 1.")] = None,
-    train: Annotated[int | None, typer.Option(help="Likewise: sentence pairs for training. Default: 50000.")] = None,
-    validation: Annotated[int | None, typer.Option(help="Likewise, for validation. Default: 500.")] = None,
-    test: Annotated[int | None, typer.Option(help="Likewise, for testing. Default: 500.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Print the catalogue.")] = False,
 ) -> None:
-    """Prepare a corpus of the catalogue, or generate the synthetic one.
+    """Prepare a corpus of the catalogue: unpack it if it comes with this package, or else download it.
 
     A corpus's files are checked against the catalogue's checksums. Those that are there already are kept.
     """
-    options = {"--seed": seed, "--train": train, "--validation": validation, "--test": test}
-    given = {option: value for option, value in options.items() if value is not None}
     if name is None or listing:
-        stray = ["--to"] * (to is not None) + ["--from"] * (local is not None) + list(given)
+        stray = ["--to"] * (to is not None) + ["--from"] * (local is not None)
         if name is None and stray:
             raise ConfigurationError(f"{', '.join(stray)}: say of which corpus, as NAME: {_names()}.")
         stdout().print(_table())
-    elif name != SYNTHETIC and name not in catalogue.CATALOGUE:
+    elif name not in catalogue.CATALOGUE:
         raise ConfigurationError(f"{name}: there is no such corpus in the catalogue. It has: {_names()}.")
     elif to is None:
         raise ConfigurationError(f"--to is missing: name the folder to put {name} in.")
-    elif name == SYNTHETIC:
-        _generate(to, local, DEFAULTS | given)
-    elif given:
-        raise ConfigurationError(f"{', '.join(given)}: only for {SYNTHETIC}; {name} is what it is. Leave it out.")
     else:
         _get(catalogue.CATALOGUE[name], to, local)
 
 
 def _names() -> str:
-    return ", ".join([*catalogue.CATALOGUE, SYNTHETIC])
-
-
-def _generate(to: Path, local: Path | None, options: dict[str, int]) -> None:
-    from jointnmt.data.synthetic import write_corpus
-
-    if local is not None:
-        raise ConfigurationError(
-            f"--from: not for {SYNTHETIC}, which is generated, but for {', '.join(catalogue.CATALOGUE)}. Leave it out."
-        )
-    if not any(options[f"--{part}"] for part in ("train", "validation", "test")):
-        raise ConfigurationError("--train, --validation and --test are all 0: there is nothing to write.")
-    logger.info("%s: generating %s", to, SYNTHETIC)
-    write_corpus(to, options["--seed"], options["--train"], options["--validation"], options["--test"])
-    sizes = ", ".join(f"{options[f'--{part}']:,} for {part}" for part in ("train", "validation", "test"))
-    logger.info("%s: %s is written, with seed %d and sentence pairs: %s", to, SYNTHETIC, options["--seed"], sizes)
+    return ", ".join(catalogue.CATALOGUE)
 
 
 def _get(corpus: catalogue.Corpus, to: Path, local: Path | None) -> None:
@@ -107,10 +82,7 @@ def _table() -> Table:
     table.add_column("source, terms, citation", overflow="fold")
     for corpus in catalogue.CATALOGUE.values():
         pairs = "\n".join(f"{part} {count:,}" for part, count in corpus.pairs.items())
-        what = corpus.description if corpus.not_downloadable is None else f"{corpus.description}; needs --from"
+        what = corpus.description + ("; comes with this package" if corpus.bundled else "")
         terms = f"{corpus.source}\n{corpus.licence}\n{corpus.citation}"
         table.add_row(corpus.name, ", ".join(corpus.languages), pairs, what, terms)
-    pairs = "\n".join(f"{option.removeprefix('--')} {DEFAULTS[option]:,}" for option in list(DEFAULTS)[1:])
-    what = "synthetic text from a grammar of this project, for trying things out; any number of pairs, by seed"
-    table.add_row(SYNTHETIC, "de, en", pairs, what, "generated here\nlicence of this project")
     return table

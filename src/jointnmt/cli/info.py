@@ -1,8 +1,9 @@
-"""`jointnmt info`: how large is a model?"""
+"""`jointnmt info`: the parameters of a model."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,42 +12,67 @@ from rich.table import Table
 
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
+from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import read_experiment
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator.loading import read_experiment
+
+MARKDOWN_HEAD = """\
+| recipe | source pieces | target pieces | embeddings | rest | total |
+|---|---|---|---|---|---|"""
 
 
 def info(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe (YAML), or the directory of a run.")],
+    recipes: Annotated[
+        list[Path], typer.Argument(metavar="RECIPE|RUN...", help="Recipes (YAML), or the directories of runs.")
+    ],
     source_vocabulary: Annotated[
         int | None,
-        typer.Option(min=1, help="Pieces of the source. Default: of the run; of a recipe, what it asks for."),
+        typer.Option(min=1, help="Source vocabulary size. Default: the run's, or the recipe's setting."),
     ] = None,
-    target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Pieces of the target; likewise.")] = None,
+    target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Target vocabulary size, likewise.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change the configuration. Repeatable.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each recipe.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print one Markdown table, a row for each recipe.")
+    ] = False,
 ) -> None:
-    """Count the parameters of a recipe or a run, without data or training.
+    """Count the parameters of recipes or runs, without data or training.
 
     They are split into embeddings (of source and target, and the projection to the vocabulary) and the rest.
     """
+    if as_json and markdown:
+        raise ConfigurationError("--json and --markdown exclude each other: give one of them.")
+    counted = [(path, *_count(path, settings or (), source_vocabulary, target_vocabulary)) for path in recipes]
+    if markdown:
+        typer.echo(MARKDOWN_HEAD)
+    for path, experiment, sizes, parameters in counted:
+        if as_json:
+            head: dict[str, Any] = {"name": experiment.name, "family": experiment.model.family}
+            head |= {"source_vocabulary": sizes[0], "target_vocabulary": sizes[1]}
+            typer.echo(json.dumps(head | parameters.plain()))
+        elif markdown:
+            typer.echo(_markdown_row(path, sizes, parameters))
+        else:
+            stdout().print(_table(f"{experiment.name}: {experiment.model.family}", sizes, parameters))
+
+
+def _count(
+    recipe: Path, settings: Sequence[str], source_vocabulary: int | None, target_vocabulary: int | None
+) -> tuple[Experiment, tuple[int, int], Parameters]:
+    """The experiment of a recipe or a run, its vocabulary sizes and its parameters."""
     if recipe.is_dir():
         read_experiment(recipe)  # a damaged run is no wrong setting
-    experiment = Experiment.load(recipe / "experiment.yaml" if recipe.is_dir() else recipe, settings or ())
+    experiment = Experiment.load(RunDirectory(recipe).experiment if recipe.is_dir() else recipe, settings)
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
-    parameters = count_parameters(experiment.model, *sizes)
-    if as_json:
-        head: dict[str, Any] = {"name": experiment.name, "family": experiment.model.family}
-        head |= {"source_vocabulary": sizes[0], "target_vocabulary": sizes[1]}
-        typer.echo(json.dumps(head | parameters.plain()))
-        return
-    stdout().print(_table(f"{experiment.name}: {experiment.model.family}", sizes, parameters))
+    return experiment, sizes, count_parameters(experiment.model, *sizes)
 
 
 def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, target: int | None) -> tuple[int, int]:
-    """Sizes as given; otherwise those of the run, or what the recipe asks for (training may find fewer pieces)."""
+    """Sizes as given, else of the run, else as the recipe sets them (training may find fewer pieces)."""
     config = experiment.segmentation
     if source is not None and target is None and config.joint:
         target = source
@@ -55,12 +81,19 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
     if source is not None and target is not None:
         return source, target
     if recipe.is_dir():
-        segmentation = Segmentation.load(recipe / "segmentation")
+        segmentation = Segmentation.load(RunDirectory(recipe).segmentation)
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     else:
         configured_target = config.vocabulary_size if config.joint else config.target_vocabulary_size
         defaults = config.vocabulary_size, configured_target or config.vocabulary_size
     return source or defaults[0], target or defaults[1]
+
+
+def _markdown_row(recipe: Path, sizes: tuple[int, int], parameters: Parameters) -> str:
+    """A row of the table that `MARKDOWN_HEAD` begins."""
+    sums = parameters.plain()
+    numbers = [*sizes, sums["embeddings"], sums["rest"], sums["total"]]
+    return f"| `{recipe}` | " + " | ".join(f"{number:,}" for number in numbers) + " |"
 
 
 def _table(title: str, sizes: tuple[int, int], parameters: Parameters) -> Table:

@@ -1,4 +1,4 @@
-"""Lines in and lines out, as the commands that translate and score share it."""
+"""Standard input and output, and files of results."""
 
 from __future__ import annotations
 
@@ -9,31 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from jointnmt.data.corpus import read_lines
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.data.lines import decoded_lines, text_lines
+from jointnmt.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 STANDARD_INPUT = "standard input"
 
 
-def text_lines(path: Path | None) -> Iterator[str]:
+def input_lines(path: Path | None) -> Iterator[str]:
     """The lines of a plain or compressed file, or of standard input, as they come.
 
     Raises:
         DataError: if the file cannot be read, or a line is no UTF-8 text.
     """
-    for number, raw in enumerate(_standard_input() if path is None else read_lines(path), start=1):
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path or STANDARD_INPUT}:{number}: is not valid UTF-8 (byte {error.start + 1} of the line). Convert "
-                "the text to UTF-8, for example with iconv."
-            ) from error
-        if "\0" in text:
-            raise DataError(f"{path or STANDARD_INPUT}:{number}: holds a NUL byte, so it is no text. Remove it.")
-        yield text
+    return decoded_lines(_standard_input(), STANDARD_INPUT) if path is None else text_lines(path)
 
 
 @contextmanager

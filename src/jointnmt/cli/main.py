@@ -1,7 +1,7 @@
-"""The command line's frame: the list of commands, the options they share, errors and exit codes.
+"""The frame of the command line: commands, shared options, errors and exit codes.
 
-A command is the function of the same name in the module `jointnmt.cli.<name>`, imported only when it is used, so that
-`jointnmt --help` and shell completion do not wait for torch.
+Each command is the function of the same name in `jointnmt.cli.<name>`, imported on use, so that `jointnmt --help` and
+shell completion do not wait for torch.
 """
 
 import importlib
@@ -18,32 +18,34 @@ import jointnmt
 from jointnmt.errors import ConfigurationError, JointNMTError
 
 COMMANDS = {
-    "data": "Prepare a corpus of the catalogue, or generate the synthetic one.",
-    "train": "Train a model by a recipe, or go on where an earlier training stopped.",
-    "average": "Average the weights of several checkpoints of a run.",
+    "data": "Prepare a corpus of the catalogue, or print the catalogue.",
+    "train": "Train a model from a recipe, or resume its training.",
+    "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
-    "score": "Give the log-probabilities of translations that exist already.",
-    "evaluate": "Measure translations: BLEU, chrF, TER, perplexity, significance.",
-    "contrast": "Tell how often a model prefers right translations to wrong ones.",
+    "score": "Score given translations by their log-probabilities.",
+    "evaluate": "Evaluate translations: BLEU, chrF, TER, perplexity, significance.",
+    "contrast": "Evaluate a model on contrastive translation pairs.",
     "scale": "Scale a recipe in depth and width by the gradient of its validation loss.",
     "info": "Count the parameters of a recipe or a run, without data or training.",
     "attention": "Draw the attention of one translation.",
     "align": "Align the words of sentences and their translations.",
     "analyse": "Compare runs by sentence length, target position and token frequency.",
-    "probe": "Measure how much of the words is left in each layer, by probes.",
+    "probe": "Measure the lexical information of each layer by probes.",
     "serve": "Serve models over HTTP: LibreTranslate's API, and one of our own.",
-    "report": "Write one page about several runs: scores, curves, analyses, samples, attention.",
+    "report": "Write a report on several runs: scores, curves, analyses, samples, attention.",
+    "kernels": "Build the custom CPU kernels, or show their status.",
 }
 
-INTERRUPTED, READER_GONE = 130, 141
+INTERRUPTED, BROKEN_PIPE = 130, 141
 EXIT_CODES = {
     0: "done",
-    1: "a fault of jointnmt itself",
+    1: "an error in jointnmt itself",
     2: "wrong usage or configuration",
     3: "bad input data",
     4: "missing, damaged or incompatible model",
+    5: "a package is not installed that this command needs (an extra)",
     INTERRUPTED: "interrupted (Ctrl-C)",
-    READER_GONE: "the reader of the output has gone (as in `| head`)",
+    BROKEN_PIPE: "the output was closed by its reader (as in `| head`)",
 }
 
 EPILOG = "\n\n".join(
@@ -56,7 +58,7 @@ EPILOG = "\n\n".join(
 HELP = """Neural machine translation with joint representations: turn a parallel corpus into a translation model, and
 translate raw text with it.
 
-A model is trained by a recipe (YAML) into a RUN directory, and RUN is what every other command takes:
+A model is trained from a recipe (YAML) into a RUN directory, which the other commands take:
 
 jointnmt train recipes/demo.yaml --out RUN
 
@@ -69,40 +71,40 @@ command.
 SHARED_FLAGS = frozenset({"--debug", "--verbose", "-v", "--quiet", "-q"})
 ISSUES = "the project's issue tracker"
 
-# The base of the usage errors of whichever click typer brings along (its own, or the separate package).
+# Base of usage errors, in typer's own copy of click or in the separate package.
 UsageError: Any = typer.BadParameter.__base__
 
 logger = logging.getLogger("jointnmt")
 
 
 class Commands(TyperGroup):
-    """The group of all commands: loads them on use, and turns what they raise into messages and exit codes."""
+    """The group of all commands: loads them on use, and turns exceptions into messages and exit codes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Accept the shared flags after the command as well as before it."""
+        """Accept shared flags before or after the command."""
         end = args.index("--") if "--" in args else len(args)
         flags = [argument for argument in args[:end] if argument in SHARED_FLAGS]
         others = [argument for argument in args[:end] if argument not in SHARED_FLAGS]
         return super().parse_args(ctx, [*flags, *others, *args[end:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Put the real command in the place of its entry in the list."""
+        """Load the command in place of its entry."""
         name, entry, rest = super().resolve_command(ctx, args)
         return name, entry if name is None else _load(name), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; what it raises becomes one paragraph on standard error and an exit code."""
+        """Run a command; an exception becomes one paragraph on standard error and an exit code."""
         try:
             result = super().invoke(ctx)
             if sys.stdout:  # None if standard output is closed
-                sys.stdout.flush()  # here, not at the interpreter's end, where a broken pipe cannot be handled
+                sys.stdout.flush()  # here: at exit, a broken pipe could not be handled
             return result
         except (typer.Exit, typer.Abort, UsageError):
             raise
         except BrokenPipeError:
-            # What is left in the buffer goes nowhere, or the interpreter would complain about it at its end.
+            # Discard what is left in the buffer, or the interpreter would fail to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(READER_GONE) from None
+            raise typer.Exit(BROKEN_PIPE) from None
         except (Exception, KeyboardInterrupt) as error:
             if ctx.params.get("debug"):
                 traceback.print_exc(file=sys.stderr)
@@ -131,7 +133,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
         )
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     return (
-        f"error: this is a fault of jointnmt {jointnmt.__version__}, not of yours ({what}). Please run the command "
+        f"error: this is an error in jointnmt {jointnmt.__version__} itself ({what}). Please run the command "
         f"again with --debug and report what it prints, with the command itself, to {ISSUES}.",
         1,
     )
@@ -144,7 +146,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _listed() -> None:
-    """Stand for a command in the list of commands; `Commands.resolve_command` puts the real one in its place."""
+    """A placeholder in the list of commands; `Commands.resolve_command` loads the command."""
 
 
 app = typer.Typer(
@@ -179,7 +181,7 @@ def shared(
 
 
 def _log_to_stderr(level: int) -> None:
-    """Log from `level` on: in colours on a terminal, a line a message elsewhere; other packages log only warnings."""
+    """Log from `level` on, in colour on a terminal; other packages log only warnings."""
     from jointnmt.cli.console import stderr
 
     console = stderr()

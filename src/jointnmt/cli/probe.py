@@ -1,149 +1,100 @@
-"""`jointnmt probe`: how much of the words is left in each layer?"""
+"""`jointnmt probe`: lexical information in the layers of models."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from jointnmt.analysis.lexical import Measured, measure_gates, measure_states
-from jointnmt.analysis.lexical_figures import Topic, topic_csv, topic_figure, topics
+from jointnmt.analysis.held_out import read_text
+from jointnmt.analysis.lexical_figures import Topic, topics
 from jointnmt.analysis.probes import ProbeConfig
-from jointnmt.analysis.probing import ProbeTask, train_probes
 from jointnmt.analysis.states import Side
+from jointnmt.analysis.study import LexicalStudy, study_run, write_studies
 from jointnmt.cli.console import stderr, stdout
-from jointnmt.cli.probe_text import TaggedText, read_text, sort_text
 from jointnmt.config import override
-from jointnmt.data.store import build_store
-from jointnmt.testset.measuring import check_runs
+from jointnmt.testset.outputs import check_runs
 from jointnmt.testset.records import run_name
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_REPORTS = 30.0
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def probe(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to look into.")],
-    source: Annotated[Path, typer.Option(help="File of held-out source sentences (plain, .gz, .xz).")],
-    target: Annotated[Path, typer.Option(help="File of their translations, line by line.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to measure.")],
+    source: Annotated[Path, typer.Option(help="Held-out source sentences (plain, .gz, .xz).")],
+    target: Annotated[Path, typer.Option(help="Their translations, line by line.")],
     out: Annotated[Path, typer.Option(help="Folder for probes, figures (.png), numbers (.csv), probe.json.")],
     source_tags: Annotated[
-        Path | None, typer.Option(help="Part-of-speech tags of the source: one for each word, line by line.")
+        Path | None, typer.Option(help="Part-of-speech tags of the source: one per word, line by line.")
     ] = None,
     target_tags: Annotated[Path | None, typer.Option(help="Likewise of the target.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting of the probes, as rate=0.001. Repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace a setting of the probes, such as rate=0.001. Repeatable."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Measure how much lexical information the layers of models hold, by probes (Emelin et al. 2019).
 
-    A probe learns to recover the piece from a layer's hidden state of it. It learns from the run's training text, stops
-    by its validation text, and is measured on --source and --target, from which pairs of those two texts are left out.
-    Accuracy is given by layer, training frequency and, with tags, class of the word; besides, the cosine similarity
-    between embeddings and layers, and gates of lexical shortcuts with their sparseness. Interrupted, the same command
-    goes on after the last whole round.
+    A probe predicts the piece from its hidden state in a layer. It is trained on the run's training text, stopped early
+    on its validation text, and measured on --source and --target, without pairs that occur in those texts. Accuracy is
+    given by layer, training frequency and, with tags, word class; also the cosine similarity between embeddings and
+    layers, and the gates of lexical shortcuts with their sparseness. After an interruption, the same command resumes
+    after the last complete round.
     """
     config = ProbeConfig.parse(override(ProbeConfig().plain(), settings or []), origin="--set")
     check_runs(runs)
     tags: dict[Side, Path | None] = {"source": source_tags, "target": target_tags}
     given = {side: path for side, path in tags.items() if path is not None}
     text = read_text({"source": source, "target": target}, given)
-    measured: dict[str, list[Measured]] = {}
-    facts: dict[str, Any] = {}
+    found: dict[str, LexicalStudy] = {}
     for name, run in ((run_name(run), run) for run in runs):
-        measured[name], facts[name] = _look(run, Translator.load(run, device), text, config, out / name)
-        _write(measured, facts, out)
+        found[name] = study_run(run, Translator.load(run, device), text, config, out / name, _shown)
+        write_studies(found, out)
     if as_json:
-        typer.echo(json.dumps(_plain(measured, facts), ensure_ascii=False))
+        typer.echo(json.dumps({name: each.plain() for name, each in found.items()}, ensure_ascii=False))
         return
-    for topic in topics(measured):
+    for topic in topics({name: each.measurements for name, each in found.items()}):
         if topic.grouping == "all":
             stdout().print(_table(topic))
 
 
-def _look(
-    run: Path, translator: Translator, text: TaggedText, config: ProbeConfig, folder: Path
-) -> tuple[list[Measured], dict[str, Any]]:
-    """What is measured of a run, and what it was measured with; its probes are in `folder`."""
-    data, segmentation, model = translator.experiment.data, translator.segmentation, translator.trained
-    train, stop = build_store(data, segmentation, "train"), build_store(data, segmentation, "validation")
-    held_out = sort_text(text, translator, [train, stop])
-    with (run / "model.safetensors").open("rb") as weights:
-        model_digest = hashlib.file_digest(weights, "sha256").hexdigest()
-    facts = {"model": model_digest, "train": train.fingerprint, "stop": stop.fingerprint}
-    width = translator.experiment.model.embed_dim
-    sizes: dict[Side, tuple[int, int]] = {
-        "source": (width, segmentation.source.vocabulary_size),
-        "target": (width, segmentation.target.vocabulary_size),
-    }
-    task = ProbeTask(model, sizes, train, stop, config, facts)
-    trainings = train_probes(task, folder, _shown) if config.max_rounds else []
-    probes = {training.state: training.best_probe() for training in trainings}
-    sentences = len(held_out.text.pairs)
-    with _shown("measuring states", sentences) as advance:
-        numbers = [*measure_states(model, held_out.text, probes, advance)]
-    if model.has_shortcuts:
-        with _shown("measuring gates", sentences) as advance:
-            numbers += measure_gates(model, held_out.text, advance)
-    rounds = {
-        str(each.state): {"rounds": each.rounds, "best_round": each.best_round, "stopping_accuracies": each.accuracies}
-        for each in trainings
-    }
-    held = {"sentences": sentences, "left_out_as_known": held_out.known, "left_out_as_empty": held_out.empty}
-    return numbers, {"run": str(run), **facts, "settings": config.plain(), "held_out": held, "probes": rounds}
-
-
 @contextmanager
 def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; elsewhere a line now and then."""
+    """A progress bar on a terminal, a log line every half minute elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
-    done, told = 0, time.monotonic()
+    done, logged = 0, time.monotonic()
     with Progress(*columns, TimeRemainingColumn(), console=stderr(), disable=not shown, transient=True) as bar:
         task = bar.add_task(what, total=total)
 
         def advance(more: int) -> None:
-            nonlocal done, told
+            nonlocal done, logged
             done += more
             bar.update(task, completed=done)
-            if not shown and time.monotonic() - told > SECONDS_BETWEEN_REPORTS:
-                told = time.monotonic()
+            if not shown and time.monotonic() - logged > SECONDS_BETWEEN_LINES:
+                logged = time.monotonic()
                 logger.info("%s: %d of %d sentences", what, done, total)
 
         yield advance
 
 
-def _plain(measured: Mapping[str, Sequence[Measured]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: {**facts[name], "measured": [asdict(each) for each in numbers]} for name, numbers in measured.items()}
-
-
-def _write(measured: Mapping[str, Sequence[Measured]], facts: Mapping[str, Any], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    for topic in (found := list(topics(measured))):
-        (out / f"{topic.name}.csv").write_text(topic_csv(topic), encoding="utf-8")
-        topic_figure(topic).savefig(out / f"{topic.name}.png", dpi=150)
-    values = json.dumps(_plain(measured, facts), ensure_ascii=False, indent=1)
-    (out / "probe.json").write_text(values + "\n", encoding="utf-8")
-    logger.info("%d figures with their numbers are in %s", len(found), out)
-
-
 def _table(topic: Topic) -> Table:
-    """Layers by systems and stacks."""
+    """Values by system, stack and layer."""
     table = Table(title=topic.title, caption="95% intervals by bootstrap")
     for heading in ("system", "stack", "layer"):
         table.add_column(heading)

@@ -1,4 +1,4 @@
-"""`jointnmt scale`: a larger recipe out of three trainings."""
+"""`jointnmt scale`: a larger recipe from three trainings."""
 
 from __future__ import annotations
 
@@ -12,23 +12,18 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from jointnmt.analysis.parameters import count_parameters
 from jointnmt.cli.console import stderr, stdout
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
-from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.scaling import (
     RUNS,
-    Measured,
-    Scaling,
     ScalingError,
-    added_layers,
-    cost,
     depths,
-    measured_run,
-    parameter_ratio,
+    scaling_report,
     three_runs,
-    width_ratio,
+    trained_outcome,
+    write_report,
 )
 from jointnmt.scaling import scale as scale_experiment
 from jointnmt.train import train as run_training
@@ -42,17 +37,17 @@ def scale(
     recipe: Annotated[Path, typer.Argument(help="The experiment to scale (YAML).")],
     out: Annotated[Path, typer.Option("--out", help="Directory of the three runs, scaled.yaml and report.json.")],
     ratio: Annotated[
-        float, typer.Option("--ratio", help="How many times the parameters the scaled model shall have.")
+        float, typer.Option("--ratio", help="Parameters of the scaled model, as a multiple of the base.")
     ] = 2.0,
     epsilon: Annotated[
-        int, typer.Option("--epsilon", min=1, help="Layers, and widths of E, added to measure the gradient.")
+        int, typer.Option("--epsilon", min=1, help="Layers, and width in units of E, added to measure the gradient.")
     ] = 1,
     updates: Annotated[
-        int | None, typer.Option("--updates", min=1, help="End each run after so many updates. Default: the recipe's.")
+        int | None, typer.Option("--updates", min=1, help="Updates of each run. Default: the recipe's.")
     ] = None,
     only: Annotated[
         Literal["base", "depth", "width"] | None,
-        typer.Option("--only", help="Only train this run, so that all three can go at once."),
+        typer.Option("--only", help="Only train this run, so that all three can run in parallel."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -62,26 +57,25 @@ def scale(
 ) -> None:
     """Scale a recipe in depth and width by the gradient of its validation cross-entropy (Li et al. 2020, Eqs. 7-11).
 
-    Trains it as it is, deeper, and wider, in DIR/base, DIR/depth and DIR/width. Finished runs are not trained again,
-    interrupted ones go on. Where the gradient leads to no larger model, the reason is given, with exit code 2.
+    Trains it unchanged, deeper, and wider, in DIR/base, DIR/depth and DIR/width. Finished runs are not trained again,
+    interrupted ones resume. If the gradient leads to no larger model, the reason is printed, with exit code 2.
     """
     if not (math.isfinite(ratio) and ratio > 1):
-        raise ConfigurationError(f"--ratio {ratio:g}: should be a number above 1.")
-    if (out / "experiment.yaml").exists():
+        raise ConfigurationError(f"--ratio {ratio:g}: must be a number above 1.")
+    if RunDirectory(out).experiment.exists():
         raise ConfigurationError(f"{out}: is a run itself. Choose another directory for --out.")
     experiment = Experiment.load(recipe, settings or ())
     wanted = three_runs(experiment, epsilon, updates)
     names = RUNS if only is None else (only,)
-    measured = {name: measured_run(name, wanted[name], out, _train) for name in names}
+    outcomes = {name: trained_outcome(name, wanted[name], out, _train) for name in names}
     if not is_first():  # of several processes that train together
         return
     if only is not None:
         logger.info("when %s are finished in %s, the same command without --only scales", ", ".join(RUNS), out)
         return
-    scaling = scale_experiment(experiment, measured, ratio, epsilon)
-    report = {"name": experiment.name, "family": experiment.model.family, "ratio": ratio, "epsilon": epsilon}
-    report |= _report(experiment, scaling, measured, epsilon)
-    _write(experiment, scaling, report, out)
+    scaling = scale_experiment(experiment, outcomes, ratio, epsilon)
+    report = scaling_report(experiment, scaling, outcomes, ratio, epsilon)
+    write_report(experiment, scaling, report, out)
     if as_json:
         typer.echo(json.dumps(report))
     else:
@@ -93,51 +87,6 @@ def scale(
 
 def _train(experiment: Experiment, run: Path) -> None:
     run_training(experiment, run, choose_display(stderr()))
-
-
-def _sizes(experiment: Experiment, vocabularies: tuple[int, int]) -> dict[str, Any]:
-    """Layers, F, w and true parameters of an experiment's model."""
-    model = experiment.model
-    parameters = count_parameters(model, *vocabularies).plain()
-    sums = {key: parameters[key] for key in ("embeddings", "rest", "total")}
-    return {"layers": depths(model), "ffn_dim": model.ffn_dim, "width": width_ratio(model), "parameters": sums}
-
-
-def _report(experiment: Experiment, scaling: Scaling, measured: Mapping[str, Measured], epsilon: int) -> dict[str, Any]:
-    """Everything that was measured and computed, as JSON-compatible values; null where the scaling was refused."""
-    vocabularies = measured["base"].vocabularies
-    runs = {
-        name: {key: getattr(one, key) for key in ("nll", "step", "updates", "seconds")}
-        | _sizes(Experiment.parse(one.experiment, origin=name), vocabularies)
-        for name, one in measured.items()
-    }
-    report: dict[str, Any] = {
-        "runs": runs,
-        "gradient": scaling.gradient._asdict(),
-        "step": None if scaling.step is None else scaling.step._asdict(),
-        "scaled": None,
-        "parameter_ratio": None,
-        "cost": None,
-        "refused": scaling.refused,
-    }
-    if scaling.experiment is not None:
-        base, scaled = experiment.model, scaling.experiment.model
-        sizes = _sizes(scaling.experiment, vocabularies)
-        true = {key: sizes["parameters"][key] / runs["base"]["parameters"][key] for key in ("rest", "total")}
-        report["scaled"] = {"added_layers": added_layers(base, scaled), **sizes}
-        report["parameter_ratio"] = {"predicted": parameter_ratio(base, scaled), **true}
-        report["cost"] = cost(base, scaled, measured, epsilon).plain()
-    return report
-
-
-def _write(experiment: Experiment, scaling: Scaling, report: dict[str, Any], out: Path) -> None:
-    """Write report.json and scaled.yaml; where there is no scaled model, an older scaled.yaml goes."""
-    checkpoint.write_text(out / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    if scaling.experiment is None:
-        (out / "scaled.yaml").unlink(missing_ok=True)
-        return
-    head = f"# {experiment.name}, scaled by the gradient of its validation cross-entropy. See report.json.\n"
-    checkpoint.write_text(out / "scaled.yaml", head + scaling.experiment.to_yaml())
 
 
 def _print(experiment: Experiment, report: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`jointnmt score`: how probable a model finds translations that exist already."""
+"""`jointnmt score`: log-probabilities of given translations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from jointnmt.cli.lines import open_output, text_lines
+from jointnmt.cli.lines import open_output
+from jointnmt.data.lines import text_lines
 from jointnmt.text.languages import check_sides
-from jointnmt.translator import Score, Translator
+from jointnmt.translator import ScoredTranslation, Translator
 
 
 def score(
@@ -19,7 +20,9 @@ def score(
     target: Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")],
     pieces: Annotated[
         bool,
-        typer.Option("--pieces", help="The target holds pieces with spaces (tokens of translate --json), not text."),
+        typer.Option(
+            "--pieces", help="The target is pieces separated by spaces (tokens of translate --json), not text."
+        ),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
@@ -35,8 +38,8 @@ def score(
 ) -> None:
     """Give the log-probability (natural logarithm) of each translation, and of each of its tokens.
 
-    A line of output holds the total, a tab, and the log-probabilities of the tokens, end mark last, with spaces between
-    them.
+    Each line of output has the total, a tab, and the log-probabilities of the tokens, end mark last, separated by
+    spaces.
     """
     translator = Translator.load(run, device, precision, batch_cells)
     check_sides(str(source), str(target), translator.segmentation.languages)
@@ -46,7 +49,7 @@ def score(
             write(_rendered(scored, number, as_json))
 
 
-def _rendered(scored: Score, number: int, as_json: bool) -> str:
+def _rendered(scored: ScoredTranslation, number: int, as_json: bool) -> str:
     if as_json:
         return json.dumps({"line": number, **scored.plain()}, ensure_ascii=False)
     tokens = " ".join(f"{value:.6f}" for value in scored.token_log_probabilities)

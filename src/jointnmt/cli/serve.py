@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,8 +9,7 @@ import typer
 
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
-
-NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart", "babel", "py3langid")
+from jointnmt.extras import extra
 
 
 def serve(
@@ -41,19 +39,18 @@ def serve(
 
     SIGTERM ends the server when the running requests have ended; SIGHUP loads models that have changed on disk.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"The server needs packages that are not installed ({', '.join(missing)}): pip install 'jointnmt[serve]'."
-        )
     if add_key is not None:
         _add_key(keys, add_key, per_minute)
         return
     if per_minute is not None:
         raise ConfigurationError("--per-minute is for a new key: add --add-key NAME.")
-    from jointnmt.serving import server
-    from jointnmt.serving.settings import ServerConfig
+    with extra("serve"):
+        import babel  # noqa: F401 (needed by some requests only)
+        import py3langid  # noqa: F401
+        import python_multipart  # noqa: F401
 
+        from jointnmt.serving import server
+        from jointnmt.serving.settings import ServerConfig
     values: dict[str, Any] = override(read_yaml(config) if config else {}, settings or [])
     given = {"host": host, "port": port, "keys": keys}
     values |= {name: value for name, value in given.items() if value is not None}

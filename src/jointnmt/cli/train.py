@@ -1,4 +1,4 @@
-"""`jointnmt train`."""
+"""`jointnmt train`: train a model from a recipe."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,15 +8,15 @@ import typer
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="The experiment's configuration (YAML).")],
-    out: Annotated[Path, typer.Option("--out", help="The RUN directory: made, or gone on in if it is there.")],
+    out: Annotated[Path, typer.Option("--out", help="The RUN directory, created or resumed.")],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the recipe. May be repeated."),
     ] = None,
 ) -> None:
-    """Train a model by a recipe, or go on where an earlier training stopped.
+    """Train a model from a recipe, or resume its training.
 
-    The same command again goes on from the last saved state and ends with the same weights as without the break. Ctrl-C
+    The same command resumes from the last saved state, and ends with the same weights as without interruption. Ctrl-C
     saves after the current update. Several processes: `torchrun --nproc-per-node 2 -m jointnmt train ...`.
     """
     from jointnmt.cli.console import stderr

@@ -11,31 +11,32 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from jointnmt.cli.lines import STANDARD_INPUT, open_output, text_lines
+from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
+from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import Translation, TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
-Input = Annotated[
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
+InputOption = Annotated[
     Path | None, typer.Option("--input", "-i", help="Lines to translate (also .gz, .xz). Default: standard input.")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
-Prefix = Annotated[
-    Path | None, typer.Option(help="A file with the beginning of each line's translation, which may be empty.")
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
+PrefixOption = Annotated[
+    Path | None, typer.Option(help="A file with a target prefix for each line, which may be empty.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
-Alignments = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
-Gates = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
+AlignmentsOption = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
+GatesOption = Annotated[
     bool, typer.Option("--gates", help="With --json: the mean gates of lexical shortcuts, layer by layer.")
 ]
-NumBest = Annotated[
-    int, typer.Option(min=1, help="Write so many translations of each line, each as line number, score, text (tabs).")
+NumBestOption = Annotated[
+    int, typer.Option(min=1, help="Translations per line, each written as line number, score, text (tabs).")
 ]
-SplitLong = Annotated[
-    bool, typer.Option("--split-long", help="Split lines that are too long for the model at the ends of sentences.")
+SplitLongOption = Annotated[
+    bool, typer.Option("--split-long", help="Split lines that are too long for the model at sentence ends.")
 ]
 
 
@@ -45,66 +46,77 @@ def _option(panel: str, text: str, *names: str, **settings: Any) -> Any:
 
 SEARCH, SAMPLING, COMPUTATION = "Search (default: as in the run)", "Sampling", "Computation"
 
-Beam = Annotated[int | None, _option(SEARCH, "Hypotheses followed at once.", min=1)]
-LengthPenalty = Annotated[float | None, _option(SEARCH, "Score = log-probability / length ** this.", min=0)]
-Factor = Annotated[float | None, _option(SEARCH, "Longest translation, in tokens: this * source + offset.", min=0)]
-Offset = Annotated[int | None, _option(SEARCH, "Longest translation, in tokens: factor * source + this.", min=0)]
-NoUnknown = Annotated[bool, _option(SEARCH, "Never write `<unk>`, which stands for what has no piece.", "--no-unknown")]
-Sample = Annotated[bool, _option(SAMPLING, "Draw translations at random, in place of beam search.", "--sample")]
-Temperature = Annotated[float | None, _option(SAMPLING, "Below 1, likely tokens become likelier. Default: 1.")]
-TopK = Annotated[int | None, _option(SAMPLING, "Draw from so many likeliest tokens. Default: all.", min=1)]
-TopP = Annotated[float | None, _option(SAMPLING, "Draw from the fewest tokens of this probability. Default: 1.")]
-Seed = Annotated[int | None, _option(SAMPLING, "Another seed, other samples. Default: 0.", min=0)]
-Device = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
-Precision = Annotated[
+BeamOption = Annotated[int | None, _option(SEARCH, "Beam size.", min=1)]
+LengthPenaltyOption = Annotated[
+    float | None, _option(SEARCH, "Exponent p of score = log-probability / length ** p.", min=0)
+]
+FactorOption = Annotated[
+    float | None, _option(SEARCH, "Factor of the maximum length in tokens: factor * source + offset.", min=0)
+]
+OffsetOption = Annotated[
+    int | None, _option(SEARCH, "Offset of the maximum length in tokens: factor * source + offset.", min=0)
+]
+NoUnknownOption = Annotated[bool, _option(SEARCH, "Never generate `<unk>`.", "--no-unknown")]
+SampleOption = Annotated[bool, _option(SAMPLING, "Sample instead of beam search.", "--sample")]
+TemperatureOption = Annotated[
+    float | None, _option(SAMPLING, "Temperature; below 1 favours likely tokens. Default: 1.")
+]
+TopKOption = Annotated[int | None, _option(SAMPLING, "Sample from the k most likely tokens. Default: all.", min=1)]
+TopPOption = Annotated[
+    float | None, _option(SAMPLING, "Sample from the fewest tokens with this total probability. Default: 1.")
+]
+SeedOption = Annotated[int | None, _option(SAMPLING, "Random seed. Default: 0.", min=0)]
+DeviceOption = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
+PrecisionOption = Annotated[
     Literal["float32", "bfloat16", "float16", "int8"],
     _option(COMPUTATION, "Of the model's computations; int8 on a CPU only. Default: float32."),
 ]
-BatchCells = Annotated[int | None, _option(COMPUTATION, "Most cells at once: hypotheses * source * target.", min=1)]
-Window = Annotated[
+BatchCellsOption = Annotated[
+    int | None, _option(COMPUTATION, "Largest batch in cells: hypotheses * source * target.", min=1)
+]
+WindowOption = Annotated[
     int | None,
     _option(
         COMPUTATION,
-        "Lines read ahead, to sort by length. Default: 1024; on a terminal 1, as for a program that waits for each.",
+        "Lines read ahead for batches of similar lengths. Default: 1024; 1 on a terminal. Use 1 in pipes that wait.",
         min=1,
     ),
 ]
 
 
 def translate(
-    run: Run,
-    input: Input = None,
-    output: Output = None,
-    prefix: Prefix = None,
-    as_json: Json = False,
-    alignments: Alignments = False,
-    gates: Gates = False,
-    num_best: NumBest = 1,
-    split_long: SplitLong = False,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    max_length_factor: Factor = None,
-    max_length_offset: Offset = None,
-    no_unknown: NoUnknown = False,
-    sample: Sample = False,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    batch_cells: BatchCells = None,
-    window: Window = None,
+    run: RunArgument,
+    input: InputOption = None,
+    output: OutputOption = None,
+    prefix: PrefixOption = None,
+    as_json: JsonOption = False,
+    alignments: AlignmentsOption = False,
+    gates: GatesOption = False,
+    num_best: NumBestOption = 1,
+    split_long: SplitLongOption = False,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length_factor: FactorOption = None,
+    max_length_offset: OffsetOption = None,
+    no_unknown: NoUnknownOption = False,
+    sample: SampleOption = False,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
+    window: WindowOption = None,
 ) -> None:
     """Translate raw text, line by line: from standard input to standard output, or from file to file.
 
-    Empty lines stay empty. Translations come in the order of the lines, each as soon as it is ready; the first do not
-    wait for the last.
+    Empty lines stay empty. Translations are written in the order of the lines, each as soon as it is computed.
     """
     if alignments and not as_json:
-        raise ConfigurationError("--alignments needs --json: plain text has no place for them.")
+        raise ConfigurationError("--alignments needs --json: plain text cannot hold them.")
     if gates and not as_json:
-        raise ConfigurationError("--gates needs --json: plain text has no place for them.")
+        raise ConfigurationError("--gates needs --json: plain text cannot hold them.")
     rules = {
         "length_penalty": length_penalty,
         "max_length_factor": max_length_factor,
@@ -128,7 +140,7 @@ def translate(
     prefixes = None if prefix is None else text_lines(prefix)
     began, count = time.perf_counter(), 0
     with open_output(output) as write:
-        stream = translator.translate_stream(text_lines(input), options, prefixes, str(input or STANDARD_INPUT))
+        stream = translator.translate_stream(input_lines(input), options, prefixes, str(input or STANDARD_INPUT))
         for count, translation in enumerate(stream, start=1):
             for line in _rendered(translation, count, as_json, num_best):
                 write(line)
@@ -137,16 +149,16 @@ def translate(
 
 
 def _check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:
-    """Refuse options of beam search while sampling, and the other way round."""
+    """Refuse options of beam search with sampling, and the reverse."""
     wrong = [name for name, value in (of_beam if sample else of_sampling).items() if value is not None]
     if wrong:
         option = f"--{wrong[0].removeprefix('--').replace('_', '-')}"
-        reason = "does not go with --sample, which follows no beam" if sample else "is for sampling: add --sample"
+        reason = "does not go with --sample, which has no beam" if sample else "is for sampling: add --sample"
         raise ConfigurationError(f"{option} {reason}.")
 
 
 def _search(default: SearchConfig, sample: bool, given: dict[str, Any]) -> SearchConfig | SamplingConfig:
-    """The run's way of searching, with what is given in place of it."""
+    """The run's search settings, overridden by the given ones."""
     kind = SamplingConfig if sample else SearchConfig
     settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
     settings |= {name: value for name, value in given.items() if value is not None}

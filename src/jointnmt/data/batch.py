@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from jointnmt.text.special import bos_id, eos_id, pad_id
+from jointnmt.text.special import bos_id, eos_id, pad_id, with_begin, with_end
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class Batch:
     """Sentence pairs padded on the right with `pad_id`.
 
     A source is its pieces and the end mark; a target input is the begin mark and the pieces; a target output is the
-    pieces and the end mark.
+    pieces and the end mark. Masks are True at real tokens.
     """
 
     source: Int[Tensor, "B S"]
     target_input: Int[Tensor, "B T"]
     target_output: Int[Tensor, "B T"]
     indices: tuple[int, ...]
-    """The sentence pairs' numbers in the store, so that a batch can be named in a message."""
+    """The sentence pairs' numbers in the store: error messages name them."""
 
     @classmethod
     def collate(
@@ -33,9 +33,9 @@ class Batch:
     ) -> Batch:
         """Pad sentence pairs of piece ids, given without begin and end marks."""
         return cls(
-            source=pad_rows([[*ids, eos_id] for ids in sources]),
-            target_input=pad_rows([[bos_id, *ids] for ids in targets]),
-            target_output=pad_rows([[*ids, eos_id] for ids in targets]),
+            source=collate_sources(sources),
+            target_input=pad_rows([with_begin(ids) for ids in targets]),
+            target_output=pad_rows([with_end(ids) for ids in targets]),
             indices=tuple(range(len(sources)) if indices is None else indices),
         )
 
@@ -49,9 +49,19 @@ class Batch:
         """True where a target token is real."""
         return self.target_output != pad_id
 
+    @property
+    def source_piece_mask(self) -> Bool[Tensor, "B S"]:
+        """True at source pieces: neither padding nor the end mark."""
+        return self.source_mask & (self.source != eos_id)
+
+    @property
+    def target_piece_mask(self) -> Bool[Tensor, "B T"]:
+        """True where the decoder reads a target piece: neither padding nor the begin mark."""
+        return (self.target_input != pad_id) & (self.target_input != bos_id)
+
     @cached_property
     def num_target_tokens(self) -> int:
-        """Real target tokens, end marks included: what the loss is normalised by."""
+        """Real target tokens, end marks included: the divisor of the loss."""
         return int(self.target_mask.sum())
 
     @cached_property
@@ -101,6 +111,11 @@ class Batch:
         )
 
 
+def collate_sources(sources: Sequence[Sequence[int]]) -> Int[Tensor, "B S"]:
+    """Sources of piece ids without marks as one tensor: each with its end mark, padded on the right with `pad_id`."""
+    return pad_rows([with_end(ids) for ids in sources])
+
+
 def pad_rows(rows: Sequence[Sequence[int]]) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, padded on the right with `pad_id`."""
     width = max(len(row) for row in rows)
@@ -108,5 +123,5 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> Int[Tensor, "B L"]:
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A tensor of the CPU on another device, which is not waited for: what is not sent yet is set aside, but by MPS."""
+    """A copy of a CPU tensor on another device, without waiting for the transfer (MPS would read it too late)."""
     return tensor.to(device, non_blocking=torch.device(device).type != "mps")

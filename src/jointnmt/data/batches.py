@@ -1,4 +1,8 @@
-"""Which sentence pairs are computed together, in which order, and by which process."""
+"""Length-bucketed batches: which sentence pairs are computed together, in which order, and by which process.
+
+Training takes its batches from `plan_epoch`, everything else (validation, translation, scoring, probes) from
+`plan_batches`.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +21,26 @@ from jointnmt.errors import ConfigurationError
 
 Lengths = npt.NDArray[np.integer[Any]]
 Indices = npt.NDArray[np.integer[Any]]
-Update = list[Indices]
+UpdateBatches = list[Indices]
 
 POOL_PAIRS = 2**20
-"""Pairs that are sorted by length together: many, so that padding is small; not all, for the sake of memory."""
+"""Pairs sorted by length together: more give less padding, and take more memory."""
 
 
 class BatchConfig(Config):
-    """What is computed at once, and what an update sums up. Tokens and cells count end marks and padding."""
+    """Sizes of batches and updates. Tokens and cells count end marks and padding."""
 
-    max_tokens: int = Field(4096, ge=1, description="most tokens of a batch, padding included, on either side")
+    max_tokens: int = Field(4096, ge=1, description="most tokens of a batch on either side, padding included")
     max_cells: int | None = Field(
-        None, ge=1, description="most cells of a batch: sentences x longest source x longest target; none: no limit"
+        None,
+        ge=1,
+        description="most cells of a batch: sentences · longest source · longest target; null: no limit",
     )
     update_tokens: int = Field(
-        4096, ge=1, description="most true target tokens of an update; no batch holds more, padding included"
+        4096, ge=1, description="target tokens of an update, which accumulates batches up to this; no batch is larger"
     )
     overhead_cells: int = Field(
-        500, ge=0, description="what a batch costs beside its cells, as cells: more means fewer batches, more padding"
+        500, ge=0, description="fixed cost of a batch, in cells: larger values mean fewer batches and more padding"
     )
 
 
@@ -45,14 +51,13 @@ def plan_epoch(
     seed: int,
     epoch: int,
     origin: Callable[[int], str] = "pair {}".format,
-) -> list[Update]:
+) -> list[UpdateBatches]:
     """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
 
     Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding
-    (`BatchConfig.overhead_cells`). The batches of a pool are shuffled and dealt to updates, of which each takes the
-    next ones for as long as `update_tokens` is not exceeded. A pure function of its arguments: no matter how many
-    processes there are. The plan takes 4 bytes a pair and about 100 a batch, and is made at some 2 million pairs a
-    second.
+    (`BatchConfig.overhead_cells`). The batches of a pool are shuffled and dealt to updates: each update takes the next
+    batches until `update_tokens` is reached. A pure function of its arguments, independent of the number of processes.
+    Takes 4 bytes per pair and about 100 per batch, and a second for some 2 million pairs.
 
     Args:
         source_lengths: tokens of each pair's source, end mark counted.
@@ -60,7 +65,7 @@ def plan_epoch(
         origin: names a pair in an error message, as `TokenStore.origin` does.
 
     Raises:
-        ConfigurationError: if a pair exceeds a limit all by itself.
+        ConfigurationError: if a pair exceeds a limit by itself.
     """
     if not len(source_lengths):
         return []
@@ -79,19 +84,36 @@ def plan_epoch(
     return _deal(batches, target_lengths, config.update_tokens)
 
 
-def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> Update:
-    """The part of an update that process `rank` of `world` computes; the parts together are the update.
+def plan_batches(source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig) -> list[list[int]]:
+    """Batches of similar lengths that hold every pair once, as lists of pair numbers, outside of training.
 
-    The batches are laid end to end, each pair as long as its share of the padded cells, and the line is cut into
-    `world` equal pieces: so the work is the same for all, to within a pair, and at most `world - 1` batches are split.
-    A process gets an empty list if there are too few pairs.
+    A limit of `config` that a single pair exceeds is raised to that pair's size, so that every pair fits; there are no
+    updates, so `update_tokens` is not looked at.
+    """
+    if not len(source_lengths):
+        return []
+    longest = int(max(source_lengths.max(), target_lengths.max()))
+    limits: dict[str, int] = {"max_tokens": max(config.max_tokens, longest)}
+    limits["update_tokens"] = limits["max_tokens"]
+    if config.max_cells is not None:
+        largest = int((source_lengths.astype(np.int64) * target_lengths).max())
+        limits["max_cells"] = max(config.max_cells, largest)
+    updates = plan_epoch(source_lengths, target_lengths, config.model_copy(update=limits), seed=0, epoch=0)
+    return [batch.tolist() for update in updates for batch in update]
+
+
+def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> UpdateBatches:
+    """The share of an update that process `rank` of `world` computes; the shares together are the update.
+
+    Pairs are assigned in order, by cumulated padded cells, so that all processes have the same work to within a pair,
+    and at most `world - 1` batches are split. With too few pairs, a process may get an empty list.
     """
     costs = [int(lengths[0][batch].max()) * int(lengths[1][batch].max()) for batch in update]
     total = sum(cost * len(batch) for cost, batch in zip(costs, update, strict=True))
-    part: Update = []
+    part: UpdateBatches = []
     done = 0
     for cost, batch in zip(costs, update, strict=True):
-        # Pair i goes to the process in whose piece of the line its middle lies.
+        # A pair goes to the process in whose interval of cumulated cells its middle lies.
         middles = done + cost * np.arange(len(batch), dtype=np.int64) + cost // 2
         owners = middles * world // total
         if len(mine := batch[owners == rank]):
@@ -121,17 +143,17 @@ def _require_fit(source: Lengths, target: Lengths, config: BatchConfig, origin: 
             beyond = np.flatnonzero(every > limit)
             first, most = int(beyond[0]), int(every.max())
             raise ConfigurationError(
-                f"batches.{name}={limit} is too small for {len(beyond)} of {len(source)} sentence pairs all by "
+                f"batches.{name}={limit} is too small for {len(beyond)} of {len(source)} sentence pairs by "
                 f"themselves, the first being {origin(first)} ({source[first]} source and {target[first]} target "
                 f"tokens). Set batches.{name} to {most} or more, or leave out long pairs with data.filters.max_length."
             )
 
 
 def _by_length(source: Lengths, target: Lengths) -> npt.NDArray[np.intp]:
-    """An order in which neighbours are of nearly the same size on both sides.
+    """A stable order in which neighbours have nearly the same lengths on both sides.
 
-    By the longer side, and where that is equal by the difference of the sides, up and down in turn, so that there is no
-    jump from one group to the next. Stable: equal pairs stay in the order given.
+    By the longer side, then by the difference of the sides, alternately rising and falling, so that there is no jump
+    between groups.
     """
     longer = np.maximum(source, target)
     difference = source - target
@@ -139,11 +161,11 @@ def _by_length(source: Lengths, target: Lengths) -> npt.NDArray[np.intp]:
 
 
 def _cut(source: Lengths, target: Lengths, config: BatchConfig, generator: np.random.Generator) -> list[int]:
-    """Where new batches begin in sorted pairs.
+    """The indices at which new batches begin in sorted pairs.
 
-    Each batch takes as many of the next pairs as make a true cell cheapest, of what the limits allow: its cost is its
-    padded cells and the overhead of a batch. That is drawn anew for each batch, around its mean, so that batches do not
-    end at the same lengths in every epoch, with the same sentences between.
+    Within the limits, each batch takes the number of pairs with the lowest cost per real cell; the cost of a batch is
+    its padded cells and an overhead. The overhead is drawn at random for each batch, so that batches do not end at the
+    same lengths, with the same sentences, in every epoch.
     """
     bounds: list[int] = []
     begin = 0
@@ -159,14 +181,14 @@ def _cut(source: Lengths, target: Lengths, config: BatchConfig, generator: np.ra
             fits &= cells <= config.max_cells
         overhead = config.overhead_cells * generator.uniform(0, 2)
         price = np.where(fits, (cells + overhead) / np.cumsum(sources * targets), np.inf)
-        begin += len(price) - int(price[::-1].argmin())  # of equal ones the largest
+        begin += len(price) - int(price[::-1].argmin())  # of equal prices the largest batch
         if begin >= len(source):
             return bounds
         bounds.append(begin)
 
 
-def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: int) -> list[Update]:
-    updates: list[Update] = []
+def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: int) -> list[UpdateBatches]:
+    updates: list[UpdateBatches] = []
     room = -1
     for batch in batches:
         tokens = int(target_lengths[batch].sum())

@@ -1,21 +1,22 @@
 """The catalogue of public corpora: what they are, under which terms, and how to get exactly their files.
 
-A corpus is known by the SHA-256 of its uncompressed files, whether they are downloaded or copied from a local folder.
+A corpus is known by the SHA-256 of its uncompressed files, whether they come with the package, are downloaded, or are
+copied from a local folder.
 """
 
 import gzip
 import hashlib
 import http.client
 import logging
-import lzma
 import os
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from jointnmt.data.corpus import COMPRESSED, UNREADABLE, open_text, read_lines
 from jointnmt.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -26,9 +27,11 @@ TIMEOUT = 30.0
 Progress = Callable[[str, int, int], None]
 """Told a file's name, how many of its bytes are done, and how many it has, uncompressed."""
 
-_CHUNK = 2**20
-_OPEN: dict[str, Callable[[Path], Any]] = {"": lambda path: path.open("rb"), ".gz": gzip.open, ".xz": lzma.open}
-_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, http.client.HTTPException)
+BUNDLED = Path(__file__).parents[1] / "corpora"
+"""Corpora that come with the package; in a clone, a link to the folder of this name in its root."""
+
+_CHUNK, _LINES = 2**20, 2**14
+_UNREADABLE = (*UNREADABLE, http.client.HTTPException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class TextFile:
     sha256: str
     """Of the uncompressed text."""
     address: str | None = None
-    """Where it can be downloaded, compressed by gzip; none: nowhere."""
+    """Where it can be downloaded, compressed by gzip; none: the corpus comes with the package."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,7 +53,7 @@ class TextFile:
         stems = [self.name]
         if self.address:
             stems.append(self.address.rpartition("/")[2].removesuffix(".gz"))
-        return tuple(f"{stem}{suffix}" for stem in dict.fromkeys(stems) for suffix in _OPEN)
+        return tuple(f"{stem}{suffix}" for stem in dict.fromkeys(stems) for suffix in ("", *COMPRESSED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,8 @@ class Corpus:
     licence: str
     citation: str
     files: tuple[TextFile, ...]
-    not_downloadable: str | None = None
-    """Why it cannot be downloaded; none: it can be."""
+    bundled: Path | None = None
+    """The folder that has it as `PART.tsv.xz`, a column for each language, if it comes with the package."""
 
 
 def prepare(corpus: Corpus, to: Path, local: Path | None = None, progress: Progress = lambda *_: None) -> list[Path]:
@@ -78,7 +81,8 @@ def prepare(corpus: Corpus, to: Path, local: Path | None = None, progress: Progr
     Args:
         corpus: what to get.
         to: the folder to put it in; it is made if need be.
-        local: a folder with a copy of the files, plain or compressed by gzip or xz; none: they are downloaded.
+        local: a folder with a copy of the files, plain or compressed; none: they are downloaded, or unpacked if the
+            package has them.
         progress: told how far each file is.
 
     Returns:
@@ -91,14 +95,17 @@ def prepare(corpus: Corpus, to: Path, local: Path | None = None, progress: Progr
     wanted = [file for file in corpus.files if not _is_there(file, to / file.name)]
     if local is not None:
         copies = _local_copies(wanted, local)
-    elif wanted and corpus.not_downloadable:
-        raise DataError(f"{corpus.name}: cannot be downloaded. {corpus.not_downloadable}")
     to.mkdir(parents=True, exist_ok=True)
     for file in wanted:
-        if local is None:
-            _download(file, to / file.name, progress)
+        path = to / file.name
+        if local is not None:
+            _write(file, _read(copies[file.name]), str(copies[file.name]), path, progress)
+        elif corpus.bundled is not None:
+            part, _, language = file.name.rpartition(".")
+            pairs = corpus.bundled / f"{part}.tsv.xz"
+            _write(file, _column(pairs, corpus.languages.index(language)), str(pairs), path, progress)
         else:
-            _write(file, _read(copies[file.name]), str(copies[file.name]), to / file.name, progress)
+            _download(file, path, progress)
         logger.info("%s: written and checked", to / file.name)
     return [to / file.name for file in wanted]
 
@@ -128,10 +135,17 @@ def _local_copies(files: list[TextFile], local: Path) -> dict[str, Path]:
 def _read(path: Path) -> Iterator[bytes]:
     """The uncompressed content of a local file, piece by piece."""
     try:
-        with _OPEN.get(path.suffix, _OPEN[""])(path) as stream:
+        with open_text(path) as stream:
             yield from _chunks(stream)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: the file cannot be read: {error}. Check that it is whole.") from error
+
+
+def _column(path: Path, number: int) -> Iterator[bytes]:
+    """One column of a file of pairs, as lines, many at a time."""
+    lines = (line.split(b"\t")[number] + b"\n" for line in read_lines(path))
+    while chunk := b"".join(islice(lines, _LINES)):
+        yield chunk
 
 
 class _BrokenOffError(Exception):
@@ -274,7 +288,7 @@ CATALOGUE: dict[str, Corpus] = {
             languages=("de", "en"),
             pairs={"train": 162_136, "valid": 2_000, "test": 2_000},
             source="https://tatoeba.org through https://www.manythings.org/anki",
-            licence="CC BY 2.0 FR",
+            licence="CC BY 2.0",
             citation="Tatoeba, tatoeba.org, through manythings.org/anki",
             files=(
                 TextFile(
@@ -308,10 +322,7 @@ CATALOGUE: dict[str, Corpus] = {
                     "f51030cf8a4b5385ad5a09617be0705bce5ed844aa4221d9be1b44e3539cc447",
                 ),
             ),
-            not_downloadable=(
-                "manythings.org/anki changes with time, and this division into train, valid and test is hosted "
-                "nowhere. Give a folder that has it with --from."
-            ),
+            bundled=BUNDLED / "tatoeba-de-en",
         ),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import logging
@@ -23,19 +24,23 @@ logger = logging.getLogger(__name__)
 MAX_LINE_BYTES = 2**24
 """A longer line is taken for a file that is no text: it would have to be held in memory whole."""
 
-_COMPRESSED = (".gz", ".xz")
+COMPRESSED = (".gz", ".xz", ".bz2")
+"""Endings of names of compressed files, which are decompressed while they are read."""
+
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a file, compressed or not, may raise."""
 
 
 class ParallelText(Config):
     """One parallel text: two files of which line i of one translates line i of the other, or one file of pairs.
 
-    Names that end in `.gz` or `.xz` are decompressed while they are read. A `.tsv` file is split at every tab, without
-    quoting; a `.jsonl` file has one JSON object a line.
+    Names that end in `.gz`, `.xz` or `.bz2` are decompressed while they are read. A `.tsv` file is split at every tab,
+    without quoting, and every line has as many columns as the first; a `.jsonl` file has one JSON object a line.
     """
 
     source: Path | None = Field(None, description="file of source sentences, one a line; goes with target")
     target: Path | None = Field(None, description="file of target sentences, one a line; goes with source")
-    path: Path | None = Field(None, description="file of pairs instead: .tsv or .jsonl, perhaps with .gz or .xz")
+    path: Path | None = Field(None, description="file of pairs instead: .tsv or .jsonl, perhaps with .gz, .xz or .bz2")
     source_field: int | str | None = Field(
         None, description="of path: column, counted from 0 (default 0), or key, dots for nested ones (default source)"
     )
@@ -51,7 +56,7 @@ class ParallelText(Config):
                 raise ValueError("source_field and target_field go with path, not with source and target")
             return self
         if self.format not in (".tsv", ".jsonl"):
-            raise ValueError(f"{self.path} should end in .tsv or .jsonl, perhaps with .gz or .xz after it")
+            raise ValueError(f"{self.path} should end in .tsv or .jsonl, perhaps with .gz, .xz or .bz2 after it")
         for name, value in zip(("source_field", "target_field"), self.fields, strict=True):
             if self.format == ".tsv" and not (isinstance(value, int) and value >= 0):
                 raise ValueError(f"{name} of {self.path} should be a column number from 0 (given: {value!r})")
@@ -62,7 +67,7 @@ class ParallelText(Config):
     @property
     def format(self) -> str:
         """`.tsv` or `.jsonl` of a file of pairs, as its name says; otherwise empty or something unknown."""
-        suffixes = [suffix for suffix in (self.path.suffixes if self.path else []) if suffix not in _COMPRESSED]
+        suffixes = [suffix for suffix in (self.path.suffixes if self.path else []) if suffix not in COMPRESSED]
         return suffixes[-1] if suffixes else ""
 
     @property
@@ -83,14 +88,14 @@ class ParallelText(Config):
 class DataConfig(Config):
     """The parallel texts of an experiment, and how they are cleaned and stored."""
 
-    root: Path = Field(Path(), description="folder that relative paths of the texts start from")
-    source_language: str = Field(min_length=1, description="language code of the source, such as de")
-    target_language: str = Field(min_length=1, description="language code of the target, such as en")
-    train: tuple[ParallelText, ...] = Field(min_length=1, description="texts to learn from")
-    validation: tuple[ParallelText, ...] = Field((), description="texts to validate on")
+    root: Path = Field(Path(), description="folder of relative paths; itself relative to the working directory")
+    source_language: str = Field(min_length=1, description="language code, such as `de`; chooses the rules of Moses")
+    target_language: str = Field(min_length=1, description="likewise; also chooses the tokeniser of BLEU")
+    train: tuple[ParallelText, ...] = Field(min_length=1, description="training texts, at least one")
+    validation: tuple[ParallelText, ...] = Field((), description="validation texts")
     filters: FilterConfig = Field(FilterConfig(), description="which pairs are kept")
     cache: Path | None = Field(
-        None, description="folder for segmented text; none: JOINTNMT_CACHE, or else .cache/jointnmt in the home folder"
+        None, description="folder of cached data; null: `$JOINTNMT_CACHE`, or else `~/.cache/jointnmt`"
     )
     processes: int = Field(0, ge=0, description="processes that segment a large corpus; 0: one for each CPU core")
 
@@ -182,8 +187,7 @@ def _reader(text: ParallelText) -> tuple[Iterator[Row], Callable[[Row, int], tup
 
         return _zip_lines(source_path, target_path), parse_two
 
-    split = _split_tsv if text.format == ".tsv" else _split_json
-
+    split = _TsvSplitter() if text.format == ".tsv" else _split_json
     fields = text.fields
 
     def parse_one(row: Row, line: int) -> tuple[str, str]:
@@ -202,12 +206,22 @@ def _decode(raw: bytes, path: Path, line: int) -> str:
         raise _BadPairError("invalid", "invalid UTF-8", f"{path}:{line}") from None
 
 
-def _split_tsv(content: str, fields: Sequence[int | str], origin: str) -> list[str]:
-    columns = content.split("\t")
-    numbers = [int(number) for number in fields]
-    if max(numbers) >= len(columns):
-        raise _BadPairError("invalid", f"no column {max(numbers)} (columns count from 0)", origin)
-    return [columns[number] for number in numbers]
+class _TsvSplitter:
+    """Picks columns of the lines of one file, all of which must have as many columns as its first line."""
+
+    def __init__(self) -> None:
+        self.columns: int | None = None
+
+    def __call__(self, content: str, fields: Sequence[int | str], origin: str) -> list[str]:
+        columns = content.split("\t")
+        numbers = [int(number) for number in fields]
+        if max(numbers) >= len(columns):
+            raise _BadPairError("invalid", f"no column {max(numbers)} (columns count from 0)", origin)
+        self.columns = self.columns or len(columns)
+        if len(columns) != self.columns:  # a tab too many would move the sentences of all columns after it
+            reason = f"another number of columns than before, {len(columns)} instead of {self.columns}"
+            raise _BadPairError("invalid", reason, origin)
+        return [columns[number] for number in numbers]
 
 
 def _split_json(content: str, fields: Sequence[int | str], origin: str) -> list[str]:
@@ -259,7 +273,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with _open(path) as stream:
+        with open_text(path) as stream:
             while raw := stream.readline(MAX_LINE_BYTES):
                 number += 1
                 if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
@@ -267,14 +281,17 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 if number == 1:
                     raw = raw.removeprefix(b"\xef\xbb\xbf")
                 yield raw.removesuffix(b"\n").removesuffix(b"\r")
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except UNREADABLE as error:
         where = f"{path}:{number + 1}" if number else str(path)
         raise DataError(f"{where}: the file cannot be read: {error}. Check that it exists and is whole.") from error
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_text(path: Path) -> IO[bytes]:
+    """A file to read, decompressed if its name has an ending of `COMPRESSED`."""
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))
     if path.suffix == ".xz":
         return lzma.open(path, "rb")
+    if path.suffix == ".bz2":
+        return bz2.open(path, "rb")
     return path.open("rb")

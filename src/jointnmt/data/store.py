@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
-from datasets import Dataset
 from filelock import FileLock
 
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
 from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
 from jointnmt.data.segmenting import Segmented, segment_chunks
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.extras import extra
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -39,7 +38,6 @@ POOL_BYTES = 20_000_000
 """Files smaller than this together are segmented in this process: starting others would take longer."""
 
 Which = Literal["train", "validation"]
-Lengths = npt.NDArray[np.int32]
 
 
 class TokenStore:
@@ -58,21 +56,21 @@ class TokenStore:
         self.report = FilterReport.parse(facts["report"])
         """What the filters removed."""
         self._files = tuple(files)
-        self._pairs = Dataset.from_file(str(directory / "pairs.arrow"))
+        self._pairs = _Rows(directory / "pairs.arrow")
         self._lengths = np.memmap(directory / "lengths.bin", dtype=np.int32, mode="r").reshape(-1, 2)
 
     def __len__(self) -> int:
         return len(self._lengths)
 
     @property
-    def lengths(self) -> tuple[Lengths, Lengths]:
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Pieces of every source and of every target, end marks counted; memory-mapped, 8 bytes a pair."""
         return self._lengths[:, 0], self._lengths[:, 1]
 
     def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
         """Source and target ids of the pairs with these numbers, in this order."""
-        rows = self._rows(indices)
-        return list(zip(rows["source"], rows["target"], strict=True))
+        rows = self._pairs.read(indices, ("source", "target"))
+        return [(source.values.to_numpy().tolist(), target.values.to_numpy().tolist()) for source, target in rows]
 
     def texts(self, indices: Iterable[int] | None = None) -> list[tuple[str, str]]:
         """Source and target text as in the files, of these pairs or of all; kept for validation text only.
@@ -80,27 +78,58 @@ class TokenStore:
         Raises:
             ValueError: if the store was built for training.
         """
-        if "source_text" not in self._pairs.column_names:
+        names = ("source_text", "target_text")
+        if not self._pairs.has(names):
             raise ValueError("a store for training keeps no text")
-        rows = self._rows(range(len(self)) if indices is None else indices)
-        return list(zip(rows["source_text"], rows["target_text"], strict=True))
+        rows = self._pairs.read(range(len(self)) if indices is None else indices, names)
+        return [(source.as_py(), target.as_py()) for source, target in rows]
 
     def origin(self, index: int) -> str:
         """Where a pair stands in the files, as `file:line`."""
-        row = self._pairs[int(index)]
-        return f"{self._files[row['file']]}:{row['line']}"
-
-    def _rows(self, indices: Iterable[int]) -> dict[str, list[Any]]:
-        rows: dict[str, list[Any]] = self._pairs[[int(index) for index in indices]]
-        return rows
+        ((file, line),) = self._pairs.read([index], ("file", "line"))
+        return f"{self._files[file.as_py()]}:{line.as_py()}"
 
 
-def build_store(config: DataConfig, segmentation: Segmentation, which: Which = "train") -> TokenStore:
+class _Rows:
+    """The rows of an Arrow stream, memory-mapped: opening it reads no more than where each chunk of rows begins."""
+
+    def __init__(self, path: Path) -> None:
+        pa = _pyarrow()
+        with pa.memory_map(str(path)) as stream:
+            table = pa.ipc.open_stream(stream).read_all()
+        self._chunks = {name: table.column(name).chunks for name in table.column_names}
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in table.to_batches())])
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Whether there are these columns."""
+        return set(names) <= self._chunks.keys()
+
+    def read(self, indices: Iterable[int], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Some columns of the rows with these numbers, in this order, as Arrow's scalars."""
+        numbers = np.fromiter(indices, dtype=np.int64)
+        chunks = np.searchsorted(self._starts, numbers, side="right") - 1
+        for chunk, row in zip(chunks.tolist(), (numbers - self._starts[chunks]).tolist(), strict=True):
+            yield tuple(self._chunks[name][chunk][row] for name in names)
+
+
+def _pyarrow() -> Any:
+    with extra("train"):
+        import pyarrow
+    return pyarrow
+
+
+def build_store(
+    config: DataConfig,
+    segmentation: Segmentation,
+    which: Which = "train",
+    progress: Callable[[int], None] = lambda pairs: None,
+) -> TokenStore:
     """Segment the texts and filter them, or open the store that has been made of the same content and settings.
 
     Validation text is filtered by `FilterConfig.for_validation` and keeps its raw text. Building reads the texts as
     streams: memory does not grow with their size, but for 8 bytes a kept pair while duplicates are looked for. The
     store appears under its name only when it is complete; processes that build the same one wait for the first.
+    `progress` is told how many pairs have been segmented.
 
     Raises:
         ConfigurationError: if there is no such text, or the cache folder cannot be written.
@@ -119,7 +148,7 @@ def build_store(config: DataConfig, segmentation: Segmentation, which: Which = "
             directory.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{directory}.lock"):
                 if not _is_whole(directory):  # nobody else has made it meanwhile
-                    _build(directory, config, segmentation, which, fingerprint)
+                    _build(directory, config, segmentation, which, fingerprint, progress)
         except OSError as error:
             raise ConfigurationError(
                 f"{cache}: segmented text cannot be stored here: {error}. Set data.cache or the environment variable "
@@ -165,13 +194,20 @@ def _is_whole(directory: Path) -> bool:
         return False
 
 
-def _build(directory: Path, config: DataConfig, segmentation: Segmentation, which: Which, fingerprint: str) -> None:
+def _build(
+    directory: Path,
+    config: DataConfig,
+    segmentation: Segmentation,
+    which: Which,
+    fingerprint: str,
+    progress: Callable[[int], None],
+) -> None:
     partial = directory.with_name(directory.name + ".partial")
     for leftover in (partial, directory):
         shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir()
     try:
-        report = _write(partial, config, segmentation, which)
+        report = _write(partial, config, segmentation, which, progress)
         facts = {
             "fingerprint": fingerprint,
             "report": report.plain(),
@@ -184,12 +220,15 @@ def _build(directory: Path, config: DataConfig, segmentation: Segmentation, whic
         raise
 
 
-def _write(partial: Path, config: DataConfig, segmentation: Segmentation, which: Which) -> FilterReport:
+def _write(
+    partial: Path, config: DataConfig, segmentation: Segmentation, which: Which, progress: Callable[[int], None]
+) -> FilterReport:
     """Write `pairs.arrow` and `lengths.bin`."""
     texts: tuple[ParallelText, ...] = getattr(config, which)
     numbers = {text.files[0]: number for number, text in enumerate(texts)}
     report = FilterReport()
     pair_filter = PairFilter(config.filters, report)
+    pa = _pyarrow()
     schema = _schema(with_text=which == "validation")
     chunks = _chunks(read_pairs(texts, config, report))
     written = 0
@@ -204,6 +243,7 @@ def _write(partial: Path, config: DataConfig, segmentation: Segmentation, which:
             kept = pair_filter.keep(ids.source_lengths, ids.target_lengths, ids.digests, origins.__getitem__)
             writer.write_batch(_record_batch(chunk, ids, numbers, schema).filter(pa.array(kept)))
             lengths_file.write(np.stack([ids.source_lengths, ids.target_lengths], axis=1)[kept].tobytes())
+            progress(written + len(chunk))
             if written // 1_000_000 < (written := written + len(chunk)) // 1_000_000:
                 logger.info("%s: %s pairs segmented", which, f"{written:,}")
     if not report.kept:
@@ -214,6 +254,7 @@ def _write(partial: Path, config: DataConfig, segmentation: Segmentation, which:
 
 
 def _schema(with_text: bool) -> Any:
+    pa = _pyarrow()
     columns = [("source", pa.list_(pa.int32())), ("target", pa.list_(pa.int32()))]
     columns += [("file", pa.int32()), ("line", pa.int64())]
     if with_text:
@@ -222,6 +263,7 @@ def _schema(with_text: bool) -> Any:
 
 
 def _record_batch(chunk: Sequence[Pair], ids: Segmented, numbers: dict[Path, int], schema: Any) -> Any:
+    pa = _pyarrow()
     columns = {
         "source": pa.ListArray.from_arrays(_offsets(ids.source_lengths), ids.source_ids),
         "target": pa.ListArray.from_arrays(_offsets(ids.target_lengths), ids.target_ids),
@@ -233,7 +275,7 @@ def _record_batch(chunk: Sequence[Pair], ids: Segmented, numbers: dict[Path, int
     return pa.record_batch([pa.array(columns[name], type=schema.field(name).type) for name in schema.names], schema)
 
 
-def _offsets(lengths: Lengths) -> Lengths:
+def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
     return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
 

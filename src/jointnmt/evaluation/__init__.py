@@ -1,1 +1,1 @@
-"""How good are translations: corpus scores with signatures, and the significance of their differences."""
+"""Evaluation of translations: corpus scores with signatures, significance, contrastive suites."""

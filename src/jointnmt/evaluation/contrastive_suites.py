@@ -1,7 +1,7 @@
-"""Contrastive suites: right translations, each beside wrong ones that differ from it in one respect.
+"""Contrastive suites: a correct translation with wrong ones that differ from it in one respect.
 
-What ContraWSD (Rios et al., 2017), MuCoW (Raganato et al., 2019), LingEval97 (Sennrich, 2017) and line-parallel minimal
-pairs (as in DistilLingEval; Vamvas and Sennrich, 2021) have in common, and how their text is read.
+The common model of ContraWSD (Rios et al., 2017), MuCoW (Raganato et al., 2019), LingEval97 (Sennrich, 2017) and
+line-parallel minimal pairs (as in DistilLingEval; Vamvas and Sennrich, 2021), and how they are parsed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from jointnmt.errors import DataError
 
 JsonKind = Literal["contrawsd", "mucow", "lingeval97"]
-Kind = Literal["contrawsd", "mucow", "lingeval97", "lines"]
+SuiteKind = Literal["contrawsd", "mucow", "lingeval97", "lines"]
 
 JSON_KINDS: tuple[JsonKind, ...] = get_args(JsonKind)
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -24,28 +24,28 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "mucow": ("source", "reference", "ambig word", "sense", "origin", "errors"),
     "lingeval97": ("source", "reference", "errors"),
 }
-"""The keys without which an item of a suite cannot be evaluated."""
+"""Required keys of an item."""
 NEEDED_OF_ERROR: Mapping[str, tuple[str, ...]] = {
     "contrawsd": ("contrastive",),
     "mucow": ("contrastive",),
     "lingeval97": ("contrastive", "type"),
 }
 SENSE_FREQUENCY = "frequency of sense/ambig word in "
-"""How ContraWSD's keys of frequencies begin; the corpus follows."""
+"""Prefix of ContraWSD's frequency keys; the corpus follows."""
 PREFERRED_CORPORA = ("wmt16", "europarl-v7 and nc11")
-"""Which frequencies ContraWSD's own evaluation takes, where there are several: German-English, German-French."""
+"""The frequencies that ContraWSD's own evaluation uses, for German-English and German-French."""
 
 
 @dataclass(frozen=True)
 class SenseFrequency:
-    """How often a sense of an ambiguous word, and the word itself, stand in a training corpus."""
+    """Counts of a sense of an ambiguous word, and of the word, in a training corpus."""
 
     sense: int
     word: int
 
     @property
     def relative(self) -> float | None:
-        """The sense's share of the word; None for a word that is not there."""
+        """The sense's share of the word's occurrences; None if the word does not occur."""
         return self.sense / self.word if self.word else None
 
 
@@ -55,30 +55,30 @@ class Contrast:
 
     text: str
     type: str | None = None
-    """What is wrong with it."""
+    """The type of the error."""
     distance: int | None = None
-    """Words between the two that do not agree with each other."""
+    """Words between the two that violate agreement."""
     frequency: int | None = None
     """Of the content word, in training data."""
 
 
 @dataclass(frozen=True)
-class Item:
-    """A source, its right translation, and wrong ones."""
+class SuiteItem:
+    """A source with its correct translation and wrong ones."""
 
     number: int
-    """From 1, in the suite or its part."""
+    """From 1, within its file."""
     place: str
-    """Where it stands, for people."""
+    """File and number, for messages."""
     source: str
     reference: str
     contrasts: tuple[Contrast, ...]
     word: str | None = None
-    """The ambiguous word, if that is what the item is about."""
+    """The ambiguous word, if the item is about one."""
     sense: str | None = None
-    """What the word means here."""
+    """The word's sense here."""
     origin: str | None = None
-    """The corpus or document that it is from."""
+    """The corpus or document of the item."""
     frequency: SenseFrequency | None = None
 
 
@@ -87,24 +87,24 @@ class Suite:
     """Items of one kind."""
 
     name: str
-    kind: Kind
-    items: tuple[Item, ...]
+    kind: SuiteKind
+    items: tuple[SuiteItem, ...]
     frequency_corpus: str | None = None
-    """Where the senses were counted, if they were."""
+    """The corpus in which senses were counted, if any."""
 
     @property
     def by_item(self) -> bool:
-        """Whether an item is right or wrong as a whole; otherwise each pair of reference and contrast is."""
+        """Whether an item is decided as a whole; otherwise each pair of reference and contrast is."""
         return self.kind in ("contrawsd", "mucow")
 
 
 def parse_suite(text: str, name: str, kind: JsonKind | None = None) -> Suite:
-    """A suite from its JSON; None recognises the kind by the first item.
+    """Parse a suite from JSON; kind None detects it from the first item.
 
-    Items with an ambiguous word are ContraWSD's if any has a frequency, MuCoW's if not; items without are LingEval97's.
+    With an ambiguous word, it is ContraWSD if any item has a frequency, else MuCoW; without one, LingEval97.
 
     Raises:
-        DataError: naming item and key, if the text is no JSON list of items, or an item lacks what it needs.
+        DataError: naming item and key, if the text is not a JSON list of items, or an item lacks a required key.
     """
     try:
         values = json.loads(text)
@@ -117,10 +117,12 @@ def parse_suite(text: str, name: str, kind: JsonKind | None = None) -> Suite:
     if not isinstance(values, list):
         raise DataError(f"{name}: holds {_kind_of(values)}, but a suite is a list of items. Is it the right file?")
     if not values:
-        raise DataError(f"{name}: there are no items here, so there is nothing to evaluate. Is the file whole?")
+        raise DataError(f"{name}: there are no items here, so there is nothing to evaluate. Is the file complete?")
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
-            raise DataError(f"{name}: item {number}: is {_kind_of(value)}, but must be an object. Mend or remove it.")
+            raise DataError(
+                f"{name}: item {number}: is {_kind_of(value)}, but must be an object. Correct or remove it."
+            )
     corpora = sorted({key.removeprefix(SENSE_FREQUENCY) for value in values for key in value if _is_frequency(key)})
     found = kind or _recognise(values[0], corpora)
     corpus = next((each for each in (*PREFERRED_CORPORA, *corpora) if each in corpora), None)
@@ -139,17 +141,17 @@ def _recognise(item: Mapping[str, Any], corpora: Sequence[str]) -> JsonKind:
     return "contrawsd" if corpora else "mucow"
 
 
-def _parse_item(value: Mapping[str, Any], number: int, place: str, kind: JsonKind, corpus: str | None) -> Item:
+def _parse_item(value: Mapping[str, Any], number: int, place: str, kind: JsonKind, corpus: str | None) -> SuiteItem:
     _require(value, NEEDED[kind], place, kind)
     errors = value["errors"]
     if not isinstance(errors, list):
-        raise DataError(f"{place}: 'errors' is {_kind_of(errors)}, but must be a list. Mend or remove the item.")
+        raise DataError(f"{place}: 'errors' is {_kind_of(errors)}, but must be a list. Correct or remove the item.")
     if not errors:
         raise DataError(
             f"{place}: 'errors' is empty, so there is nothing to compare the reference with. Add a contrastive "
             "translation, or remove the item."
         )
-    item = Item(
+    item = SuiteItem(
         number=number,
         place=place,
         source=_text(value, "source", place),
@@ -169,7 +171,7 @@ def _parse_item(value: Mapping[str, Any], number: int, place: str, kind: JsonKin
 
 def _parse_error(value: Any, place: str, kind: JsonKind) -> Contrast:
     if not isinstance(value, dict):
-        raise DataError(f"{place}: is {_kind_of(value)}, but must be an object. Mend or remove it.")
+        raise DataError(f"{place}: is {_kind_of(value)}, but must be an object. Correct or remove it.")
     _require(value, NEEDED_OF_ERROR[kind], place, kind)
     return Contrast(
         text=_text(value, "contrastive", place),
@@ -192,9 +194,11 @@ def _text(value: Mapping[str, Any], key: str, place: str) -> str:
     text = value[key]
     if not isinstance(text, str) or not text.strip():
         what = "is empty" if isinstance(text, str) else f"is {_kind_of(text)}"
-        raise DataError(f"{place}: {key!r} {what}, but must be text. Mend or remove the item.")
+        raise DataError(f"{place}: {key!r} {what}, but must be text. Correct or remove the item.")
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise DataError(f"{place}: {key!r} holds half a character or a NUL, so it is no text. Mend or remove the item.")
+        raise DataError(
+            f"{place}: {key!r} holds an unpaired surrogate or NUL, so it is not text. Correct or remove the item."
+        )
     return text
 
 
@@ -204,7 +208,7 @@ def _count(value: Mapping[str, Any], key: str, place: str) -> int | None:
         return None
     if isinstance(count, bool) or not re.fullmatch(r"[0-9]{1,18}", str(count)):
         raise DataError(
-            f"{place}: {key!r} is {count!r}, but must be a whole number, 0 or more. Mend or remove the item."
+            f"{place}: {key!r} is {count!r}, but must be a whole number, 0 or more. Correct or remove the item."
         )
     return int(count)
 
@@ -217,7 +221,7 @@ def _sense_frequency(value: Mapping[str, Any], key: str, place: str) -> SenseFre
     if match is None:
         raise DataError(
             f"{place}: {key!r} is {counts!r}, but must be two whole numbers as in '12/345': the counts of the sense "
-            "and of the word. Mend or remove the item."
+            "and of the word. Correct or remove the item."
         )
     return SenseFrequency(int(match[1]), int(match[2]))
 
@@ -229,10 +233,10 @@ def _kind_of(value: Any) -> str:
 
 def pair_items(
     sources: Iterable[str], rights: Iterable[str], wrongs: Iterable[str], names: Sequence[str], type: str | None = None
-) -> list[Item]:
-    """Line-parallel minimal pairs: line i of three texts is a source, its right and its wrong translation.
+) -> list[SuiteItem]:
+    """Line-parallel minimal pairs: line i of three texts is a source, its correct and its wrong translation.
 
-    `names` are what the three texts are called; `type` is what is wrong with the wrong translations, if that is known.
+    `names` are the names of the three texts; `type` is the type of error, if known.
 
     Raises:
         DataError: naming the line, if the texts are not equally long, or a line is empty.
@@ -241,16 +245,16 @@ def pair_items(
     if len(set(map(len, texts))) > 1:
         lengths = ", ".join(f"{name}: {len(lines)}" for name, lines in zip(names, texts, strict=True))
         raise DataError(
-            f"The texts do not belong together, they differ in their numbers of lines ({lengths}). Line i of each must "
-            "go with line i of the others: check that all are whole."
+            f"The texts are not parallel: their numbers of lines differ ({lengths}). Line i of each must go with "
+            "line i of the others: check that all are complete."
         )
     if not texts[0]:
-        raise DataError(f"{names[0]}: there are no lines here, so there is nothing to evaluate. Is the file whole?")
+        raise DataError(f"{names[0]}: there are no lines here, so there is nothing to evaluate. Is the file complete?")
     items = []
     for number, row in enumerate(zip_longest(*texts), start=1):
         empty = [name for name, line in zip(names, row, strict=True) if not line.strip()]
         if empty:
             raise DataError(f"{empty[0]}:{number}: this line is empty. Remove line {number} of all three texts.")
         source, right, wrong = row
-        items.append(Item(number, f"{names[0]}:{number}", source, right, (Contrast(wrong, type),)))
+        items.append(SuiteItem(number, f"{names[0]}:{number}", source, right, (Contrast(wrong, type),)))
     return items

@@ -1,29 +1,29 @@
-"""Corpus scores of translations, by sacrebleu, each with the signature that says how it was computed."""
+"""Corpus scores of translations by sacrebleu, each with its signature."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any
-
-from sacrebleu.metrics.base import Metric, Signature
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
+from typing import TYPE_CHECKING, Any
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Moses
 
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric, Signature
+    from sacrebleu.metrics.bleu import BLEU
+
 METRICS = ("bleu", "chrf", "ter", "multi_bleu")
-"""The metrics' keys, in the order of tables: `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
+"""Keys of the metrics, in the order of tables; `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "multi_bleu": "BLEU (tokenised, lower-cased)"}
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricScore:
     """The value of one metric over a corpus (0 to 100; TER may be above), and its signature."""
 
     value: float
@@ -32,16 +32,16 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """What `corpus_scores` found; a metric that was not asked for is None."""
+    """The result of `corpus_scores`; metrics that were not asked for are None."""
 
     sentences: int
     hypothesis_tokens: int
-    """Tokens of the hypotheses, as BLEU counts them (by its tokeniser for the language)."""
+    """Hypothesis tokens, counted by BLEU's tokeniser for the language."""
     reference_tokens: int
-    bleu: Score
-    chrf: Score | None = None
-    ter: Score | None = None
-    multi_bleu: Score | None = None
+    bleu: MetricScore
+    chrf: MetricScore | None = None
+    ter: MetricScore | None = None
+    multi_bleu: MetricScore | None = None
 
     @property
     def length_ratio(self) -> float:
@@ -54,47 +54,53 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One metric of sacrebleu, ready for a language: how to prepare texts for it, and how to describe it."""
+class CorpusMetric:
+    """A metric of sacrebleu for one language, with the preparation of its texts."""
 
     metric: Metric
     language: str
     moses: Moses | None = None
-    """What tokenises the texts first, if anything does."""
+    """Tokeniser applied before the metric; None: none."""
 
     def prepare(self, texts: Sequence[str]) -> list[str]:
-        """The texts as the metric takes them."""
+        """The texts, tokenised if the metric needs it."""
         return list(texts) if self.moses is None else [self.moses.tokenize(text) for text in texts]
 
     def describe(self, signature: Signature) -> str:
-        """sacrebleu's signature, and how the texts were prepared for it."""
+        """sacrebleu's signature, extended by the preparation of the texts."""
         text = signature.format()
         return text if self.moses is None else f"{text}|pre:moses-{self.language}-{version('sacremoses')}"
 
 
-def measures(
+def corpus_metrics(
     language: str, metrics: Iterable[str] = METRICS, tokenized: bool = False, lowercase: bool = False
-) -> dict[str, Measure]:
+) -> dict[str, CorpusMetric]:
     """The metrics, by their keys in `METRICS`, for texts in `language`, whose region does not matter.
 
     `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own.
-    `tokenized` says that the texts are tokenised already, so that they are not tokenised again for it. `lowercase`
-    makes BLEU and chrF blind to case; TER and `multi_bleu` always are.
+    With `tokenized`, texts are tokenised already, and not tokenised again for it. With `lowercase`, BLEU and chrF
+    ignore case; TER and `multi_bleu` always do.
 
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
+        MissingPackageError: if sacrebleu is not installed.
     """
+    with extra("report"):
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+        from sacrebleu.metrics.ter import TER
+
     found, language = {}, base_language(language)
     for key in metrics:
         if key == "bleu":
-            found[key] = Measure(_bleu(language, tokenized, lowercase), language)
+            found[key] = CorpusMetric(_bleu(language, tokenized, lowercase), language)
         elif key == "chrf":
-            found[key] = Measure(CHRF(lowercase=lowercase), language)
+            found[key] = CorpusMetric(CHRF(lowercase=lowercase), language)
         elif key == "ter":
-            found[key] = Measure(TER(), language)
+            found[key] = CorpusMetric(TER(), language)
         elif key == "multi_bleu":
             bleu = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
-            found[key] = Measure(bleu, language, None if tokenized else Moses(language))
+            found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language))
         else:
             raise ValueError(f"there is no metric {key!r}; there are {', '.join(METRICS)}")
     return found
@@ -110,27 +116,29 @@ def corpus_scores(
 ) -> Scores:
     """Scores of `hypotheses` against one reference each, both as raw text in the target `language`.
 
-    BLEU is always computed, since the lengths are counted by its tokeniser; `metrics` names the others that are wanted
-    (TER is the slow one). For `tokenized` and `lowercase` see `measures`.
+    BLEU is always computed, since lengths are counted by its tokeniser; `metrics` names the others (TER is slow).
+    For `tokenized` and `lowercase` see `corpus_metrics`.
 
     Raises:
         DataError: if there are no sentences, or not as many hypotheses as references.
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
     check_parallel(hypotheses, references)
-    scores: dict[str, Score] = {}
+    scores: dict[str, MetricScore] = {}
     lengths = (0, 0)
-    for key, measure in measures(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
+    for key, measure in corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
         result: Any = measure.metric.corpus_score(measure.prepare(hypotheses), [measure.prepare(references)])
-        scores[key] = Score(result.score, measure.describe(measure.metric.get_signature()))
+        scores[key] = MetricScore(result.score, measure.describe(measure.metric.get_signature()))
         if key == "bleu":
             lengths = (result.sys_len, result.ref_len)
     return Scores(len(references), *lengths, scores["bleu"], *(scores.get(key) for key in METRICS[1:]))
 
 
 def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:
+    from sacrebleu.metrics.bleu import BLEU
+
     try:
-        # Without `force`, sacrebleu warns of text that looks tokenised: right, unless the user said that it is.
+        # Without `force`, sacrebleu warns of text that looks tokenised.
         return BLEU(trg_lang=language, lowercase=lowercase, force=tokenized)
     except (ImportError, RuntimeError) as error:
         raise ConfigurationError(
@@ -142,15 +150,15 @@ def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:
 def check_parallel(
     texts: Sequence[str], references: Sequence[str], name: str = "hypotheses", reference_name: str = "references"
 ) -> None:
-    """Refuse texts that do not belong together line by line; the names are what the message calls them.
+    """Refuse texts that are not parallel line by line; the names are for the message.
 
     Raises:
-        DataError: if there are no references, or not as many of the one as of the other.
+        DataError: if there are no references, or the numbers of lines differ.
     """
     if not references:
         raise DataError(f"{reference_name}: there are no sentences here, so there is nothing to measure.")
     if len(texts) != len(references):
         raise DataError(
-            f"{name} and {reference_name} do not belong together: {len(texts)} and {len(references)} lines. Line i of "
-            "the one must go with line i of the other: check that both are whole."
+            f"{name} and {reference_name} are not parallel: {len(texts)} and {len(references)} lines. Line i of one "
+            "must go with line i of the other: check that both are complete."
         )

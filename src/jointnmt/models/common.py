@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -14,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection, token_table
-from jointnmt.models.layers.residual import Stream
 from jointnmt.models.layers.shortcut import Shortcut, ShortcutKind
 
 Place = Literal["encoder", "decoder", "cross", "prenet", "source", "target"]
@@ -140,20 +138,10 @@ def embedding_tables(
     return source, target, VocabularyProjection(table)
 
 
-def compute_type(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
-    """`x` in the type of mixed precision, where that is on: states are kept in it between layers too."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
-
-
-def run_layer(layer: nn.Module, config: ModelSettings, stream: Stream, *arguments: Any) -> Stream:
-    """Apply a layer; with activation checkpointing, its activations are computed again in the backward pass."""
-    if not (config.activation_checkpointing and layer.training and torch.is_grad_enabled()):
-        result: Stream = layer(stream, *arguments)
-        return result
-
-    def run(x: Tensor, *arguments: Any) -> Tensor:
-        result: Stream = layer(Stream(x), *arguments)
-        return result.value
-
-    return Stream(checkpoint(run, stream.value, *arguments, use_reentrant=False))
+def checkpointed(layer: nn.Module, config: ModelSettings, x: Tensor, *arguments: Any) -> Tensor:
+    """`layer(x, *arguments)`; with activation checkpointing, computed again in the backward pass."""
+    if config.activation_checkpointing and layer.training and torch.is_grad_enabled():
+        result: Tensor = checkpoint(layer, x, *arguments, use_reentrant=False)
+    else:
+        result = layer(x, *arguments)
+    return result

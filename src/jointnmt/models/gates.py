@@ -15,7 +15,7 @@ GateMeans = dict[str, list[dict[str, float]]]
 
 
 def gate_means(
-    maps: AttentionMaps, source_mask: Bool[Tensor, "B S"], target_mask: Bool[Tensor, "B T"]
+    attn_weights: AttentionMaps, source_mask: Bool[Tensor, "B S"], target_mask: Bool[Tensor, "B T"]
 ) -> dict[str, list[Float[Tensor, "B 2"]]]:
     """For each place that has shortcuts, each layer's gates of keys and of values, averaged for each sentence.
 
@@ -25,7 +25,7 @@ def gate_means(
     masks = {"encoder": source_mask, "cross": source_mask, "prenet": source_mask, "decoder": target_mask}
     return {
         place: [_mean(gates, masks.get(place, cells)) for gates in layers]
-        for place, layers in maps.gates.items()
+        for place, layers in attn_weights.gates.items()
         if layers
     }
 

@@ -10,6 +10,8 @@ from typing import Protocol, Self
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from jointnmt.models.layers.attention import AttentionRecord
+
 
 class DecoderState(Protocol):
     """What a model keeps between positions for N live rows: caches of keys and values, and the source.
@@ -35,20 +37,20 @@ class DecoderState(Protocol):
 
 @dataclass
 class AttentionMaps:
-    """Attention weights that a model writes down on request, one entry a layer; each sums to 1 over its last axis.
-    And the gates of lexical shortcuts.
+    """Attention weights of a teacher-forced pass, one entry a layer; each sums to 1 over its last axis. And the gates
+    of lexical shortcuts.
 
     Which lists are filled depends on the family: `encoder`, `decoder` and `cross` of a Transformer; `prenet`, `source`
-    and `target` of a Reformer. While decoding, T is 1 (the newest position), and J runs over the positions so far.
+    and `target` of a Reformer.
     """
 
     encoder: list[Float[Tensor, "B H S S"]] = field(default_factory=list)
-    decoder: list[Float[Tensor, "B H T J"]] = field(default_factory=list)
+    decoder: list[Float[Tensor, "B H T T"]] = field(default_factory=list)
     cross: list[Float[Tensor, "B H T S"]] = field(default_factory=list)
     prenet: list[Float[Tensor, "B H S S"]] = field(default_factory=list)
     source: list[Float[Tensor, "B H T S S"]] = field(default_factory=list)
     """Source attention: under each target position t, the weights of every source position over the others."""
-    target: list[Float[Tensor, "B H S T J"]] = field(default_factory=list)
+    target: list[Float[Tensor, "B H S T T"]] = field(default_factory=list)
     """Target attention: under each source position s, the weights of every target position over the earlier ones."""
     alignment: Float[Tensor, "B T S"] | None = None
     """How much each source position contributes to each target position: the reduction's weights, averaged over
@@ -57,17 +59,16 @@ class AttentionMaps:
     """Of models with lexical shortcuts: for each place of the above lists, the gates of every layer, of keys and of
     values, between 0 (all hidden) and 1 (all lexical). Places are positions `[B, L]`, or cells `[B, S, T]`."""
 
-    def at(self, place: str) -> tuple[list[Tensor], list[Tensor]]:
-        """The lists that the attention at `place` writes to: weights and gates."""
-        weights: list[Tensor] = getattr(self, place)
-        return weights, self.gates[place]
+    def at(self, place: str) -> AttentionRecord:
+        """Where the attention layers at `place` append."""
+        return AttentionRecord(getattr(self, place), self.gates[place])
 
 
 class TranslationModel(nn.Module, ABC):
     """A model of p(target | source).
 
     Tensors in, tensors out: sources end with the end mark, target inputs begin with the begin mark, padding is on the
-    right. `maps`, if given, is filled with attention weights.
+    right.
     """
 
     @property
@@ -77,16 +78,14 @@ class TranslationModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, teacher-forced."""
+        """Logits of every next target token, teacher-forced; `attn_weights`, if given, is filled."""
 
     @abstractmethod
-    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> DecoderState:
+    def start(self, source: Int[Tensor, "B S"]) -> DecoderState:
         """The state before the first target position: one row for each source."""
 
     @abstractmethod
-    def step(
-        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
-    ) -> tuple[Float[Tensor, "N V"], DecoderState]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderState]:
         """Logits of the next target token of every live row, whose newest token is `last_ids` (`bos_id` at first)."""

@@ -1,7 +1,7 @@
 """The Reformers: translation by a joint representation, a grid of source-target token pairs.
 
 Li et al. 2020, "Neural Machine Translation with Joint Representation". `[B, S, T, E]` is the grid: for every source
-position s and target position t a vector of its own.
+position s and target position t a vector of its own, a cell.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from jointnmt.models.common import ModelSettings, Place, compute_type, embedding_tables, run_layer
+from jointnmt.models.common import ModelSettings, Place, checkpointed, embedding_tables
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
-from jointnmt.models.layers.attention import SelfAttention, Sight
+from jointnmt.models.layers.attention import Lexical, SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
-from jointnmt.models.layers.residual import Stream
-from jointnmt.models.layers.shortcut import Lexical
 from jointnmt.models.transformer import Encoder
+from jointnmt.ops import AttentionMask, add_norm, dropout_add, normed, to_autocast_dtype
 from jointnmt.text.special import pad_id
 
 SOURCE_AXIS, TARGET_AXIS = 1, 2
@@ -62,27 +61,26 @@ class ReformerFastConfig(ReformerSettings):
 
 
 @dataclass(frozen=True)
-class GridSight:
-    """What the attention of both axes may look at."""
+class GridMasks:
+    """What the attention along both axes may attend to."""
 
-    source: Sight
+    source: AttentionMask
     """For `[B, T, H, S, S]`: padding of the source is masked."""
-    target: Sight
+    target: AttentionMask
     """For `[B, S, H, T, T]`: the future is masked. Padding needs no mask, for it only comes after."""
 
 
-@dataclass(frozen=True)
-class GridLexical:
-    """One side of the grid's input (Eq. 4) as a layer's shortcuts project it; the grid's is the sum of both sides'."""
+class GridLexical(NamedTuple):
+    """What a layer's shortcuts project: of one side of the grid's input (Eq. 4), whose sum the grid begins as."""
 
-    target: Float[Tensor, ...] | None
+    target: Tensor | None
     """For target attention: `[B, S, 1, F]` of the source side, `[B, 1, T, F]` of the target side; None: no shortcut."""
-    source: Float[Tensor, ...] | None
+    source: Tensor | None
     """For source attention, likewise."""
 
 
 class GridLayer(nn.Module):
-    """Target attention, feed-forward, source attention, feed-forward; each `x + dropout(f(norm(x)))`."""
+    """Target attention, feed-forward, source attention, feed-forward; each `x + dropout(f(norm(x)))` (Eq. 1)."""
 
     def __init__(self, config: ReformerSettings) -> None:
         super().__init__()
@@ -92,7 +90,7 @@ class GridLayer(nn.Module):
         def feed_forward() -> FeedForward:
             return FeedForward(embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout, source + target))
 
-        # Weights have the shape [B, kept axis, H, aggregated axis, aggregated axis]: noise is shared along axis 1.
+        # Weights have the shape [B, kept axis, H, aggregated axis, aggregated axis]: the mask is shared along axis 1.
         weight_dropout = SharedDropout(config.attention_dropout, (1,) if config.shared_dropout else ())
         self.target_norm = LayerNorm(embed_dim)
         self.target_attention = SelfAttention(  # Eq. 5
@@ -112,35 +110,31 @@ class GridLayer(nn.Module):
 
     def forward(
         self,
-        grid: Stream,
-        sides: tuple[GridLexical, GridLexical],
-        sight: GridSight,
+        x: Float[Tensor, "B S T E"],
+        masks: GridMasks,
+        lexical: tuple[GridLexical, GridLexical],
         cache: KeyValueCache | None = None,
-        maps: AttentionMaps | None = None,
-        sum_of: tuple[Float[Tensor, "B S E"], Float[Tensor, "B T E"]] | None = None,
-    ) -> Stream:
-        """Refine the grid `[B, S, T, E]`; see `SelfAttention` for what it is with a `cache`.
+        attn_weights: AttentionMaps | None = None,
+    ) -> Float[Tensor, "B S T E"]:
+        """Refine the grid.
 
-        `sides` are the source and the target side of the grid's input, as `project_lexical` has them; `sum_of`, without
-        a `cache`, the sides themselves, if the grid still is their sum.
+        Args:
+            x: with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
+            masks: of both attentions.
+            lexical: the source and the target side of the grid's input, as `project_lexical` has them.
+            cache: of target attention.
+            attn_weights: if given, weights and gates are appended.
         """
-        assert sum_of is None or cache is None
-        weights, gates = (None, None) if maps is None else maps.at("target")
-        lexical = _lexical((sides[0].target, sides[1].target), gates)
-        update = None
-        if sum_of is not None and maps is None:
-            update = self.target_attention.of_sum(*sum_of, self.target_norm, sight.target)
-        if update is None:
-            normed = grid.normed(self.target_norm)
-            update = self.target_attention(normed, sight.target, cache, weights, lexical)
-        grid.add(update, self.target_dropout)
-        grid.add(self.target_ffn(grid.normed(self.target_ffn_norm)), self.ffn_dropout)
-        weights, gates = (None, None) if maps is None else maps.at("source")
-        lexical = _lexical((sides[0].source, sides[1].source), gates)
-        normed = grid.normed(self.source_norm)
-        grid.add(self.source_attention(normed, sight.source, None, weights, lexical), self.source_dropout)
-        grid.add(self.source_ffn(grid.normed(self.source_ffn_norm)), self.ffn_dropout)
-        return grid
+        of_target, of_source = (None, None) if attn_weights is None else map(attn_weights.at, ("target", "source"))
+        target_lexical, source_lexical = (_summands(*sides) for sides in zip(*lexical, strict=True))
+        # `add_norm(x, update, dropout, norm)` is `x = x + dropout(update)` and `y = norm(x)` in one.
+        x, y = normed(x, self.target_norm)
+        update = self.target_attention(y, masks.target, cache, target_lexical, of_target)
+        x, y = add_norm(x, update, self.target_dropout, self.target_ffn_norm)
+        x, y = add_norm(x, self.target_ffn(y), self.ffn_dropout, self.source_norm)
+        update = self.source_attention(y, masks.source, None, source_lexical, of_source)
+        x, y = add_norm(x, update, self.source_dropout, self.source_ffn_norm)
+        return dropout_add(x, self.source_ffn(y), self.ffn_dropout)
 
     def project_lexical(self, side: Float[Tensor, "B *places E"]) -> GridLexical:
         """What the shortcuts make of one side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`."""
@@ -148,9 +142,8 @@ class GridLayer(nn.Module):
         return GridLexical(*(None if shortcut is None else shortcut.project(side) for shortcut in shortcuts))
 
 
-def _lexical(sides: tuple[Tensor | None, Tensor | None], gates: list[Tensor] | None) -> Lexical | None:
-    source, target = sides
-    return None if source is None or target is None else Lexical((source, target), gates=gates)
+def _summands(source: Tensor | None, target: Tensor | None) -> Lexical | None:
+    return None if source is None or target is None else (source, target)
 
 
 class Reformer(TranslationModel):
@@ -174,79 +167,57 @@ class Reformer(TranslationModel):
         return bool(self.config.shortcut_places)
 
     def forward(
-        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], maps: AttentionMaps | None = None
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        source_side = self.encode(source, maps)[:, :, None]  # [B, S, 1, E]
-        target_side = compute_type(self.target_embedding(target_input))[:, None]  # [B, 1, T, E]
-        grid = Stream(source_side + target_side)  # Eq. 4
-        sight = GridSight(
-            source=Sight.of_tokens(source != pad_id, source_side, axes=3),
-            target=Sight.of_past(target_input.shape[1], source_side),
+        mask = source != pad_id
+        source_side = self.encode(source, attn_weights)[:, :, None]  # [B, S, 1, E]
+        target_side = to_autocast_dtype(self.target_embedding(target_input))[:, None]  # [B, 1, T, E]
+        x = source_side + target_side  # Eq. 4
+        masks = GridMasks(
+            source=AttentionMask.padding(mask, x, axes=3), target=AttentionMask.causal(target_input.shape[1], x)
         )
-        for i, layer in enumerate(self._grid_layers()):
-            sides = layer.project_lexical(source_side), layer.project_lexical(target_side)
-            sum_of = (source_side.squeeze(2), target_side.squeeze(1)) if i == 0 else None
-            grid = run_layer(layer, self.config, grid, sides, sight, None, maps, sum_of)
-        logits = self._predict(grid, source != pad_id, maps)
-        if maps is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
-            maps.target = [weights.transpose(1, 2) for weights in maps.target]
-            maps.source = [weights.transpose(1, 2) for weights in maps.source]
+        for layer in self._grid_layers():
+            lexical = layer.project_lexical(source_side), layer.project_lexical(target_side)
+            x = checkpointed(layer, self.config, x, masks, lexical, None, attn_weights)
+        alignments: list[Tensor] | None = None if attn_weights is None else []
+        logits: Tensor = self.output(self.reduction(x, mask, alignments))  # Eq. 6
+        if attn_weights is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
+            attn_weights.target = [weights.transpose(1, 2) for weights in attn_weights.target]
+            attn_weights.source = [weights.transpose(1, 2) for weights in attn_weights.source]
+            attn_weights.alignment = alignments[0] if alignments else None
         return logits
 
-    def encode(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> Float[Tensor, "B S E"]:
+    def encode(self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None) -> Float[Tensor, "B S E"]:
         """The source side of the grid's input: embeddings, or what the PreNet makes of them."""
-        embedded = compute_type(self.source_embedding(source))
+        embedded = to_autocast_dtype(self.source_embedding(source))
         if self.prenet is None:
             return embedded
-        return self.prenet(embedded, source != pad_id, maps)
+        return self.prenet(embedded, source != pad_id, attn_weights)  # type: ignore[no-any-return]
 
-    def start(self, source: Int[Tensor, "B S"], maps: AttentionMaps | None = None) -> CachedState:
-        side = self.encode(source, maps)[:, :, None]
+    def start(self, source: Int[Tensor, "B S"]) -> CachedState:
+        side = self.encode(source)[:, :, None]
         constants = {"side": side}
         for i, layer in enumerate(self._grid_layers()):
             projected = layer.project_lexical(side)
-            constants |= {f"lexical_{axis}_{i}": part for axis, part in vars(projected).items() if part is not None}
+            constants |= {f"lexical_{axis}_{i}": part for axis, part in projected._asdict().items() if part is not None}
         return CachedState(len(self.layers), source != pad_id, constants)
 
-    def step(
-        self, last_ids: Int[Tensor, " N"], state: DecoderState, maps: AttentionMaps | None = None
-    ) -> tuple[Float[Tensor, "N V"], CachedState]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], CachedState]:
         assert isinstance(state, CachedState)
         state.advance()
-        target_side = compute_type(self.target_embedding(last_ids[:, None], start=state.position))
+        target_side = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
         target_side = target_side.view(state.num_sentences, state.rows_per_sentence, -1)
-        if maps is None:
-            return state.compute(partial(self._newest, state=state), target_side).flatten(0, 1), state
-        logits = self._newest(target_side, state, maps)
-        # [G, S, H, R, L] -> [N, H, S, 1, J]; [G, R, H, S, S] -> [N, H, 1, S, S]; [G, R, S] -> [N, 1, S]
-        maps.target = [state.by_position(weights).transpose(1, 2) for weights in maps.target]
-        maps.source = [weights.flatten(0, 1).unsqueeze(2) for weights in maps.source]
-        maps.alignment = None if maps.alignment is None else maps.alignment.flatten(0, 1).unsqueeze(1)
-        for axis in ("target", "source"):  # [G, S, R, 2, E] -> [N, S, 1, 2, E]
-            columns = [gates.transpose(1, 2).flatten(0, 1).unsqueeze(2) for gates in maps.gates[axis]]
-            maps.gates[axis] = columns
-        return logits.flatten(0, 1), state
+        return state.compute(partial(self._newest, state=state), target_side).flatten(0, 1), state
 
-    def _newest(
-        self, target_side: Float[Tensor, "G R E"], state: CachedState, maps: AttentionMaps | None = None
-    ) -> Float[Tensor, "G R V"]:
+    def _newest(self, target_side: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
         """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
         mask, source_side, target_side = state.constants["mask"], state.constants["side"], target_side[:, None]
-        grid = Stream(source_side + target_side)
-        sight = GridSight(
-            source=Sight.of_tokens(mask, source_side, axes=3),
-            target=Sight(state.slot_bias(source_side.dtype)[:, None, None], slots=state.slots),
-        )
+        x = source_side + target_side
+        masks = GridMasks(source=AttentionMask.padding(mask, x, axes=3), target=state.mask(x, axes=2))
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
             of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))
-            grid = layer(grid, (of_source, layer.project_lexical(target_side)), sight, cache, maps)
-        return self._predict(grid, mask, maps)
+            x = layer(x, masks, (of_source, layer.project_lexical(target_side)), cache)
+        return self.output(self.reduction(x, mask))  # type: ignore[no-any-return]
 
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)
-
-    def _predict(self, grid: Stream, mask: Bool[Tensor, "B S"], maps: AttentionMaps | None) -> Float[Tensor, "B T V"]:
-        hidden, alignment = self.reduction(grid, mask, wants_alignment=maps is not None)
-        if maps is not None:
-            maps.alignment = alignment
-        return self.output(hidden)

@@ -1,0 +1,60 @@
+"""What models compute with: one function an operation, its plain form and its kernel side by side.
+
+The plain form is what an operation means; the kernels compute the same in fewer passes over memory. `backend` chooses
+between them for tests and measurements; no code outside of this package asks which is used.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from jointnmt.ops.attention import AttentionMask, attention, axial_attention, cached_attention
+from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
+from jointnmt.ops.backend import backend
+from jointnmt.ops.dropout import Dropout, dropout_mask
+from jointnmt.ops.gating import gated_kv
+from jointnmt.ops.linear import linear, mlp
+from jointnmt.ops.native.allocator import allocator
+from jointnmt.ops.native.packed import BFloat16Linear, Int8Linear
+from jointnmt.ops.norm import Normed, add_norm, dropout_add, layer_norm, normed
+from jointnmt.ops.pooling import attention_pool
+from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
+
+__all__ = [
+    "AttentionMask",
+    "BFloat16Linear",
+    "Dropout",
+    "Int8Linear",
+    "Normed",
+    "TopK",
+    "add_norm",
+    "attention",
+    "attention_pool",
+    "axial_attention",
+    "backend",
+    "cached_attention",
+    "cross_entropy",
+    "dropout_add",
+    "dropout_mask",
+    "empty",
+    "empty_cache",
+    "gated_kv",
+    "layer_norm",
+    "linear",
+    "log_softmax",
+    "mlp",
+    "no_autocast",
+    "normed",
+    "to_autocast_dtype",
+    "topk",
+]
+
+
+def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An uninitialised tensor in the type of `like`, beside it; on the CPU in memory of the caching allocator."""
+    return allocator.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
+
+
+def empty_cache() -> None:
+    """Give memory that the caching allocator does not use back to the system."""
+    allocator.empty_cache()

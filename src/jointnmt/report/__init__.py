@@ -1,1 +1,1 @@
-"""Comparing runs on a text: what each makes of it, where they differ, and a page that shows it."""
+"""The report on several runs: their results on a test set, their differences, and the page."""

@@ -1,4 +1,4 @@
-"""How runs learned: curves and facts out of their logs."""
+"""Learning curves of runs, read from their logs."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
 from jointnmt.analysis.figures import COLOURS, MARKERS
+from jointnmt.extras import extra
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import whole_records
 
+with extra("report"):
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
 
 @dataclass(frozen=True)
-class Learning:
-    """What a run's log tells; all of it is empty or None of a run without a log."""
+class LearningCurves:
+    """The learning curves of a run; empty or None without a log."""
 
     name: str
     training: Sequence[tuple[int, float]] = ()
-    """Update and perplexity of the training text, averaged over the updates since the point before."""
+    """Step and training perplexity, averaged over the updates since the previous point."""
     validation: Sequence[tuple[int, float]] = ()
-    """Update and perplexity of the validation text."""
+    """Step and validation perplexity."""
     bleu: Sequence[tuple[int, float]] = ()
-    """Update and BLEU of the validation text."""
+    """Step and validation BLEU."""
     updates: int | None = None
     epochs: int | None = None
     hours: float | None = None
-    """Spent on updates and validations."""
+    """Time of updates and validations."""
     hardware: str | None = None
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Update and perplexity of the best validation."""
+        """Step and perplexity of the best validation."""
         return min(self.validation, key=lambda point: point[1], default=None)
 
 
-def read_learning(run: Path, name: str) -> Learning:
-    """What the log of a run tells."""
+def read_learning_curves(run: Path, name: str) -> LearningCurves:
+    """Read the learning curves of a run from its log."""
     files = RunDirectory(run)
     if not files.log.exists():
-        return Learning(name)
+        return LearningCurves(name)
     records = [record for _, record in whole_records(files.log)]
     trained = [record for record in records if record.get("event") == "train"]
     validated = [record for record in records if record.get("event") == "validation"]
@@ -52,7 +54,7 @@ def read_learning(run: Path, name: str) -> Learning:
         hardware = json.loads(files.versions.read_text(encoding="utf-8")).get("hardware")
     except (OSError, ValueError):
         hardware = None
-    return Learning(
+    return LearningCurves(
         name,
         training=_points(trained, "perplexity"),
         validation=_points(validated, "perplexity"),
@@ -64,8 +66,8 @@ def read_learning(run: Path, name: str) -> Learning:
     )
 
 
-def perplexity_figure(runs: Sequence[Learning]) -> Figure:
-    """Perplexity of the training text (thin) and of the validation text (with markers), by update."""
+def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
+    """Training perplexity (dotted) and validation perplexity (with markers) by step."""
     figure, axes = _figure("Perplexity while learning", "perplexity")
     for run, colour in zip(runs, cycle(COLOURS), strict=False):
         axes.plot(*_columns(run.training), color=colour, linewidth=1.2, linestyle=":", label=f"{run.name}, training")
@@ -81,8 +83,8 @@ def perplexity_figure(runs: Sequence[Learning]) -> Figure:
     return figure
 
 
-def bleu_figure(runs: Sequence[Learning]) -> Figure:
-    """BLEU of the validation text, by update."""
+def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
+    """Validation BLEU by step."""
     figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
         axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5, label=run.name)
@@ -111,5 +113,5 @@ def _figure(title: str, measure: str) -> tuple[Figure, Any]:
 
 
 def _legend(axes: Any, count: int) -> None:
-    """Below the axes, where it covers no curve."""
+    """A legend below the axes."""
     axes.figure.legend(loc="outside lower center", ncols=1 if count > 4 else 2, frameon=False, fontsize=8)

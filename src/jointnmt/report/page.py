@@ -1,18 +1,16 @@
-"""The report: one page that holds all of its pictures, styles and numbers, and loads nothing."""
+"""The report: a single HTML page with all pictures, styles and numbers, without external resources."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 import jointnmt
-from jointnmt.analysis.corpus import Analysis
-from jointnmt.evaluation.scores import METRICS, TITLES, Scores
-from jointnmt.evaluation.significance import Comparison, Resampled
+from jointnmt.evaluation.scores import METRICS, TITLES
+from jointnmt.evaluation.significance import BootstrapResult
+from jointnmt.extras import extra
+from jointnmt.report.contents import ReportContents
 from jointnmt.report.pictures import (
     Cell,
     Picture,
@@ -23,57 +21,16 @@ from jointnmt.report.pictures import (
     learning_pictures,
     written_p_value,
 )
-from jointnmt.report.samples import GAP, Sample
-from jointnmt.report.systems import System
-from jointnmt.testset.measuring import Texts
+from jointnmt.report.samples import GAP
+from jointnmt.report.systems import ReportedSystem
 from jointnmt.text.languages import base_language
 
-
-@dataclass(frozen=True)
-class Report:
-    """Everything that a page shows; systems are in one order throughout."""
-
-    texts: Texts
-    systems: Sequence[System]
-    scores: Sequence[Scores]
-    comparisons: Sequence[Comparison]
-    """Of each metric; none of a single system."""
-    analyses: Sequence[Analysis]
-    samples: Mapping[str, Sequence[Sample]]
-    """By how they were chosen."""
-
-    def plain(self) -> dict[str, Any]:
-        """The numbers as JSON-compatible values."""
-        systems = [
-            {
-                "name": system.name,
-                "run": str(system.run),
-                "model": system.experiment.model.plain(),
-                "vocabularies": system.vocabularies,
-                "parameters": system.parameters.plain(),
-                "learning": asdict(system.learning),
-                "scores": scores.plain(),
-                "perplexity": system.measured.perplexity,
-            }
-            for system, scores in zip(self.systems, self.scores, strict=True)
-        ]
-        return {
-            "source": self.texts.source_name,
-            "reference": self.texts.reference_name,
-            "systems": systems,
-            "comparisons": [asdict(each) for each in self.comparisons],
-            "analyses": [asdict(each) for each in self.analyses],
-            "samples": {title: [asdict(each) for each in samples] for title, samples in self.samples.items()},
-            "attention": [
-                {"system": system.name, "line": line + 1, "panels": [_plain_panel(panel) for panel in panels]}
-                for system in self.systems
-                for line, panels in system.attention.items()
-            ],
-        }
+with extra("report"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
-def render(report: Report) -> str:
-    """The page as HTML. Everything that comes from texts, names and files is escaped."""
+def render(report: ReportContents) -> str:
+    """The page as HTML; all content from texts, names and files is escaped."""
     environment = Environment(
         loader=PackageLoader("jointnmt.report", "."),
         autoescape=True,
@@ -81,7 +38,7 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    languages = report.systems[0].measured.languages
+    languages = report.systems[0].outputs.languages
     return environment.get_template("report.html.j2").render(
         report=report,
         gap=GAP,
@@ -100,10 +57,10 @@ def render(report: Report) -> str:
     )
 
 
-def _facts(systems: Sequence[System]) -> Table:
-    """What each system is, and how it was trained."""
+def _facts(systems: Sequence[ReportedSystem]) -> Table:
+    """Sizes and training of each system."""
 
-    def row(name: str, text: Callable[[System], str]) -> tuple[str, list[Cell]]:
+    def row(name: str, text: Callable[[ReportedSystem], str]) -> tuple[str, list[Cell]]:
         return name, [Cell(text(system)) for system in systems]
 
     rows = [
@@ -135,8 +92,8 @@ def _known(value: float | None, form: str) -> str:
     return "unknown" if value is None else f"{value:{form}}"
 
 
-def _scores(report: Report) -> Table:
-    """A row for each metric; what resampling says stands below the score."""
+def _scores(report: ReportContents) -> Table:
+    """A row for each metric, with bootstrap results below each score."""
     rows = []
     resampled = {comparison.metric: comparison.systems for comparison in report.comparisons}
     for metric in METRICS:
@@ -144,37 +101,37 @@ def _scores(report: Report) -> Table:
         details = [_resampled(each) for each in resampled.get(metric, ())] or [()] * len(values)
         rows.append((TITLES[metric], [Cell(*each) for each in zip(values, details, strict=True)]))
     rows.append(("length ratio", [Cell(f"{scores.length_ratio:.3f}") for scores in report.scores]))
-    rows.append(("perplexity of the references", [Cell(f"{each.measured.perplexity:.2f}") for each in report.systems]))
+    rows.append(("perplexity of the references", [Cell(f"{each.outputs.perplexity:.2f}") for each in report.systems]))
     return Table(
-        f"{report.scores[0].sentences:,} sentences, target language {report.systems[0].measured.languages[1]}",
+        f"{report.scores[0].sentences:,} sentences, target language {report.systems[0].outputs.languages[1]}",
         ["", *(system.name for system in report.systems)],
         rows,
     )
 
 
-def _resampled(result: Resampled) -> tuple[str, ...]:
+def _resampled(result: BootstrapResult) -> tuple[str, ...]:
     interval = f"{result.mean:.2f} ± {result.half_width:.2f}"
     if result.p_value is None:
         return (interval,)
     return interval, written_p_value(result.p_value)
 
 
-def _signatures(report: Report) -> list[tuple[str, str]]:
+def _signatures(report: ReportContents) -> list[tuple[str, str]]:
     found = [(TITLES[metric], getattr(report.scores[0], metric).signature) for metric in METRICS]
     return found + [(f"{TITLES[each.metric]}, compared", each.signature) for each in report.comparisons]
 
 
-def _attention(report: Report) -> list[tuple[int, str, list[tuple[str, str, list[Picture]]]]]:
-    """Of each line: its number from 1, the source, and of each system its name, its translation and pictures."""
+def _attention(report: ReportContents) -> list[tuple[int, str, list[tuple[str, str, list[Picture]]]]]:
+    """For each line: its number from 1, the source, and each system's name, translation and pictures."""
     lines = report.systems[0].attention
     return [
         (
             line + 1,
-            report.texts.sources[line],
+            report.eval_set.sources[line],
             [
                 (
                     system.name,
-                    system.measured.translations[line],
+                    system.outputs.translations[line],
                     [attention_picture(panel) for panel in system.attention[line]],
                 )
                 for system in report.systems
@@ -184,21 +141,17 @@ def _attention(report: Report) -> list[tuple[int, str, list[tuple[str, str, list
     ]
 
 
-def _notes(report: Report) -> list[str]:
-    """What a reader has to know to read the numbers rightly."""
+def _notes(report: ReportContents) -> list[str]:
+    """Remarks needed to interpret the numbers."""
     notes = []
     for system in report.systems:
-        if system.measured.cut:
+        if system.outputs.cut:
             notes.append(
-                f"{system.name}: {system.measured.cut:,} of {len(report.texts.sources):,} translations reached the "
-                "greatest length allowed and were ended there."
+                f"{system.name}: {system.outputs.cut:,} of {len(report.eval_set.sources):,} translations were cut "
+                "at the maximum length."
             )
         if system.counts is None:
-            notes.append(f"{system.name}: its training text was not found, so it is left out of accuracy by frequency.")
+            notes.append(f"{system.name}: its training text was not found; it is left out of accuracy by frequency.")
         if not system.learning.validation:
-            notes.append(f"{system.name}: its log holds no validation, so it has no learning curve.")
+            notes.append(f"{system.name}: its log has no validation; it has no learning curve.")
     return notes
-
-
-def _plain_panel(panel: Any) -> dict[str, Any]:
-    return {**asdict(panel), "weights": panel.weights.astype(float).round(6).tolist()}

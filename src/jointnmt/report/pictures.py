@@ -1,4 +1,4 @@
-"""Figures as parts of a page: pictures inside it, each with words for who cannot see it, and its numbers."""
+"""Figures as embedded pictures, each with a text description and its numbers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import matplotlib
-from matplotlib.figure import Figure
-
 from jointnmt.analysis.attention import Panel, attention_figure
-from jointnmt.analysis.buckets import Value
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.analysis.figures import SIGNIFICANT, analysis_csv, analysis_figure
-from jointnmt.report.curves import Learning, bleu_figure, perplexity_figure
+from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.extras import extra
+from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
+
+with extra("report"):
+    import matplotlib
+    from matplotlib.figure import Figure
 
 PIXELS_PER_INCH = 96
 ATTENTION_PIXELS_PER_INCH = 78
-"""Matrices are drawn smaller: three stand side by side on a desk, and a short sentence's fits on a phone."""
+"""Smaller for attention: three matrices fit side by side on a desktop, a short one on a phone."""
 FIGURE_WIDTH = 5.4
-"""In inches: two stand side by side on a desk, and letters stay large enough where one is scaled to a phone."""
+"""In inches: two fit side by side on a desktop, and text stays legible when scaled to a phone."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Cell:
 
     text: str
     details: tuple[str, ...] = ()
-    """Lines below it, in small letters."""
+    """Lines below it, in a smaller font."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Table:
 
     caption: str
     columns: Sequence[str]
-    """The first is that of the rows' headings."""
+    """Headings; the first is for the row headings."""
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
@@ -48,18 +51,18 @@ class Picture:
 
     title: str
     source: str
-    """A `data:` address with the picture as SVG."""
+    """A `data:` URL of the picture as SVG."""
     width: int
     """In pixels."""
     description: str
-    """In place of the picture, for who cannot see it."""
+    """Alternative text."""
     table: Table | None = None
     csv: str = ""
-    """A `data:` address with the numbers."""
+    """A `data:` URL of the numbers."""
 
 
 def analysis_picture(analysis: Analysis) -> Picture:
-    """Measures by bucket."""
+    """A picture of measures by bucket."""
     rows = []
     for values in zip(*analysis.systems.values(), strict=True):
         sizes = [value.size for value in values]
@@ -80,8 +83,8 @@ def analysis_picture(analysis: Analysis) -> Picture:
     )
 
 
-def learning_pictures(runs: Sequence[Learning]) -> list[Picture]:
-    """Perplexity and BLEU by update; none of runs without a log."""
+def learning_pictures(runs: Sequence[LearningCurves]) -> list[Picture]:
+    """Pictures of perplexity and BLEU by step; none for runs without a log."""
     pictures = []
     if any(run.validation for run in runs):
         ends = "; ".join(
@@ -97,7 +100,7 @@ def learning_pictures(runs: Sequence[Learning]) -> list[Picture]:
 
 
 def attention_picture(panel: Panel) -> Picture:
-    """One matrix of attention."""
+    """A picture of one attention matrix."""
     strongest = (
         f"{row or 'it'}: {panel.columns[weights.argmax()]}"
         for row, weights in zip(panel.rows, panel.weights, strict=True)
@@ -108,15 +111,15 @@ def attention_picture(panel: Panel) -> Picture:
 
 
 def data_address(kind: str, text: str) -> str:
-    """A `data:` address that holds a text."""
+    """A `data:` URL that holds a text."""
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def _picture(title: str, figure: Figure, description: str, table: Table | None = None, csv: str = "") -> Picture:
     if len(figure.axes) == 1 and not figure.axes[0].images:
-        figure.axes[0].set_title("")  # the page has it as a heading
+        figure.axes[0].set_title("")  # the page shows it as a heading
     text = io.StringIO()
-    # Letters as text, so that any script can be read and the file is small; ids that do not change from call to call.
+    # Text stays text: any script is rendered, and files are small. A fixed salt makes ids deterministic.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(text, format="svg", metadata={"Date": None})
     source = base64.b64encode(text.getvalue().encode()).decode()
@@ -124,7 +127,7 @@ def _picture(title: str, figure: Figure, description: str, table: Table | None =
     return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table, csv)
 
 
-def _value(value: Value) -> Cell:
+def _value(value: BucketValue) -> Cell:
     if value.value is None:
         return Cell("–")
     places = 2 if value.value > 2 else 3
@@ -134,7 +137,7 @@ def _value(value: Value) -> Cell:
 
 
 def written_p_value(p_value: float) -> str:
-    """With a star where systems are taken to differ."""
+    """The p-value as text, starred if significant."""
     return f"p = {p_value:.3f}{'*' if p_value < SIGNIFICANT else ''}"
 
 

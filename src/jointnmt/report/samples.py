@@ -1,4 +1,4 @@
-"""Sample translations of several systems side by side, their differences marked."""
+"""Sample translations of several systems side by side, with marked differences."""
 
 from __future__ import annotations
 
@@ -8,38 +8,41 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 
-from sacrebleu.metrics.chrf import CHRF
-
-from jointnmt.testset.measuring import Measured, Texts, ignores_case
+from jointnmt.extras import extra
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import RunOutputs, ignores_case
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 
+with extra("report"):
+    from sacrebleu.metrics.chrf import CHRF
+
 EACH = 6
-"""How many samples of each of the two kinds."""
+"""Samples of each of the two kinds."""
 
 
 GAP = "[…]"
-"""Stands where a translation leaves words out."""
+"""Marks words that a translation leaves out."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a translation whose words have the same marks, or a gap."""
+    """Consecutive words of a translation with the same marks, or a gap."""
 
     text: str
     missing: bool
-    """These words are not in the reference, at their place; or words of the reference are left out."""
+    """The words differ from the reference here, or words of the reference are left out."""
     different: bool
-    """Likewise of the first system's translation."""
+    """The same against the first system's translation."""
 
 
 @dataclass(frozen=True)
-class Rendering:
+class SampleTranslation:
     """One system's translation of a sample."""
 
     system: str
     spans: Sequence[Span]
     chrf: float
-    """Of this sentence alone, against the reference."""
+    """Sentence chrF against the reference."""
 
 
 @dataclass(frozen=True)
@@ -47,53 +50,53 @@ class Sample:
     """A sentence and its translations."""
 
     number: int
-    """Of its line, from 1."""
+    """Line number, from 1."""
     source: str
     reference: str
-    renderings: Sequence[Rendering]
+    renderings: Sequence[SampleTranslation]
 
 
 def spread_lines(count: int, wanted: int = EACH) -> list[int]:
-    """Numbers of lines, from 0, evenly spread: a choice that nobody makes by looking at the translations."""
+    """Line numbers, from 0, evenly spread, so that they are chosen independently of the translations."""
     return sorted({(2 * i + 1) * count // (2 * wanted) for i in range(wanted)})
 
 
-def attention_lines(texts: Texts, wanted: int = 2, most_words: int = 12) -> list[int]:
-    """The first of the evenly spread lines that are short enough for a picture, or else the shortest of them."""
-    lengths = {line: len(texts.sources[line].split()) for line in spread_lines(len(texts.sources))}
+def attention_lines(eval_set: EvalSet, wanted: int = 2, most_words: int = 12) -> list[int]:
+    """The first evenly spread lines that are short enough for a picture, else the shortest of them."""
+    lengths = {line: len(eval_set.sources[line].split()) for line in spread_lines(len(eval_set.sources))}
     short = [line for line, length in lengths.items() if 0 < length <= most_words]
     return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:wanted])
 
 
-def different_lines(runs: Sequence[Measured], texts: Texts, wanted: int = EACH) -> list[int]:
-    """Numbers of lines, from 0, on which the systems' chrF differs most; none of one system, or of equal ones."""
+def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int = EACH) -> list[int]:
+    """Line numbers, from 0, on which the systems' chrF differs most; none if they do not differ."""
     metric = CHRF(lowercase=ignores_case(runs))
     ranges = []
-    for number, reference in enumerate(texts.references):
+    for number, reference in enumerate(eval_set.references):
         scores = {metric.sentence_score(text, [reference]).score for text in {run.translations[number] for run in runs}}
         ranges.append(max(scores) - min(scores))
     best = sorted(range(len(ranges)), key=lambda number: -ranges[number])[:wanted]
     return [number for number in best if ranges[number] > 0]
 
 
-def sample(runs: Sequence[Measured], texts: Texts, number: int) -> Sample:
-    """The sentence in a line, counted from 0, as every system translates it."""
+def sample(runs: Sequence[RunOutputs], eval_set: EvalSet, number: int) -> Sample:
+    """The sentence of a line, counted from 0, with every system's translation."""
     ignored = ignores_case(runs)
     metric, language = CHRF(lowercase=ignored), runs[0].languages[1]
-    reference, first = texts.references[number], runs[0].translations[number]
+    reference, first = eval_set.references[number], runs[0].translations[number]
     renderings = [
-        Rendering(
+        SampleTranslation(
             run.name,
             [*_spans(run.translations[number], (reference, first), language, ignored)],
             metric.sentence_score(run.translations[number], [reference]).score,
         )
         for run in runs
     ]
-    return Sample(number + 1, texts.sources[number], reference, renderings)
+    return Sample(number + 1, eval_set.sources[number], reference, renderings)
 
 
 def _spans(text: str, others: tuple[str, str], language: str, ignores_case: bool) -> Iterator[Span]:
-    """The text in stretches, marked by what differs from the `others`: the reference, and the first translation."""
+    """The text in spans, marked by their differences from the `others`: the reference and the first translation."""
     tokens = _tokens(text, language)
     words = [place for place, token in enumerate(tokens) if not token.isspace()]
     alike = str.lower if ignores_case else str
@@ -102,7 +105,7 @@ def _spans(text: str, others: tuple[str, str], language: str, ignores_case: bool
     gaps = {place: tuple(number in left_out for _, left_out in compared) for number, place in enumerate(words)}
     pieces = []
     for place, token in enumerate(tokens):
-        if place not in marks:  # a space belongs to the words around it, if they have the same marks
+        if place not in marks:  # a space has the marks of the words around it, if these are equal
             around = marks.get(place - 1), marks.get(place + 1)
             marks[place] = around[0] if around[0] and around[0] == around[1] else (False, False)
         if any(gaps.get(place, ())):
@@ -115,7 +118,7 @@ def _spans(text: str, others: tuple[str, str], language: str, ignores_case: bool
 
 
 def _compare(words: Sequence[str], other: str, language: str) -> tuple[set[int], set[int]]:
-    """Which words the other text does not have at their place, and before which words something of it is left out."""
+    """Indices of words that differ from the other text, and of words before which words of it are left out."""
     others = [token for token in _tokens(other, language) if not token.isspace()]
     unmatched, left_out = set(), set()
     for kind, _, _, start, end in SequenceMatcher(None, others, words, autojunk=False).get_opcodes():
@@ -127,6 +130,6 @@ def _compare(words: Sequence[str], other: str, language: str) -> tuple[set[int],
 
 
 def _tokens(text: str, language: str) -> list[str]:
-    """Words, punctuation marks and what is between them; letters, where words are written without spaces."""
+    """Words, punctuation and white space; single letters in languages without spaces."""
     word = r"\w" if base_language(language) in LANGUAGES_WITHOUT_SPACES else r"\w+"
     return re.findall(rf"\s+|{word}|[^\w\s]", text)

@@ -1,4 +1,4 @@
-"""Everything that a report says of one run."""
+"""What the report shows of one run."""
 
 from __future__ import annotations
 
@@ -9,50 +9,51 @@ from pathlib import Path
 from jointnmt.analysis.attention import Panel, View, attention_panels
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.experiment import Experiment
-from jointnmt.report.curves import Learning, read_learning
-from jointnmt.testset.measuring import Measured, Texts, measure, training_counts
-from jointnmt.testset.records import Progress
+from jointnmt.report.curves import LearningCurves, read_learning_curves
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import RunOutputs, run_outputs, training_counts
+from jointnmt.testset.records import ProgressCallback
 from jointnmt.translator import Translator, attend
 
 
 @dataclass(frozen=True)
-class System:
-    """One run and what was found out about it."""
+class ReportedSystem:
+    """A run with everything that the report shows of it."""
 
     run: Path
     experiment: Experiment
     vocabularies: tuple[int, int]
-    """Pieces of source and target."""
+    """Vocabulary sizes of source and target."""
     parameters: Parameters
-    learning: Learning
-    measured: Measured
+    learning: LearningCurves
+    outputs: RunOutputs
     counts: Sequence[int] | None
-    """Of the target pieces in the training text; None if that is not here."""
+    """Counts of target pieces in the training text; None if that was not found."""
     attention: Mapping[int, Sequence[Panel]]
-    """Of some lines, by their numbers from 0; no panels where the source or its translation is empty."""
+    """Panels of some lines, by line number from 0; none if source or translation is empty."""
 
     @property
     def name(self) -> str:
-        """What the run is called."""
-        return self.measured.name
+        """The name of the run."""
+        return self.outputs.name
 
 
 def read_system(
-    translator: Translator, run: Path, texts: Texts, attention_lines: Sequence[int], progress: Progress
-) -> System:
-    """Measure a run; see `measure` for what that raises. Training text that is missing is a warning."""
+    translator: Translator, run: Path, eval_set: EvalSet, attention_lines: Sequence[int], progress: ProgressCallback
+) -> ReportedSystem:
+    """Compute everything of a run. Errors are those of `run_outputs`; a missing training text is a warning."""
     sizes = tuple(side.vocabulary_size for side in (translator.segmentation.source, translator.segmentation.target))
-    measured = measure(translator, run, texts, progress)
-    return System(
+    outputs = run_outputs(translator, run, eval_set, progress)
+    return ReportedSystem(
         run=run,
         experiment=translator.experiment,
         vocabularies=(sizes[0], sizes[1]),
         parameters=count_parameters(translator.experiment.model, *sizes),
-        learning=read_learning(run, measured.name),
-        measured=measured,
+        learning=read_learning_curves(run, outputs.name),
+        outputs=outputs,
         counts=training_counts(translator, run),
         attention={
-            line: _panels(translator, texts.sources[line], measured.translations[line]) for line in attention_lines
+            line: _panels(translator, eval_set.sources[line], outputs.translations[line]) for line in attention_lines
         },
     )
 
@@ -61,6 +62,6 @@ def _panels(translator: Translator, source: str, translation: str) -> list[Panel
     """The alignment, and the self-attention of the last piece of either side (Li et al. 2020, Figure 5)."""
     if not source.strip() or not translation.strip():
         return []
-    attended = attend(translator, source, translation)
-    last = View(source=len(attended.source_pieces) - 1, target=len(attended.target_pieces))
-    return attention_panels(*attended, last)
+    trace = attend(translator, source, translation)
+    last = View(source=len(trace.source_pieces) - 1, target=len(trace.target_pieces))
+    return attention_panels(*trace, last)

@@ -1,4 +1,4 @@
-"""Averages of several checkpoints' weights."""
+"""Averaging the weights of several checkpoints."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jointnmt.runs.selection import Selection
 
 
 def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """The mean of the models' weights in several checkpoints, summed in float64.
+    """The mean weights of several checkpoints, summed in float64.
 
     Raises:
-        ModelError: if a checkpoint is missing or damaged, or two have different weights' names or shapes.
+        ModelError: if a checkpoint is missing or damaged, or names or shapes of weights differ.
     """
     total: dict[str, Tensor] = {}
     kinds: dict[str, torch.dtype] = {}
@@ -28,7 +28,7 @@ def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
         weights = read_weights(path)
         shapes = {name: tensor.shape for name, tensor in weights.items()}
         if count and shapes != {name: tensor.shape for name, tensor in total.items()}:
-            raise ModelError(f"{path}: its weights have other names or shapes than the checkpoints' before it.")
+            raise ModelError(f"{path}: its weights differ in name or shape from those of the checkpoints before it.")
         for name, tensor in weights.items():
             kinds[name] = tensor.dtype
             total[name] = total[name] + tensor.double() if count else tensor.double()
@@ -39,7 +39,7 @@ def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """A model's weights from any checkpoint: of weights alone, or with the optimiser's state."""
+    """The model's weights in a checkpoint, with or without training state."""
     tensors, values = checkpoint.read(path)
     if "trainer" not in values:
         return tensors
@@ -48,7 +48,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def average_into(out: Path, paths: Sequence[Path]) -> None:
-    """Write the average of several checkpoints as weights to translate with."""
+    """Write the average of several checkpoints as a weights file for translation."""
     weights = average_checkpoints(paths)
     steps = [step for path in paths for step in steps_of(checkpoint.read_values(path))]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -56,17 +56,17 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
 
 
 def steps_of(values: Mapping[str, Any]) -> list[int]:
-    """After which updates the weights of a checkpoint with these values were taken."""
+    """The updates after which the weights of a checkpoint with these values were taken."""
     return list(values["steps"]) if "steps" in values else [values["trainer"]["position"]["step"]]
 
 
 def choose_checkpoints(
     run: Path, best: int | None = None, last: int | None = None, given: Sequence[Path] | None = None
 ) -> list[Path]:
-    """Checkpoints of a run: the `best`, best first; the `last`, oldest first, of those that are kept; or the `given`.
+    """Checkpoints of a run: the `best`, best first; the `last` kept ones, oldest first; or those `given`.
 
     Raises:
-        ModelError: if there is no run, or it keeps fewer.
+        ModelError: if there is no run, or it keeps too few.
     """
     directory = RunDirectory(run)
     if not directory.checkpoints.is_dir():
@@ -86,6 +86,6 @@ def choose_checkpoints(
     if len(paths) < wanted:
         raise ModelError(
             f"{run}: keeps only {len(paths)} such checkpoints, not {wanted}. Ask for fewer; training.keep_best and "
-            "training.keep_last decide how many are kept."
+            "training.keep_last set how many are kept."
         )
     return paths

@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file each, written atomically, verified when read, without pickle.
+"""Checkpoints: safetensors files, written atomically and verified when read; no pickle.
 
-A file's metadata has one key, `jointnmt` (several would come in a random order, and the same weights make different
-files): JSON of `version`, `sha256` (of all tensors and of the values) and `values`, whatever else is to be kept.
+The metadata has one key, `jointnmt` (the order of several would be random, and so the bytes of the file): JSON of
+`version`, `sha256` (of all tensors and values) and `values`, everything that is no tensor.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ KEY, VERSION = "jointnmt", 1
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Write a checkpoint so that at any moment either the old file or the whole new one is there.
+    """Write a checkpoint atomically: at any moment the file is the old or the complete new one.
 
     Raises:
-        OSError: if it cannot be written, the disk being full, say; nothing unfinished is left.
+        OSError: if it cannot be written, for example to a full disk; no partial file is left.
     """
     separate = _separate(tensors)
     header = {"version": VERSION, "sha256": _digest(separate, values), "values": values}
@@ -36,23 +36,23 @@ def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) 
     temporary = path.with_name(f".{path.name}.new")
     try:
         temporary.touch()
-        mode = temporary.stat().st_mode  # as the user's umask has it; safetensors keeps others out
+        mode = temporary.stat().st_mode  # by the umask; safetensors would write mode 600
         save_file(separate, temporary, metadata)
         temporary.chmod(mode)
         publish(temporary, path)
     except safetensors.SafetensorError as error:
         raise OSError(errno.EIO, f"the checkpoint cannot be written ({error})", str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)  # still there only if something failed
+        temporary.unlink(missing_ok=True)  # left only if writing failed
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a checkpoint, on the CPU: tensors and values.
+    """Read and verify a checkpoint: tensors, on the CPU, and values.
 
     Raises:
-        ModelError: if the file is missing, damaged, or of another format.
+        ModelError: if the file is missing, damaged, or in another format.
     """
-    advice = "Use another checkpoint, or train anew."
+    advice = "Use another checkpoint, or train again."
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[KEY])
@@ -70,7 +70,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The plain values of a checkpoint, without its tensors and unverified; empty if they cannot be read."""
+    """The values of a checkpoint, without tensors or verification; empty if they cannot be read."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return dict(json.loads((file.metadata() or {})[KEY])["values"])
@@ -86,7 +86,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Let a finished file take its place: its content reaches the disk before its name does."""
+    """Rename a finished file to its final name, its content synced to disk before."""
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -98,7 +98,7 @@ def publish(temporary: Path, path: Path) -> None:
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU, each with memory of its own: safetensors does not store tied weights as one."""
+    """Contiguous CPU tensors without shared memory: safetensors refuses tied weights."""
     separate: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in tensors.items():
@@ -109,7 +109,7 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _digest(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
-    """SHA-256 of the values, and of every tensor's name, type, shape and bytes."""
+    """SHA-256 of the values and of each tensor's name, dtype, shape and bytes."""
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]

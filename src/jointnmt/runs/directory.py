@@ -1,8 +1,9 @@
-"""The RUN directory: what lies where, and whether an experiment may go on in it."""
+"""The RUN directory: its files, and whether a training may resume in it."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import platform
@@ -38,17 +39,17 @@ MAY_CHANGE = (
     "training.tensorboard",
     "validation.patience",
 )
-"""Keys that may differ when a training goes on: they change neither an update nor what has been chosen so far."""
+"""Keys that may change when a training resumes: they affect neither updates nor the choice of checkpoints so far."""
 
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
 
 
 class RunDirectory:
-    """Paths inside RUN, and the writing of what is written once.
+    """Paths in a RUN directory, and what is written there.
 
-    `experiment.yaml` (resolved configuration), `segmentation/`, `model.safetensors` (the weights to translate with),
-    `checkpoints/` (`last`, the one before it, and the best), `log.jsonl`, `tensorboard/`, `validation/`
-    (translations), `versions.json` (of packages; seed and hardware).
+    `experiment.yaml` (resolved configuration), `segmentation/`, `model.safetensors` (weights for translation),
+    `checkpoints/` (the last state, the one before it, and the best weights), `log.jsonl`, `tensorboard/`,
+    `validation/` (translations), `versions.json` (packages, seed, hardware).
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,41 +65,46 @@ class RunDirectory:
         self.validation = path / "validation"
         self.versions = path / "versions.json"
 
+    def model_digest(self) -> str:
+        """SHA-256 of the weights' file, in hexadecimal."""
+        with self.model.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
     def scored(self, step: int) -> Path:
-        """The checkpoint of a validated step: weights alone."""
+        """The checkpoint of a validated step, which holds weights only."""
         return self.checkpoints / f"step-{step:08d}.safetensors"
 
     def open(self, experiment: Config) -> None:
-        """Make RUN, or see that this experiment may go on in it, and write the configuration down.
+        """Create RUN, or check that this experiment may resume in it, and write its configuration.
 
-        Where an earlier try ended before anything was trained, on bad data say, any experiment may begin anew; its
-        segmentation goes, as it may be of other text.
+        If nothing was trained yet, for example because of bad data, any experiment may start in it; an old
+        segmentation is deleted, since it may be of other text.
 
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
-            ModelError: if it holds a model, but no checkpoint to go on from: the model would be lost.
+            ModelError: if it holds a model but no checkpoint to resume from: the model would be overwritten.
         """
         if self.experiment.exists():
             self._check(experiment)
             if self.model.exists() and not any(self.checkpoints.glob("*.safetensors")):
                 raise ModelError(
-                    f"{self.path}: holds a model, but no checkpoint of its training to go on from, and beginning anew "
-                    "would replace the model. Choose another directory for --out, or delete this one."
+                    f"{self.path}: holds a model, but no checkpoint of its training to resume from, and starting again "
+                    "would overwrite the model. Choose another directory for --out, or delete this one."
                 )
             if not self._is_trained() and self.segmentation.exists():
                 shutil.rmtree(self.segmentation)
-        self._check_place()
+        self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(self.experiment, experiment.to_yaml())  # first: from now on this is a run
+        checkpoint.write_text(self.experiment, experiment.to_yaml())  # first: it marks the directory as a run
         for directory in (self.checkpoints, self.validation):
             directory.mkdir(exist_ok=True)
         for directory in (self.path, self.checkpoints, self.validation):
-            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # safetensors' name for its own
-                if unfinished.is_file():  # a killed process was writing it
+            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # the latter are of safetensors
+                if unfinished.is_file():  # left by a killed process
                     unfinished.unlink()
 
-    def _check_place(self) -> None:
-        """Refuse a directory of other things."""
+    def _check_is_run(self) -> None:
+        """Refuse a directory that holds something else."""
         empty = not self.path.exists() or all(entry.name.startswith(".") for entry in self.path.iterdir())
         if not (empty or self.experiment.exists()):
             raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
@@ -108,7 +114,7 @@ class RunDirectory:
         changed = differences(old.plain(), experiment.plain())
         forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
         if forbidden and not self._is_trained():
-            logger.info("%s: nothing has been trained here yet; begins anew with another configuration", self.path)
+            logger.info("%s: nothing was trained here yet; starting with another configuration", self.path)
             return
         if forbidden:
             raise ConfigurationError(
@@ -116,19 +122,19 @@ class RunDirectory:
                 "for --out, or go back to the old configuration."
             )
         if changed:
-            logger.info("%s: goes on with a changed configuration: %s", self.path, "; ".join(changed))
+            logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(changed))
 
     def _is_trained(self) -> bool:
         return self.model.exists() or any(self.checkpoints.glob("*.safetensors"))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out while this one runs; the lock goes with the process, however that ends.
+        """Hold an exclusive lock on the directory, which the system releases when the process ends.
 
         Raises:
-            ConfigurationError: if another training is running, or the directory holds something else.
+            ConfigurationError: if another training holds it, or the directory holds something else.
         """
-        self._check_place()
+        self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
             try:
@@ -138,14 +144,14 @@ class RunDirectory:
             yield
 
     def save_segmentation(self, segmentation: Segmentation) -> None:
-        """Write the segmentation; it appears whole or not at all."""
+        """Write the segmentation atomically."""
         temporary = self.path / ".segmentation.new"
         shutil.rmtree(temporary, ignore_errors=True)
         segmentation.save(temporary)
         temporary.rename(self.segmentation)
 
     def write_versions(self, facts: dict[str, Any]) -> None:
-        """Write down what made this run; warn if it goes on with other versions than before."""
+        """Write package versions and `facts`; warn if a run resumes with other versions."""
         packages = {package: version(package) for package in PACKAGES}
         packages["python"] = platform.python_version()
         if self.versions.exists():
@@ -153,18 +159,18 @@ class RunDirectory:
                 old = dict(json.loads(self.versions.read_text(encoding="utf-8"))["packages"])
             except (ValueError, TypeError, KeyError):
                 old = {}
-                logger.warning("%s: is damaged, and is written anew", self.versions)
+                logger.warning("%s: is damaged, and is written again", self.versions)
             if changed := differences(old or packages, packages):
-                logger.warning("%s: goes on with other versions, results may differ: %s", self.path, "; ".join(changed))
+                logger.warning("%s: resumes with other versions, results may differ: %s", self.path, "; ".join(changed))
         record = {"packages": packages, "platform": platform.platform(), **facts}
         checkpoint.write_text(self.versions, json.dumps(record, indent=2) + "\n")
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
-        """Write a model's weights; `steps` are the updates after which they were taken, several if averaged."""
+        """Write weights; `steps` are the updates after which they were taken, several if averaged."""
         checkpoint.write(path, weights, {"steps": steps})
 
     def holds_weights_of(self, steps: list[int]) -> bool:
-        """Whether the weights to translate with are there, whole, and taken after these updates."""
+        """Whether the weights for translation exist, are undamaged, and are those of these updates."""
         try:
             return bool(checkpoint.read(self.model)[1]["steps"] == steps)
         except ModelError:
@@ -176,14 +182,14 @@ class RunDirectory:
         checkpoint.write_text(self.validation / name, "".join(f"{line}\n" for line in translations))
 
     def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Write the last state; the one before it stays, and checkpoints that neither needs go."""
+        """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
         if self.last.exists():
             self.last.replace(self.previous)
         checkpoint.write(self.last, tensors, values)
         self._prune()
 
     def _prune(self) -> None:
-        """Delete scored checkpoints that neither the last state nor the one before it wants to keep."""
+        """Delete scored checkpoints that neither the last state nor the one before it keeps."""
         keep = set()
         for state in (self.last, self.previous):
             if run := checkpoint.read_values(state).get("run"):
@@ -195,31 +201,31 @@ class RunDirectory:
                 path.unlink()
 
     def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The newest state that is whole: tensors and values; None if there is none at all.
+        """The newest undamaged state, as tensors and values; None if there is no state.
 
-        Only who holds the lock may remove damaged states that are newer: others may be reading while one is written.
+        Only the holder of the lock may remove damaged newer states: others may read while one is written.
 
         Raises:
-            ModelError: if there are states, but all are damaged.
+            ModelError: if all states are damaged.
         """
         damaged: list[Path] = []
         for path in (self.last, self.previous):
             try:
                 state = checkpoint.read(path)
             except ModelError as error:
-                if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is just moving it
+                if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
                     continue
                 logger.warning("%s", error)
                 damaged.append(path)
                 continue
             for other in damaged:
                 if remove_damaged:
-                    other.unlink(missing_ok=True)  # or the next save would take it for the state before
-                logger.warning("%s: going on from the state before it", other)
+                    other.unlink(missing_ok=True)  # or the next save would keep it as the previous state
+                logger.warning("%s: resuming from the state before it", other)
             return state
         if damaged:
             raise ModelError(
-                f"{self.checkpoints}: the last state is damaged and there is none before it, so the training cannot go "
-                f"on. Delete {self.path} and train anew."
+                f"{self.checkpoints}: the last state is damaged and there is none before it, so the training cannot "
+                f"resume. Delete {self.path} and train again."
             )
         return None

@@ -1,4 +1,4 @@
-"""The logs of a run: JSON lines and TensorBoard, consistent when a training goes on from a checkpoint."""
+"""The log of a run, as JSON lines and for TensorBoard, consistent when a training resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jointnmt.extras import extra
 from jointnmt.runs import checkpoint
 
 
-class Logs:
-    """Writes each record to `log.jsonl` and its numbers to TensorBoard.
+class RunLog:
+    """Writes records to `log.jsonl`, and their numbers to TensorBoard.
 
     Args:
-        log: the JSON-lines file; records of later steps than `step`, and a half-written line, are removed.
-        tensorboard: the directory of the event files; None: none.
-        step: the update from which training goes on.
+        log: the JSON-lines file; records after `step`, and an incomplete line, are removed.
+        tensorboard: the directory of event files; None: no event files.
+        step: the update after which training resumes.
     """
 
     def __init__(self, log: Path, tensorboard: Path | None, step: int) -> None:
@@ -27,7 +28,8 @@ class Logs:
             checkpoint.write_text(log, "".join(kept))
         self._file = log.open("a", encoding="utf-8")
         if tensorboard is not None:
-            from torch.utils.tensorboard import SummaryWriter  # slow to import
+            with extra("train"):
+                from torch.utils.tensorboard import SummaryWriter  # slow to import
 
             self._writer = SummaryWriter(str(tensorboard), purge_step=step + 1 if step else None)
 
@@ -53,7 +55,7 @@ class Logs:
 
 
 def whole_records(log: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines of a log with their records; a line that is not finished, by a killed process say, is left out."""
+    """The complete lines of a log with their records; a killed process may leave an incomplete one."""
     with log.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             try:

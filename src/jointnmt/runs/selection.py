@@ -1,4 +1,4 @@
-"""Which checkpoints are best, and whether it is time to stop early: decisions as plain values."""
+"""Selection of the best checkpoints, and the count for early stopping, as plain values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCheckpoint:
     """A validated checkpoint; a higher score is better."""
 
     step: int
@@ -15,13 +15,13 @@ class Scored:
 
 @dataclass(frozen=True)
 class Selection:
-    """The best checkpoints so far, best first, and how many validations in a row have brought no better one."""
+    """The best checkpoints so far, best first, and the number of validations since the last improvement."""
 
-    best: tuple[Scored, ...] = ()
+    best: tuple[ScoredCheckpoint, ...] = ()
     stale: int = 0
 
-    def add(self, scored: Scored, keep: int) -> Selection:
-        """The selection after one more validation; of equal scores the earlier step is the better one."""
+    def add(self, scored: ScoredCheckpoint, keep: int) -> Selection:
+        """The selection after one more validation; of equal scores the earlier step wins."""
         improved = not self.best or scored.score > self.best[0].score
         ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))
         return Selection(tuple(ranked[:keep]), 0 if improved else self.stale + 1)
@@ -40,4 +40,4 @@ class Selection:
         """The inverse of `plain`."""
         best, stale = values["best"], values["stale"]
         assert isinstance(best, list) and isinstance(stale, int)
-        return cls(tuple(Scored(step, score) for step, score in best), stale)
+        return cls(tuple(ScoredCheckpoint(step, score) for step, score in best), stale)

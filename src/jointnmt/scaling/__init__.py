@@ -1,16 +1,17 @@
 """Single-shot gradient-based scaling: from three trainings to a larger model (Li et al. 2020, Eqs. 7-11).
 
-A model has a depth, l layers, and a width, w = F / E. It is trained as it is, with epsilon layers more, and with
-epsilon times E hidden features more: the runs `base`, `depth` and `width`. The differences of their validation
-cross-entropy are a gradient; one step along it, up to the wanted number of parameters, leads to the scaled model.
+A model has a depth of l layers and a width w = F / E. It is trained unchanged, with epsilon more layers, and with
+epsilon * E more hidden features: the runs `base`, `depth` and `width`. The differences of their validation
+cross-entropies are a gradient; one step along it, up to the target number of parameters, gives the scaled model.
 
-E is left alone, as in the paper. All depths of a model (PreNet and grid, encoder and decoder) grow by the same number
+E is not changed, as in the paper. All depths of a model (PreNet and grid, encoder and decoder) grow by the same number
 of layers.
 """
 
-from jointnmt.scaling.runs import RUNS, Measured, measure, measured_run, three_runs
+from jointnmt.scaling.report import scaling_report, write_report
+from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcome
 from jointnmt.scaling.sizes import (
-    AttentionPlace,
+    AttentionStack,
     StackSize,
     added_layers,
     depths,
@@ -22,10 +23,10 @@ from jointnmt.scaling.step import Cost, Gradient, Scaling, ScalingError, Step, c
 
 __all__ = [
     "RUNS",
-    "AttentionPlace",
+    "AttentionStack",
     "Cost",
     "Gradient",
-    "Measured",
+    "RunOutcome",
     "Scaling",
     "ScalingError",
     "StackSize",
@@ -33,13 +34,15 @@ __all__ = [
     "added_layers",
     "cost",
     "depths",
-    "measure",
-    "measured_run",
     "parameter_ratio",
+    "read_outcome",
     "resized",
     "rounded",
     "scale",
+    "scaling_report",
     "step_size",
     "three_runs",
+    "trained_outcome",
     "width_ratio",
+    "write_report",
 ]

@@ -1,4 +1,4 @@
-"""The three runs that scaling compares: the model as it is, deeper, and wider."""
+"""The three runs of a scaling: the model unchanged, deeper, and wider."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from jointnmt.runs.directory import MAY_CHANGE, RunDirectory
 from jointnmt.runs.log import whole_records
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.loop import RunState
 from jointnmt.training.processes import is_first
+from jointnmt.training.state import RunState
 
 logger = logging.getLogger(__name__)
 
 RUNS = ("base", "depth", "width")
-"""The three runs, and the names of their directories."""
+"""Names of the three runs and their directories."""
 
 ENDS = ("training.max_epochs", "training.max_updates", "validation.patience")
-"""Keys that decide how long a run is: cross-entropies compare only where they are equal."""
+"""Keys that set the length of a run; cross-entropies compare only if they are equal."""
 
 
 def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None) -> dict[str, Experiment]:
@@ -33,11 +33,11 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
 
     Args:
         experiment: to be scaled.
-        epsilon: layers, and widths of E.
-        updates: ends each of them, in the place of `training.max_updates`.
+        epsilon: added layers, and added width in units of E.
+        updates: replaces `training.max_updates`.
 
     Raises:
-        ConfigurationError: if there is no validation text, or no depth.
+        ConfigurationError: if there is no validation text, or the family has no depth.
     """
     if not experiment.data.validation:
         raise ConfigurationError(
@@ -55,17 +55,17 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     }
 
 
-class Measured(Config):
-    """What a finished run has come to; kept beside it as JSON, which is all that the other runs need to know of it."""
+class RunOutcome(Config):
+    """The outcome of a finished run, saved beside it as JSON."""
 
     nll: float
-    """The lowest cross-entropy of all its validations, in nats a target token, without label smoothing."""
+    """The lowest validation cross-entropy, in nats per target token, without label smoothing."""
     step: int
-    """The update after which it was measured."""
+    """The step of that validation."""
     updates: int
     """Updates of the whole run."""
     seconds: float
-    """Spent on the updates."""
+    """Time of the updates."""
     data: str
     """The fingerprint of the training data, segmentation included."""
     vocabularies: tuple[int, int]
@@ -74,11 +74,11 @@ class Measured(Config):
     """The resolved configuration."""
 
 
-def measure(experiment: Experiment, run: RunDirectory) -> Measured:
-    """Read off a finished run what it has come to.
+def read_outcome(experiment: Experiment, run: RunDirectory) -> RunOutcome:
+    """Read the outcome of a finished run.
 
     Raises:
-        ModelError: if no validation has brought a finite cross-entropy, or the run has no state.
+        ModelError: if no validation has a finite cross-entropy, or the run has no saved state.
     """
     records = [record for _, record in whole_records(run.log)]
     validated = [one for one in records if one["event"] == "validation" and one["nll"] is not None]
@@ -87,7 +87,7 @@ def measure(experiment: Experiment, run: RunDirectory) -> Measured:
         raise ModelError(f"{run.path}: has no finite validation cross-entropy to compare. See {run.log}.")
     best = min(validated, key=lambda one: (one["nll"], one["step"]))
     segmentation = Segmentation.load(run.segmentation)
-    return Measured(
+    return RunOutcome(
         nll=best["nll"],
         step=best["step"],
         updates=values["trainer"]["position"]["step"],
@@ -98,17 +98,19 @@ def measure(experiment: Experiment, run: RunDirectory) -> Measured:
     )
 
 
-def measured_run(name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None]) -> Measured:
-    """What the run `out/name` comes to: from `out/name.json` if it is finished, or else by training it, or further.
+def trained_outcome(
+    name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None]
+) -> RunOutcome:
+    """The outcome of the run `out/name`: from `out/name.json` if it is finished, else by training or resuming it.
 
     Args:
         name: of the run.
-        experiment: that it is of.
+        experiment: of the run.
         out: the directory of the scaling.
-        train: trains an experiment into a RUN directory, or goes on there; see `jointnmt.train.train`.
+        train: trains an experiment in a RUN directory, or resumes it; see `jointnmt.train.train`.
 
     Raises:
-        ConfigurationError: if the run has another configuration, or was trained for longer than is asked for.
+        ConfigurationError: if the run has another configuration, or was trained for longer than asked for.
     """
     run, file = RunDirectory(out / name), out / f"{name}.json"
     if file.exists():
@@ -125,24 +127,24 @@ def measured_run(name: str, experiment: Experiment, out: Path, train: Callable[[
     _check_not_beyond(run, experiment)
     logger.info("%s: training", run.path)
     train(experiment, run.path)
-    measured = measure(experiment, run)
+    measured = read_outcome(experiment, run)
     if is_first():
         checkpoint.write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
     return measured
 
 
-def _read_measured(file: Path) -> Measured:
+def _read_measured(file: Path) -> RunOutcome:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigurationError(
-            f"{file}: is not valid JSON. Delete it: the run beside it is then read anew."
+            f"{file}: is not valid JSON. Delete it: the run beside it is then read again."
         ) from error
-    return Measured.parse(values if isinstance(values, dict) else {}, origin=str(file))
+    return RunOutcome.parse(values if isinstance(values, dict) else {}, origin=str(file))
 
 
 def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:
-    """Refuse a run that has gone further than is asked for: the others would have had less training."""
+    """Refuse a run that was trained for longer than asked for: the others would be trained less."""
     if not (values := checkpoint.read_values(run.last)):
         return
     position, config = values["trainer"]["position"], experiment.training

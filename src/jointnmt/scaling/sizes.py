@@ -1,4 +1,4 @@
-"""How large a model is, in layers and widths, and how it is made larger."""
+"""Model sizes in layers and widths, and resized models."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import ModelConfig
 
 SHORTCUT_MATRICES = {"plain": 2, "fusion": 6}
-"""How many E x E matrices the shortcuts of an attention layer add (Emelin et al. 2019, Eqs. 5-8 and 13-14)."""
+"""E x E matrices that shortcuts add to an attention layer (Emelin et al. 2019, Eqs. 5-8 and 13-14)."""
 
 
 @dataclass(frozen=True)
-class AttentionPlace:
-    """One kind of attention layers, with the feed-forward blocks that follow them."""
+class AttentionStack:
+    """A stack of attention layers of one kind, with their feed-forward blocks."""
 
     depth: int
     attention: int
     """E x E matrices of an attention layer."""
     blocks: int
-    """Feed-forward blocks after it, of 2 w E^2 weights each: one, or none."""
+    """Feed-forward blocks per layer, of 2 w E^2 weights each: 1 or 0."""
 
 
 @dataclass(frozen=True)
 class StackSize:
     """P(l, w), the parameters of a model without embeddings, biases and norms, in units of E^2 (Eq. 8).
 
-    Eq. 8 is P = 2 l (4 + 2w) of a Reformer-base. Here it is the sum over the places where a model attends, so that it
-    holds for stacks of unequal depth, and for the Transformer, whose attention to the source has no feed-forward block.
-    It is linear in l and in w, which is all that the closed form of Eq. 11 needs.
+    Eq. 8 is P = 2 l (4 + 2w) of a Reformer-base. Here it is the sum over all attention stacks, so that it holds for
+    stacks of unequal depth, and for the Transformer, whose cross-attention has no feed-forward block. It is linear in l
+    and in w, as the closed form of Eq. 11 requires.
     """
 
-    places: tuple[AttentionPlace, ...]
+    stacks: tuple[AttentionStack, ...]
 
     @classmethod
     def of(cls, config: ModelConfig) -> StackSize:
-        """Of a model of any family."""
+        """The size of a model of any family."""
         shortcuts = 0 if config.shortcuts is None else SHORTCUT_MATRICES[config.shortcuts.kind]
         return cls(
             tuple(
-                AttentionPlace(depth, 4 + shortcuts * (place in config.shortcut_places), int(place != "cross"))
+                AttentionStack(depth, 4 + shortcuts * (place in config.shortcut_places), int(place != "cross"))
                 for place, depth in config.attention_depths().items()
             )
         )
 
     def parameters(self, layers: float, width: float) -> float:
-        """P with `layers` more in every stack, and width ratio `width`."""
-        return sum((place.depth + layers) * (place.attention + 2 * place.blocks * width) for place in self.places)
+        """P with `layers` more layers in every stack, and width ratio `width`."""
+        return sum((each.depth + layers) * (each.attention + 2 * each.blocks * width) for each in self.stacks)
 
 
 def depths(config: ModelConfig) -> dict[str, int]:
-    """The keys of a model that say how many layers it has, with their values.
+    """The configuration keys that set numbers of layers, with their values.
 
     Raises:
         ConfigurationError: if there are none.
@@ -68,10 +68,10 @@ def width_ratio(config: ModelConfig) -> float:
 
 
 def resized(experiment: Experiment, name: str, layers: int, ffn_dim: int) -> Experiment:
-    """The experiment under another name, with `layers` more in every stack and another F.
+    """The experiment under another name, with `layers` more layers in every stack and another F.
 
     Raises:
-        ConfigurationError: if the family cannot have these sizes.
+        ConfigurationError: if the family does not allow these sizes.
     """
     values = experiment.plain()
     changed = {key: depth + layers for key, depth in depths(experiment.model).items()}
@@ -80,7 +80,7 @@ def resized(experiment: Experiment, name: str, layers: int, ffn_dim: int) -> Exp
 
 
 def added_layers(base: ModelConfig, scaled: ModelConfig) -> int:
-    """How many layers more every stack of the scaled model has."""
+    """The layers that scaling adds to every stack."""
     return next(depths(scaled)[key] - depth for key, depth in depths(base).items())
 
 

@@ -1,4 +1,4 @@
-"""From what three runs have come to, along a gradient, to a larger model."""
+"""The scaled model: a step along the gradient that the outcomes of three runs give."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from typing import Any, NamedTuple
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models import ModelConfig
-from jointnmt.scaling.runs import RUNS, Measured
+from jointnmt.scaling.runs import RUNS, RunOutcome
 from jointnmt.scaling.sizes import StackSize, added_layers, depths, resized, width_ratio
 
 SMALLEST_RATIO = 1.05
-"""That is worth asking for."""
+"""The smallest ratio that error messages suggest."""
 
 
 class ScalingError(ConfigurationError):
-    """The measured gradient leads to no larger model: what was asked for, this recipe at this ratio, cannot be had."""
+    """The measured gradient leads to no larger model: this recipe cannot be scaled by this ratio."""
 
 
 class Gradient(NamedTuple):
-    """By how many nats of validation cross-entropy a token one unit makes the model *better* (Eq. 10).
+    """The decrease of validation cross-entropy per unit, in nats per token (Eq. 10).
 
-    The paper climbs a performance L and measures it by cross-entropy, of which less is better: L is its negative.
+    The paper ascends a performance L; here L is the negative cross-entropy.
     """
 
     depth: float
-    """For a layer more of every stack."""
+    """Per added layer of every stack."""
     width: float
-    """For E hidden features more in every feed-forward block."""
+    """Per E added hidden features of every feed-forward block."""
 
 
 class Step(NamedTuple):
-    """The step from the model to the scaled one, before it is rounded."""
+    """The step to the scaled model, before rounding."""
 
     alpha: float
-    """How far along the gradient (Eq. 11)."""
+    """Step size along the gradient (Eq. 11)."""
     layers: float
     width: float
 
 
 def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -> float:
-    """How far to walk along the gradient until there are `ratio` times as many parameters (Eq. 11), in closed form.
+    """The step size at which the model has `ratio` times the parameters (Eq. 11), in closed form.
 
-    P is linear in both arguments, so that P(l + alpha L'_l, w + alpha L'_w) = P + b alpha + a alpha^2; the smallest
-    positive alpha at which it is `ratio` P is the answer. It is written so that nothing cancels when `a` is small.
+    P is linear in both arguments, so P(l + alpha L'_l, w + alpha L'_w) = P + b alpha + a alpha^2; the result is the
+    smallest positive alpha at which this is `ratio` P, in a form without cancellation for small `a`.
 
     Raises:
-        ScalingError: if the gradient says that larger is worse, or no alpha meets the ratio.
+        ScalingError: if larger models are worse, or no alpha reaches the ratio.
     """
     if max(gradient) <= 0:
         raise ScalingError(
@@ -67,7 +67,7 @@ def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -
         most = 1 + b * b / (-4 * a * here) if b > 0 else 1.0
         instead = "" if most < SMALLEST_RATIO else ", or ask for a smaller ratio"
         raise ScalingError(
-            f"The ratio {ratio:g} cannot be met: one side of the gradient is negative ({gradient.depth:.5f} nats a "
+            f"The ratio {ratio:g} cannot be reached: one side of the gradient is negative ({gradient.depth:.5f} nats a "
             f"layer, {gradient.width:.5f} nats a width of E), and along it a model has at most {most:.3f} times the "
             f"parameters. Train the runs for longer{instead}, and scale again."
         )
@@ -75,15 +75,15 @@ def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -
 
 
 def round_half_up(number: float) -> int:
-    """The nearest whole number; of two, the greater."""
+    """The nearest integer, halves rounded up."""
     return math.floor(number + 0.5)
 
 
 def width_unit(embed_dim: int) -> int:
-    """Of what F is made a multiple: of what matrix products on GPUs like, and not coarser than a model can bear.
+    """The unit that F is rounded to: efficient for matrix products on GPUs, and fine enough for small models.
 
-    From E = 256 on, E itself, as in the paper (6.27 E becomes 6 E); below, 64, and 8 where E is below 64: small models
-    have small w, of which a whole E is too much. An odd E from 256 on (not a multiple of 64) has 64 as well.
+    For E from 256 on, E itself, as in the paper (6.27 E becomes 6 E), or 64 if E is no multiple of 64; below, 64, and 8
+    if E is below 64, since a whole E is too coarse for small models.
     """
     if embed_dim >= 256 and embed_dim % 64 == 0:
         return embed_dim
@@ -92,7 +92,7 @@ def width_unit(embed_dim: int) -> int:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What the three runs have said: the scaled experiment, or why there is none."""
+    """The result of a scaling: the scaled experiment, or the reason why there is none."""
 
     gradient: Gradient
     step: Step | None
@@ -100,8 +100,8 @@ class Scaling:
     refused: str | None = None
 
 
-def scale(experiment: Experiment, measured: Mapping[str, Measured], ratio: float, epsilon: int) -> Scaling:
-    """Solve Eq. 11 for the three runs, and round.
+def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: float, epsilon: int) -> Scaling:
+    """Solve Eq. 11 for the outcomes of the three runs, and round.
 
     Raises:
         DataError: if they were not trained on the same data.
@@ -109,7 +109,7 @@ def scale(experiment: Experiment, measured: Mapping[str, Measured], ratio: float
     if len({one.data for one in measured.values()}) > 1:
         raise DataError(
             "The runs were not trained on the same data, segmentation included, so that their cross-entropies do not "
-            "compare. Train them anew on the same files, in another directory."
+            "compare. Train them again on the same files, in another directory."
         )
     losses = [measured[name].nll for name in RUNS]
     gradient, step = Gradient(*((losses[0] - loss) / epsilon for loss in losses[1:])), None
@@ -122,7 +122,7 @@ def scale(experiment: Experiment, measured: Mapping[str, Measured], ratio: float
 
 
 def rounded(experiment: Experiment, step: Step) -> Experiment:
-    """The experiment after the step, with whole layers and an F that is a multiple of `width_unit`.
+    """The experiment after the step, with whole layers and F a multiple of `width_unit`.
 
     Raises:
         ScalingError: if that is no larger model, or has no layers or no width left.
@@ -131,14 +131,14 @@ def rounded(experiment: Experiment, step: Step) -> Experiment:
     layers, unit = round_half_up(step.layers), width_unit(model.embed_dim)
     ffn_dim = round_half_up((width_ratio(model) + step.width) * model.embed_dim / unit) * unit
     if round_half_up(step.width * model.embed_dim / unit) == 0:
-        ffn_dim = model.ffn_dim  # as it is, even where that is no multiple
-    told = f"The step is {step.layers:+.2f} layers and {step.width:+.2f} widths of E"
+        ffn_dim = model.ffn_dim  # unchanged, even if that is no multiple
+    step_text = f"The step is {step.layers:+.2f} layers and {step.width:+.2f} widths of E"
     if min(depths(model).values()) + layers < 1 or ffn_dim < 1:
-        raise ScalingError(f"{told}, which leaves no model. Ask for a smaller ratio.")
+        raise ScalingError(f"{step_text}, which leaves no model. Ask for a smaller ratio.")
     size = StackSize.of(model)
     if size.parameters(layers, ffn_dim / model.embed_dim) <= size.parameters(0, width_ratio(model)):
         raise ScalingError(
-            f"{told}; in whole layers, and an F in multiples of {unit}, that is no larger model. Ask for a "
+            f"{step_text}; in whole layers, and an F in multiples of {unit}, that is no larger model. Ask for a "
             "greater ratio."
         )
     return resized(experiment, f"{experiment.name}-scaled", layers, ffn_dim)
@@ -146,8 +146,10 @@ def rounded(experiment: Experiment, step: Step) -> Experiment:
 
 @dataclass(frozen=True)
 class Cost:
-    """What was trained, compared with a grid search over whole layers and whole widths of E from the model to the
-    scaled one, both included. `relative` counts trainings of the base, if a training costs what it has parameters."""
+    """The cost of scaling, against a grid search over whole layers and widths of E between both models, inclusive.
+
+    `relative` is in trainings of the base model, if cost is proportional to parameters.
+    """
 
     trainings: int
     relative: float
@@ -160,7 +162,7 @@ class Cost:
         return asdict(self)
 
 
-def cost(base: ModelConfig, scaled: ModelConfig, measured: Mapping[str, Measured], epsilon: int) -> Cost:
+def cost(base: ModelConfig, scaled: ModelConfig, measured: Mapping[str, RunOutcome], epsilon: int) -> Cost:
     """The cost of the three runs and of a grid search."""
     size, width, ends = StackSize.of(base), width_ratio(base), width_ratio(scaled)
     layers, wider = added_layers(base, scaled), ends - width

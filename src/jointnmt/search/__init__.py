@@ -1,4 +1,4 @@
-"""Search: from a model and source sentences to target sentences with their scores."""
+"""Search: source sentences to target sentences with scores, by beam search or sampling."""
 
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.interface import TranslationModel
+from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.live import Live, rows_to_keep, state_rows
 from jointnmt.search.rules import Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
 from jointnmt.text.special import eos_id
@@ -22,7 +22,7 @@ from jointnmt.text.special import eos_id
 class SearchConfig(RulesConfig):
     """How beam search translates."""
 
-    beam_size: int = Field(5, ge=1, description="hypotheses followed at once for each sentence")
+    beam_size: int = Field(5, ge=1, description="hypotheses kept for each sentence")
 
 
 @torch.no_grad()
@@ -33,13 +33,13 @@ def beam_search(
     prefixes: Sequence[Sequence[int]] | None = None,
     num_best: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The best translations of each sentence that beam search finds, best first: `num_best`, or fewer if no more exist.
+    """The `num_best` best translations of each sentence that beam search finds, best first; fewer if no more exist.
 
-    At every position, each sentence keeps the K best of the 2K best continuations of its K hypotheses that have not
-    ended (K is the beam size); those that end and are among the K best are finished. A sentence is done when K are
-    finished or none is left to continue: the rule of the papers' framework. Of equal continuations the one of the
-    better hypothesis and the lower id comes first. `prefixes` are target ids that each translation has to begin with;
-    their log-probabilities count.
+    At each position a sentence's K hypotheses (K is the beam size) are extended to their 2K best continuations. Those
+    that end and are among the K best are finished; the K best of the others form the next beam. A sentence is done when
+    K hypotheses are finished or none is left to extend: the rule of the authors' framework. Ties go to the better
+    hypothesis, then to the lower id. `prefixes` are target ids that each translation has to begin with; their
+    log-probabilities count.
 
     Raises:
         ConfigurationError: if `num_best` is greater than the beam.
@@ -55,24 +55,24 @@ def beam_search(
         )
     rules = Rules.of(source, config, prefixes)
     found: list[list[Hypothesis]] = [[] for _ in rules.limits]
-    live = Live.begin(len(source), config.beam_size, filled=1)
+    beams = BeamState.begin(len(source), config.beam_size, filled=1)
     state = model.start(source)
     rows = torch.arange(len(source), device="cpu").repeat_interleave(config.beam_size)
     position = 0
-    while live.sentences:
-        logits, state = model.step(live.last_ids(source.device), state.select(rows))
+    while beams.sentences:
+        logits, state = model.step(beams.last_ids(source.device), state.select(rows))
         log_probabilities = _by_sentence(token_log_probabilities(logits), config.beam_size)
-        rules.apply(log_probabilities, live.sentences, position)
-        candidates = continuations(live, log_probabilities)
-        top = candidates.extending(live, candidates.top(config.beam_size))
+        rules.apply(log_probabilities, beams.sentences, position)
+        candidates = continuations(beams, log_probabilities)
+        top = candidates.extending(beams, candidates.top(config.beam_size))
         for sentence, _, hypothesis in top.finished(ended(top), config.penalty, rules.limits):
             if len(found[sentence]) < config.beam_size:
                 found[sentence].append(hypothesis)
         survivors = candidates.unfinished(config.beam_size)
         parents = candidates.parents.gather(1, survivors)
-        live = candidates.extending(live, survivors)
-        kept = rows_to_keep(_unfinished(live, found))
-        live, rows = live.kept(kept), state_rows(kept, parents)
+        beams = candidates.extending(beams, survivors)
+        kept = rows_to_keep(_unfinished(beams, found))
+        beams, rows = beams.select(kept), state_rows(kept, parents)
         position += 1
     return [sorted(hypotheses, key=lambda each: -each.score)[:num_best] for hypotheses in found]
 
@@ -82,7 +82,7 @@ class Continuations:
     """The C best continuations by one token of each sentence's hypotheses, best first."""
 
     parents: Int[Tensor, "B C"]
-    """The place of the hypothesis that is continued."""
+    """The beam of the hypothesis that is extended."""
     ids: Int[Tensor, "B C"]
     token_log_probabilities: Float[Tensor, "B C"]
 
@@ -94,20 +94,20 @@ class Continuations:
         """The ranks of the best `count` that do not end their sentence."""
         return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
 
-    def extending(self, live: Live, ranks: Int[Tensor, "B K"]) -> Live:
-        """The hypotheses that the continuations of these ranks make."""
+    def extending(self, beams: BeamState, ranks: Int[Tensor, "B K"]) -> BeamState:
+        """The hypotheses that the continuations of these ranks lead to."""
         ids, tokens, parents = (
             values.gather(1, ranks) for values in (self.ids, self.token_log_probabilities, self.parents)
         )
-        return live.extended(ids, tokens, parents)
+        return beams.extended(ids, tokens, parents)
 
 
-def continuations(live: Live, log_probabilities: Float[Tensor, "B K V"]) -> Continuations:
+def continuations(beams: BeamState, log_probabilities: Float[Tensor, "B K V"]) -> Continuations:
     """The 2K best continuations of each sentence: enough that K remain when K of them end."""
     size = log_probabilities.shape[1]
     # The 2K best of a sentence are among the 2K best of each of its hypotheses.
     tokens, ids = (_by_sentence(each, size) for each in best(log_probabilities.flatten(0, 1), 2 * size))
-    totals = live.log_probabilities.unsqueeze(-1) + tokens  # [B, K, 2K]
+    totals = beams.log_probabilities.unsqueeze(-1) + tokens  # [B, K, 2K]
     order = totals.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : 2 * size]
     return Continuations(
         parents=order // ids.shape[-1],
@@ -116,16 +116,16 @@ def continuations(live: Live, log_probabilities: Float[Tensor, "B K V"]) -> Cont
     )
 
 
-def ended(live: Live) -> Bool[Tensor, "B K"]:
-    """Where a hypothesis has just ended."""
-    return (live.ids[:, :, -1] == eos_id) & (live.log_probabilities > -torch.inf)
+def ended(beams: BeamState) -> Bool[Tensor, "B K"]:
+    """True where a hypothesis has just ended."""
+    return (beams.ids[:, :, -1] == eos_id) & (beams.log_probabilities > -torch.inf)
 
 
-def _unfinished(live: Live, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
-    """Which sentences are not done: those with a hypothesis to continue and fewer than K finished ones."""
-    size = live.ids.shape[1]
-    alive = (live.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if place 0 is empty, all are
-    return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(live.sentences)]
+def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
+    """Which sentences are not done: those with a hypothesis to extend and fewer than K finished ones."""
+    size = beams.ids.shape[1]
+    alive = (beams.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if beam 0 is empty, all are
+    return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(beams.sentences)]
 
 
 def _by_sentence(values: Tensor, size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a translation may look like: its greatest length, its prescribed beginning, tokens that never occur."""
+"""Constraints on translations: maximum length, forced prefix, banned tokens."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 
 
 class RulesConfig(Config):
-    """What beam search and sampling have in common: the longest translation, and how it is scored."""
+    """Settings that beam search and sampling share: maximum length and scoring."""
 
-    length_penalty: float = Field(1.0, ge=0, description="score = log-probability / length ** length_penalty")
+    length_penalty: float = Field(1.0, ge=0, description="score = log-probability / length ^ `length_penalty`")
     length_offset: float = Field(
-        0.0, ge=0, description="o: the length counts as (o + length) / (o + 1); 5 is the penalty of Wu et al. 2016"
+        0.0, ge=0, description="o: the length counts as (o + length) / (o + 1); 5: GNMT (Wu et al. 2016)"
     )
-    max_length_factor: float = Field(1.2, ge=0, description="longest translation: factor * source tokens + offset")
-    max_length_offset: int = Field(10, ge=0, description="longest translation: factor * source tokens + offset")
-    allow_unknown: bool = Field(True, description="whether the piece <unk> may be generated")
+    max_length_factor: float = Field(1.2, ge=0, description="longest translation: factor · source tokens + offset")
+    max_length_offset: int = Field(10, ge=0, description="likewise, in tokens")
+    allow_unknown: bool = Field(True, description="whether `<unk>` may be generated")
 
     @property
     def penalty(self) -> LengthPenalty:
@@ -42,7 +42,7 @@ def target_limit(source_tokens: int, config: RulesConfig) -> int:
     End marks are counted on both sides. The authors' framework takes the padded length of the batch for the source;
     here it is the sentence's own, so that a translation does not depend on its batch.
     """
-    # The tiny term undoes rounding: 0.29 * 100 is 28.999999999999996 in floating point.
+    # The small term undoes rounding: 0.29 * 100 is 28.999999999999996 in floating point.
     return max(1, math.floor(config.max_length_factor * source_tokens + config.max_length_offset + 1e-9))
 
 
@@ -67,7 +67,7 @@ def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a batch: one limit and one (possibly empty) prefix for each sentence."""
+    """The constraints of a batch: a length limit and a (possibly empty) prefix for each sentence."""
 
     limits: tuple[int, ...]
     prefixes: tuple[tuple[int, ...], ...]
@@ -95,21 +95,24 @@ class Rules:
         return cls(tuple(limits), tuple(tuple(prefix) for prefix in prefixes), banned)
 
     def required(self, sentence: int, position: int) -> int | None:
-        """The only id allowed at this position: the prefix's, the end mark at the limit, or None where all are free."""
+        """The only id allowed at this position: the prefix's, the end mark at the limit, or None if all are allowed."""
         if position < len(self.prefixes[sentence]):
             return self.prefixes[sentence][position]
         return eos_id if position == self.limits[sentence] - 1 else None
 
     def apply(self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int) -> None:
-        """Put minus infinity for what is not allowed, in place; what is allowed keeps its own, unscaled.
+        """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
 
-        `sentences` are the numbers of the rows' sentences, `position` is that of the token to be chosen.
+        Args:
+            log_probabilities: of the next token.
+            sentences: the number of each row's sentence.
+            position: of the next token.
         """
         found = [(row, self.required(sentence, position)) for row, sentence in enumerate(sentences)]
         required = [(row, token) for row, token in found if token is not None]
         index = torch.tensor(required, dtype=torch.long, device="cpu").view(-1, 2)
         rows, tokens = send(index, log_probabilities.device).unbind(1)
-        kept = log_probabilities[rows, :, tokens]  # also what is banned elsewhere, as in a prefix
+        kept = log_probabilities[rows, :, tokens]  # before banning: a prefix may hold a banned token
         for token in self.banned:  # one by one: a list would have to be sent to a GPU
             log_probabilities[:, :, token].fill_(-torch.inf)
         if required:

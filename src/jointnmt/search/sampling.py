@@ -13,17 +13,17 @@ from torch import Tensor
 from jointnmt.data.batch import send
 from jointnmt.models.interface import TranslationModel
 from jointnmt.search.beam import ended
+from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.live import Live, rows_to_keep, state_rows
 from jointnmt.search.rules import Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, check_possible, token_log_probabilities
 
-MOST_PICKED = 0.1
-"""Up to what share of the vocabulary the likeliest tokens are picked; for more of them, all are sorted."""
+LARGEST_TOP_K_SHARE = 0.1
+"""Largest share of the vocabulary that a top-k selects; above it the whole vocabulary is sorted."""
 
 
 class SamplingConfig(RulesConfig):
-    """How translations are drawn at random: first temperature, then top-k, then top-p."""
+    """How translations are sampled: first temperature, then top-k, then top-p."""
 
     temperature: float = Field(1.0, ge=0.0001, description="divides log-probabilities: below 1 prefers likely tokens")
     top_k: int | None = Field(None, ge=1, description="draw from the k most likely tokens; null: from all")
@@ -31,9 +31,9 @@ class SamplingConfig(RulesConfig):
 
 
 def sentence_generator(seed: int, *number: int) -> torch.Generator:
-    """The source of random numbers of a sentence, given by its number: its own, whatever else is translated beside it.
+    """A sentence's own random generator, so that its samples do not depend on the batch.
 
-    The number may have several parts, as in (line, sentence of the line).
+    The number may have several parts, such as (line, sentence of the line).
     """
     state = np.random.SeedSequence([seed, *number]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
@@ -48,11 +48,11 @@ def sample(
     prefixes: Sequence[Sequence[int]] | None = None,
     num_samples: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Translations of each sentence drawn at random, independently of each other, in the order in which they are drawn.
+    """Independent random translations of each sentence, in the order in which they are drawn.
 
-    Sentence b takes its random numbers from `generators[b]` (on the CPU) alone, so its samples do not depend on what
-    else is in the batch. Scores and log-probabilities are the model's own, as rescoring gives them; temperature, top-k
-    and top-p only choose.
+    Sentence b takes its random numbers from `generators[b]` (on the CPU) alone, so its samples do not depend on the
+    rest of the batch. Scores and log-probabilities are those of the model, as in rescoring, without temperature, top-k
+    and top-p.
 
     Raises:
         DataError: if a prefix is longer than its translation may be.
@@ -63,42 +63,42 @@ def sample(
     rules = Rules.of(source, config, prefixes)
     numbers = _random_numbers(rules.limits, num_samples, generators)
     found: list[dict[int, Hypothesis]] = [{} for _ in rules.limits]
-    live = Live.begin(len(source), num_samples, filled=num_samples)
+    beams = BeamState.begin(len(source), num_samples, filled=num_samples)
     state = model.start(source)
     if num_samples > 1:
         state = state.select(torch.arange(len(source), device="cpu").repeat_interleave(num_samples))
     position = 0
-    while live.sentences:
-        logits, state = model.step(live.last_ids(source.device), state)
+    while beams.sentences:
+        logits, state = model.step(beams.last_ids(source.device), state)
         log_probabilities = token_log_probabilities(logits).unflatten(0, (-1, num_samples))
-        rules.apply(log_probabilities, live.sentences, position)
-        drawn = draw(log_probabilities.flatten(0, 1), numbers[list(live.sentences), :, position].flatten(), config)
-        live = live.extended(*(each.view(-1, num_samples) for each in drawn))
-        done = ended(live)
-        for sentence, place, hypothesis in live.finished(done, config.penalty, rules.limits):
-            found[sentence][place] = hypothesis
-        keep = [len(found[sentence]) < num_samples for sentence in live.sentences]
-        live = live.without(done).kept(rows_to_keep(keep))
+        rules.apply(log_probabilities, beams.sentences, position)
+        drawn = draw(log_probabilities.flatten(0, 1), numbers[list(beams.sentences), :, position].flatten(), config)
+        beams = beams.extended(*(each.view(-1, num_samples) for each in drawn))
+        done = ended(beams)
+        for sentence, beam, hypothesis in beams.finished(done, config.penalty, rules.limits):
+            found[sentence][beam] = hypothesis
+        keep = [len(found[sentence]) < num_samples for sentence in beams.sentences]
+        beams = beams.without(done).select(rows_to_keep(keep))
         if any(keep) and not all(keep):
-            places = torch.arange(num_samples, device="cpu").expand(len(keep), num_samples)
-            state = state.select(state_rows(rows_to_keep(keep), places))
+            same = torch.arange(num_samples, device="cpu").expand(len(keep), num_samples)
+            state = state.select(state_rows(rows_to_keep(keep), same))
         position += 1
-    return [[samples[place] for place in range(num_samples)] for samples in found]
+    return [[samples[beam] for beam in range(num_samples)] for samples in found]
 
 
 def draw(
     log_probabilities: Float[Tensor, "N V"], numbers: Float64[Tensor, " N"], config: SamplingConfig
 ) -> tuple[Int[Tensor, " N"], Float[Tensor, " N"]]:
-    """One id for each row, where its number from [0, 1) falls among the tokens, the most likely first.
+    """One id for each row by inverse transform sampling, with its log-probability; both on the CPU.
 
-    With it its log-probability; both are on the CPU.
+    A row's number from [0, 1) picks from the cumulative distribution of its tokens, the most likely first.
 
     Raises:
-        ModelError: if a row holds what is not a number, or no token that is possible.
+        ModelError: if a row holds NaN, or no token of positive probability.
     """
     width = log_probabilities.shape[-1]
     count = min(config.top_k or width, width)
-    if count < MOST_PICKED * width:
+    if count < LARGEST_TOP_K_SHARE * width:
         values, ids = best(log_probabilities, count)
     else:
         ordered = log_probabilities.sort(dim=-1, descending=True, stable=True)
@@ -108,7 +108,7 @@ def draw(
     kept = (before < config.top_p) & (probabilities > 0)
     limits = probabilities.masked_fill(~kept, 0).cumsum(-1)
     ranks = (limits <= send(numbers, limits.device).unsqueeze(-1) * limits[:, -1:]).sum(-1)
-    # Rounding must not lead past the last token that is kept; where none is, the first one tells why.
+    # Rounding must not lead past the last token kept; where none is kept, the first one fails the check below.
     ranks = ranks.minimum(kept.sum(-1) - 1).clamp_(min=0)
     token, value = (each.gather(-1, ranks.unsqueeze(-1)).squeeze(-1).cpu() for each in (ids, values))
     check_possible(value)

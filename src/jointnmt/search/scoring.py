@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jointnmt.data.batch import Batch, send
+from jointnmt.data.batch import Batch
 from jointnmt.errors import ModelError
 from jointnmt.models.interface import TranslationModel
-from jointnmt.ops.native import operations as native
+from jointnmt.ops import log_softmax, topk
 
 
 def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
@@ -20,9 +20,7 @@ def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "..
 
     They lie in memory of their own, which may be written to.
     """
-    if native.readable(logits) and not (logits.requires_grad and torch.is_grad_enabled()):
-        return native.log_softmax(logits)
-    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return log_softmax(logits)
 
 
 @dataclass(frozen=True)
@@ -81,31 +79,16 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
 
 
 def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
-    """The `count` greatest values of each row and their places, best first; equal values in order of their places.
+    """The `count` largest values of each row and their places, best first; equal values in order of their places.
 
-    They lie on the CPU, where search goes on: it waits for a GPU once (again, if it has to settle which of many equal
-    values come first), and computes nothing there on so few numbers.
-    `topk` alone leaves open which of equal values it takes, and half precision has many equal ones.
+    They lie on the CPU, where search goes on.
+
+    Raises:
+        ModelError: if a value is NaN.
     """
-    width = values.shape[-1]
-    count = min(count, width)
-    if values.dtype == torch.float32 and native.readable(values):
-        ordered, places, strange = native.greatest(values, count)
-        _check(not strange)
-        return ordered, places
-    larger = min(2 * count + 16, width)  # more than asked for: among them are most of the equal ones
-    found, unordered = (each.cpu() for each in values.topk(larger, dim=-1))
-    check_numbers(found)
-    places, order = unordered.sort(dim=-1)
-    ordered, ranks = found.gather(-1, order).sort(dim=-1, descending=True, stable=True)
-    places = places.gather(-1, ranks)
-    last = found[:, count - 1]
-    undecided = (found[:, -1] == last) & (last > -torch.inf)
-    if larger < width and bool(undecided.any()):
-        rows = undecided.nonzero().squeeze(1)
-        every = values[send(rows, values.device)].sort(dim=-1, descending=True, stable=True)
-        ordered[rows], places[rows] = (each[:, :larger].cpu() for each in every)
-    return ordered[:, :count], places[:, :count]
+    found = topk(values, count)
+    _check(not found.has_nan)
+    return found.values, found.indices
 
 
 def check_numbers(values: Float[Tensor, "*shape"]) -> None:

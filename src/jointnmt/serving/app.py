@@ -20,7 +20,7 @@ import jointnmt
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.serving import libretranslate, v1
 from jointnmt.serving.errors import RequestError
-from jointnmt.serving.protection import KnownHosts, Record, WholeBodies, error_response
+from jointnmt.serving.protection import KnownHosts, RequestRecord, WholeBodies, error_response
 from jointnmt.serving.services import Services, running
 
 logger = logging.getLogger(__name__)
@@ -138,4 +138,4 @@ def _add_protection(app: FastAPI, services: Services) -> None:
     app.add_middleware(WholeBodies, limits=config.limits)
     if config.host in LOOPBACK:
         app.add_middleware(KnownHosts, names=(*LOOPBACK, *config.allow_hosts))
-    app.add_middleware(Record, metrics=services.metrics, log_text=config.log_text)
+    app.add_middleware(RequestRecord, metrics=services.metrics, log_text=config.log_text)

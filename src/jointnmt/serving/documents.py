@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from jointnmt.serving.engine import Candidate
 from jointnmt.serving.markup import Marked, Part, escaped, read_markup
-from jointnmt.serving.paragraphs import Line, Paragraphs, space_of
+from jointnmt.serving.paragraphs import Paragraphs, SpacedLine, space_of
 from jointnmt.serving.placing import joined, place_tags
 
 
@@ -82,7 +82,7 @@ class Html:
 
     def _pieces(self) -> Iterator[Piece]:
         for part in self.parts:
-            if isinstance(part, Line):
+            if isinstance(part, SpacedLine):
                 yield from map(Piece, part.sentences)
             elif isinstance(part, Marked):
                 yield from (Piece(sentence.text, True) for sentence in part.sentences())
@@ -91,7 +91,7 @@ class Html:
 def _filled(part: Part, translations: Iterator[Rendered], space: str) -> str:
     if isinstance(part, str):
         return part
-    if isinstance(part, Line):
+    if isinstance(part, SpacedLine):
         return escaped(part.filled([next(translations).candidate.text for _ in part.sentences], space))
     placed = []
     for sentence in part.sentences():

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from jointnmt.analysis.attention import By, View, attention_numbers
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.search import SamplingConfig, SearchConfig, target_limit
-from jointnmt.translator import Candidate, Score, Translation, TranslationOptions, Translator, attend
+from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.batching import plan_batches
-from jointnmt.translator.parts import Line
-from jointnmt.translator.translator import SCORED_TOKENS
+from jointnmt.translator.preprocessing import Line
+from jointnmt.translator.translator import SCORED_TOKENS, Precision
 
-By = Literal["mean", "layer", "head"]
-Precision = Literal["float32", "bfloat16", "float16", "int8"]
 Search = SearchConfig | SamplingConfig
 
 __all__ = [
@@ -25,7 +24,7 @@ __all__ = [
     "Engine",
     "ModelInfo",
     "Precision",
-    "Score",
+    "ScoredTranslation",
     "Search",
     "SearchConfig",
     "Translation",
@@ -124,7 +123,7 @@ class Engine:
         ]
         return self._translator.translate_lines(lines, options)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], pieces: bool) -> list[Score]:
+    def score(self, sources: Sequence[str], targets: Sequence[str], pieces: bool) -> list[ScoredTranslation]:
         """How probable the model finds each target, given its source."""
         return list(self._translator.score_stream(sources, targets, pieces=pieces))
 
@@ -134,8 +133,6 @@ class Engine:
         Raises:
             DataError: if one of them has more than `most_tokens` tokens.
         """
-        from jointnmt.analysis.attention import View, attention_numbers  # brings along a library for figures
-
         _check_tokens(self.source_tokens([source]), most_tokens)  # before it is translated
         text = self._translator.translate([source])[0] if target is None else target
         _check_tokens(self.target_tokens([text]), most_tokens)

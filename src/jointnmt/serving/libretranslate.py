@@ -68,7 +68,7 @@ class Detection(BaseModel):
     confidence: float = Field(description="in percent")
 
 
-class TranslateAnswer(BaseModel):
+class LibreTranslateAnswer(BaseModel):
     """What `/translate` answers: of a list, lists."""
 
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
@@ -86,10 +86,10 @@ def _body(parameters: type[BaseModel]) -> dict[str, Any]:
 @router.post(
     "/translate",
     openapi_extra=_body(TranslateParameters),
-    response_model=TranslateAnswer,
+    response_model=LibreTranslateAnswer,
     response_model_exclude_none=True,
 )
-async def translate(request: Request, shared: Shared) -> TranslateAnswer:
+async def translate(request: Request, shared: Shared) -> LibreTranslateAnswer:
     """Translate a text, or each text of a list; lines stay lines, and HTML keeps its tags."""
     values = await _values(request)
     shared.admit(request, _text(values.get("api_key")))
@@ -99,7 +99,7 @@ async def translate(request: Request, shared: Shared) -> TranslateAnswer:
     model = shared.models.for_pair(asked.source, asked.target)
     answer = _translations(shared, model.engine, texts, asked)
     ranked = await shared.answer(request, answer)
-    found = TranslateAnswer(translatedText=[ranks[0] for ranks in ranked])
+    found = LibreTranslateAnswer(translatedText=[ranks[0] for ranks in ranked])
     if asked.source == "auto":
         language = model.pair[0]
         sure = await asyncio.to_thread(lambda: [confidence(text, language) for text in texts])
@@ -223,10 +223,12 @@ def _put_back(documents: Sequence[Document], translations: Sequence[Translation]
     return found
 
 
-def _single(answer: TranslateAnswer) -> TranslateAnswer:
+def _single(answer: LibreTranslateAnswer) -> LibreTranslateAnswer:
     """The answer for a text that was not in a list."""
-    values = {name: value[0] for name in TranslateAnswer.model_fields if (value := getattr(answer, name)) is not None}
-    return TranslateAnswer(**values)
+    values = {
+        name: value[0] for name in LibreTranslateAnswer.model_fields if (value := getattr(answer, name)) is not None
+    }
+    return LibreTranslateAnswer(**values)
 
 
 async def _values(request: Request) -> dict[str, Any]:

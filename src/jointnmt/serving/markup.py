@@ -12,7 +12,7 @@ from html import escape
 from html.parser import HTMLParser
 from itertools import accumulate
 
-from jointnmt.serving.paragraphs import Line
+from jointnmt.serving.paragraphs import SpacedLine
 
 # fmt: off
 INLINE = frozenset({
@@ -65,7 +65,7 @@ class Marked:
 
     def sentences(self) -> Iterator[Marked]:
         """Its sentences, without the white space between them."""
-        begin, lines = 0, Line.of(self.text).sentences
+        begin, lines = 0, SpacedLine.of(self.text).sentences
         for number, sentence in enumerate(lines, start=1):
             start = self.text.index(sentence, begin)
             end = start + len(sentence)
@@ -76,7 +76,7 @@ class Marked:
             begin = until
 
 
-Part = str | Line | Marked
+Part = str | SpacedLine | Marked
 """Of a document: what is kept as it is, text without tags inside, text with tags inside."""
 
 
@@ -217,7 +217,7 @@ class _Segment:
             yield Marked("".join(self.text), tuple(self.stacks), tuple(self.atoms))
             return
         for event in self.events:  # what stands between tags is translated by itself, and each tag stays where it is
-            yield Line.of(event.text) if event.kind == "text" and event.text.strip() else event.raw
+            yield SpacedLine.of(event.text) if event.kind == "text" and event.text.strip() else event.raw
 
 
 class _Builder:

@@ -13,7 +13,7 @@ _BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
 
 @dataclass(frozen=True)
-class Line:
+class SpacedLine:
     """A line with the white space around its sentences."""
 
     before: str
@@ -21,7 +21,7 @@ class Line:
     after: str
 
     @classmethod
-    def of(cls, text: str, end: str = "") -> Line:
+    def of(cls, text: str, end: str = "") -> SpacedLine:
         """Cut a line into sentences; `end` comes after it."""
         inside = text.strip()
         if not inside:
@@ -38,13 +38,13 @@ class Line:
 class Paragraphs:
     """A text: its lines, and the line breaks between them."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[SpacedLine, ...]
 
     @classmethod
     def of(cls, text: str) -> Paragraphs:
         """Cut a text into lines, and these into sentences."""
         parts = [*_BREAK.split(text), ""]
-        return cls(tuple(Line.of(line, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
+        return cls(tuple(SpacedLine.of(line, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
 
     @property
     def sentences(self) -> list[str]:

@@ -95,7 +95,7 @@ class KnownHosts:
         await error_response(400, message, CLOSE)(scope, receive, send)
 
 
-class Record:
+class RequestRecord:
     """Counts and logs every request: method, route, status, time and key, and texts only where that is wanted."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log_text: bool) -> None:

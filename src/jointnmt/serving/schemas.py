@@ -146,7 +146,7 @@ class AttentionRequest(OfModel):
     by: By = Field("mean", description="means over layers and heads; each layer; each head of each layer")
 
 
-class Panel(BaseModel):
+class AttentionPanel(BaseModel):
     """One attention matrix."""
 
     title: str
@@ -167,7 +167,7 @@ class AttentionAnswer(BaseModel):
     translation: str
     source: list[str] = Field(description="source pieces, without the end mark")
     target: list[str] = Field(description="target pieces, without begin and end mark")
-    panels: list[Panel]
+    panels: list[AttentionPanel]
     source_attention: list[list[list[float]]] | None = Field(
         None, description="of a grid: [t][s] are the weights of source position s under target position t"
     )

@@ -15,7 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from jointnmt.serving.admission import check_lines, to_sentences
 from jointnmt.serving.dispatcher import refusal
-from jointnmt.serving.engine import Candidate, Engine, Score, Translation, TranslationOptions
+from jointnmt.serving.engine import Candidate, Engine, ScoredTranslation, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.models import Served
 from jointnmt.serving.schemas import (
@@ -92,7 +92,7 @@ async def score(request: Request, asked: ScoreRequest, shared: Shared) -> Scores
     check_lines(asked.targets, limits)
     model = _chosen(shared, asked)
 
-    async def answer() -> list[Score]:
+    async def answer() -> list[ScoredTranslation]:
         sentences = await to_sentences(model.engine, asked.sources, asked.targets, limits, scored=True)
         return await shared.dispatcher.results(Scoring(model.engine, asked.pieces), sentences)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from jointnmt.serving.engine import By, Engine, Precision, Score, Translation, TranslationOptions
+from jointnmt.serving.engine import By, Engine, Precision, ScoredTranslation, Translation, TranslationOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Translating:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Score given translations."""
+    """ScoredTranslation given translations."""
 
     engine: Engine
     pieces: bool
@@ -66,7 +66,7 @@ class Scoring:
         lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
         return self.engine.plan_scores(*lengths)
 
-    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Score]:
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[ScoredTranslation]:
         """Their scores."""
         sources, targets = [each.source for each in sentences], [each.target for each in sentences]
         return self.engine.score(sources, targets, self.pieces)

@@ -1,4 +1,4 @@
-"""What a run makes of a text, a record for each line, kept in the cache so that nothing is computed twice."""
+"""Results of a run on a text, one record a line, cached so that nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -24,97 +25,97 @@ FORMAT_VERSION = 2
 """Part of every fingerprint."""
 
 Record = dict[str, Any]
-Progress = Callable[[str, int, int], None]
-"""Is told what is going on, how many lines are done, and of how many."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Takes the name of a task, the lines done, and the lines in total."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """Something that a run is to do with the lines of a text."""
+class CachedTask:
+    """A computation of a run over the lines of a text."""
 
     name: str
-    """Of the activity, as progress and fingerprint have it: `translating`, say."""
+    """Of the task, such as `translating`, in progress and fingerprint."""
     facts: Mapping[str, Any]
-    """All that records depend on besides the run: texts and settings, as JSON-compatible values."""
+    """Everything that the records depend on besides the run, as JSON-compatible values."""
     total: int
-    """How many records there will be."""
+    """Number of records."""
     window: int
-    """How many lines are computed together: an interruption loses no more."""
+    """Lines computed together; an interruption loses no more."""
     compute: Callable[[int], Iterator[Record]]
-    """The records from a line on, a multiple of `window`."""
+    """Yields the records from a given line on, a multiple of `window`."""
 
 
 def run_name(run: Path) -> str:
-    """What a run is called: by its folder."""
+    """The name of a run: that of its folder."""
     return run.name or run.resolve().name
 
 
-def kept_records(translator: Translator, run: Path, work: Work, progress: Progress) -> list[Record]:
-    """Do the work, or what an interruption has left of it.
+def cached_records(translator: Translator, run: Path, task: CachedTask, progress: ProgressCallback) -> list[Record]:
+    """The records of a task: from the cache, or computed, from where an interruption left off.
 
     The records lie in the folder `measured` of the cache, under a hash of weights, configuration, segmentation,
-    versions and the work's facts. Windows that were not finished are computed again, so that the result is the same as
-    without the interruption.
+    versions and the task's facts. Unfinished windows are computed again, so that the result is the same as without the
+    interruption.
 
     Raises:
         ConfigurationError: if the cache cannot be written.
     """
     folder = cache_folder(translator.experiment.data) / "measured"
-    file = folder / f"{_fingerprint(translator, run, work)[:32]}.jsonl"
-    what = f"{run_name(run)}: {work.name}"
-    with _told(file):
+    file = folder / f"{_fingerprint(translator, run, task)[:32]}.jsonl"
+    what = f"{run_name(run)}: {task.name}"
+    with _naming(file):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file.with_suffix(".lock"))
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            logger.info("%s: another process is at it; waiting for its result", what)
+            logger.info("%s: another process computes it; waiting for its result", what)
             lock.acquire()
     try:
-        return _completed(file, work, what, progress)
+        return _completed(file, task, what, progress)
     finally:
         lock.release()
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
-    """Errors of keeping records, and not of computing them, name the file and what to do."""
+def _naming(file: Path) -> Iterator[None]:
+    """Turn errors of writing records, not of computing them, into messages with the file and what to do."""
     try:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{file}: measurements cannot be kept here: {error}. Set data.cache or the environment variable "
+            f"{file}: results cannot be cached here: {error}. Set data.cache or the environment variable "
             "JOINTNMT_CACHE to a folder with room that you may write to."
         ) from error
 
 
-def _completed(file: Path, work: Work, what: str, progress: Progress) -> list[Record]:
-    with _told(file):
+def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallback) -> list[Record]:
+    with _naming(file):
         lines = _whole_lines(file)
-    if len(lines) < work.total:
-        lines = lines[: len(lines) // work.window * work.window]
+    if len(lines) < task.total:
+        lines = lines[: len(lines) // task.window * task.window]
     records = [json.loads(line) for line in lines]
-    if len(records) == work.total:
-        logger.debug("%s: was done earlier (%s)", what, file)
+    if len(records) == task.total:
+        logger.debug("%s: cached (%s)", what, file)
         return records
     if records:
-        logger.info("%s: goes on after %d of %d lines", what, len(records), work.total)
-    with _told(file):
+        logger.info("%s: resumes after %d of %d lines", what, len(records), task.total)
+    with _naming(file):
         stream = file.open("ab")
     with stream:
-        with _told(file):
+        with _naming(file):
             stream.truncate(sum(map(len, lines)))
-        for record in work.compute(len(records)):
-            with _told(file):
+        for record in task.compute(len(records)):
+            with _naming(file):
                 stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
                 stream.flush()
             records.append(record)
-            progress(what, len(records), work.total)
+            progress(what, len(records), task.total)
     return records
 
 
 def _whole_lines(file: Path) -> list[bytes]:
-    """The lines before the first one that a killed process did not finish."""
+    """The complete lines: those before the first one that a killed process left incomplete."""
     lines = []
     for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
         try:
@@ -127,15 +128,13 @@ def _whole_lines(file: Path) -> list[bytes]:
     return lines
 
 
-def _fingerprint(translator: Translator, run: Path, work: Work) -> str:
-    with (run / "model.safetensors").open("rb") as stream:
-        weights = hashlib.file_digest(stream, "sha256").hexdigest()
+def _fingerprint(translator: Translator, run: Path, task: CachedTask) -> str:
     facts = {
         "format": FORMAT_VERSION,
-        "weights": weights,
+        "weights": RunDirectory(run).model_digest(),
         "model": translator.experiment.model.plain(),
         "segmentation": translator.segmentation.fingerprint(),
         "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
-        "work": [work.name, dict(work.facts)],
+        "work": [task.name, dict(task.facts)],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

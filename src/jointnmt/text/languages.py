@@ -1,35 +1,35 @@
-"""What is known of languages by their codes."""
+"""Properties of languages by their codes."""
 
 from pathlib import Path
 
 from jointnmt.errors import DataError
 
 LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
-"""Their sentences follow each other without a space, and so do most of their words."""
+"""Languages written without spaces between sentences and most words."""
 
 
 def base_language(code: str) -> str:
-    """The language alone of a code that may name a region or a script too: `zh` of `zh-CN`, `pt` of `pt_BR`."""
+    """The language of a code with region or script: `zh` of `zh-CN`, `pt` of `pt_BR`."""
     return code.replace("_", "-").partition("-")[0].lower()
 
 
 def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
-    """See that two texts are not exchanged, as far as their files' names tell: `test.de` and `test.en`, say.
+    """Check by their file names, such as `test.de` and `test.en`, that source and target are not swapped.
 
     Args:
-        source: the name of the file, `.gz` and `.xz` aside.
+        source: file name, possibly with `.gz` or `.xz`.
         target: likewise.
-        languages: of source and target, as they should be.
+        languages: expected languages of source and target.
 
     Raises:
         DataError: if the names say that the source is in the target language and the target in the source language.
     """
-    told = tuple(base_language(_ending(name)) for name in (source, target))
+    named = tuple(base_language(_ending(name)) for name in (source, target))
     wanted = tuple(map(base_language, languages))
-    if told[0] != told[1] and told == wanted[::-1]:
+    if named[0] != named[1] and named == wanted[::-1]:
         raise DataError(
-            f"{source} and {target}: by the names of these files, the source is {told[0]} and the target {told[1]}, "
-            f"but the model translates {wanted[0]} to {wanted[1]}. Exchange them, or rename them if the names mislead."
+            f"{source} and {target}: by the names of these files, the source is {named[0]} and the target {named[1]}, "
+            f"but the model translates {wanted[0]} to {wanted[1]}. Swap them, or rename them if the names mislead."
         )
 
 

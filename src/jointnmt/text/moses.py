@@ -1,20 +1,22 @@
-"""Moses tokenisation, by `sacremoses`: words and punctuation apart, and together again."""
+"""Moses tokenisation and detokenisation by `sacremoses`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sacremoses import MosesDetokenizer, MosesTokenizer
+from jointnmt.extras import extra
 
 
 class Moses:
     """Tokenises and detokenises text of one language, by the rules of the Moses scripts and without their escapes.
 
-    A language that the rules do not know has English's abbreviations, but its apostrophes are tokens of their own.
-    Detokenising goes by rules too: it gives most texts back, but not `4' long`, say, or a space before an ellipsis.
+    Languages without rules use English abbreviations, with apostrophes as separate tokens. Detokenisation restores most
+    texts, but not, for example, `4' long` or a space before an ellipsis.
     """
 
     def __init__(self, language: str) -> None:
+        with extra("moses"):
+            from sacremoses import MosesDetokenizer, MosesTokenizer
         self._tokenizer = MosesTokenizer(lang=language)
         self._detokenizer = MosesDetokenizer(lang=language)
 

@@ -1,10 +1,10 @@
-"""Raw text to pieces, pieces to raw text: byte-pair encoding, unigram or words, by the `tokenizers` library.
+"""Segmentation of raw text into pieces and back: BPE, unigram or words, by the `tokenizers` library.
 
-Text is prepared before it is cut: runs of white space become one space, characters are composed (NFC), and, if
-configured, text is tokenised as Moses does and lower-cased. Decoding undoes the cutting and the Moses tokenisation, not
-the lower-casing. For BPE and unigram, decoding the pieces of a prepared text gives that text back exactly, as long as
-training has seen its characters. A character that it has not seen is `<unk>`; unigram makes one of several in a row.
-The same text and configuration give the same pieces and ids, whatever the number of threads.
+Text is normalised first: white space is collapsed, characters are composed (NFC) and, if configured, text is tokenised
+by Moses and lower-cased. Decoding undoes segmentation and Moses tokenisation, not lower-casing. For BPE and unigram,
+decoding the pieces of a normalised text gives exactly that text, if training has seen its characters; an unseen
+character becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only,
+not on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,25 +25,30 @@ from jointnmt.text.moses import Moses
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 
 SPACE = "▁"
-"""What stands for a space in a piece (U+2581); in text, this character is read as an underscore."""
+"""The space mark of pieces (U+2581); in text, this character is replaced by an underscore."""
 
 _MARKS = tuple(piece + SPACE for piece in SPECIAL_PIECES)
-"""The special pieces as the vocabulary has them: a text's pieces never end like this, so none is taken for special."""
+"""The special pieces as stored in the vocabulary, with an ending that no piece of text has."""
 
 _UNSEEN = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
 
 
 class SegmentationConfig(Config):
-    """How text is cut into pieces."""
+    """How text is segmented."""
 
     kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
     joint: bool = Field(True, description="one vocabulary for both sides; false: one for each")
-    vocabulary_size: int = Field(10_000, ge=8, description="most pieces, special ones counted; of the source, if apart")
-    target_vocabulary_size: int | None = Field(None, ge=8, description="likewise of the target; null: as the source")
+    vocabulary_size: int = Field(
+        10_000, ge=8, description="most pieces, special ones included; of the source, if not joint"
+    )
+    target_vocabulary_size: int | None = Field(None, ge=8, description="most pieces of the target; null: as the source")
     min_frequency: int = Field(2, ge=1, description="of a merge (bpe) or a word; rarer words are unknown")
     lowercase: bool = Field(False, description="lower-case all text; not undone on output")
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
+    split_punctuation: bool = Field(
+        False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
+    )
 
     @model_validator(mode="after")
     def _target_size_needs_two(self) -> Self:
@@ -51,9 +56,15 @@ class SegmentationConfig(Config):
             raise ValueError(f"target_vocabulary_size {self.target_vocabulary_size} needs joint false")
         return self
 
+    @model_validator(mode="after")
+    def _words_keep_their_punctuation(self) -> Self:
+        if self.split_punctuation and self.kind == "word":
+            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not tell where a space was")
+        return self
+
 
 class Segmenter:
-    """One side's text to pieces and ids, and back."""
+    """Segments and joins the text of one side."""
 
     def __init__(self, tokenizer: Tokenizer, config: SegmentationConfig, language: str) -> None:
         self.config = config
@@ -65,7 +76,7 @@ class Segmenter:
 
     @property
     def vocabulary_size(self) -> int:
-        """Pieces, the special ones counted; fewer than configured where the text has no more."""
+        """Number of pieces, special ones included; fewer than configured if the text has no more."""
         return len(self._pieces)
 
     def piece(self, piece_id: int) -> str:
@@ -79,7 +90,7 @@ class Segmenter:
         return self._pieces[piece_id]
 
     def encode(self, text: str) -> list[str]:
-        """The pieces of a text; an unknown one is `<unk>`."""
+        """The pieces of a text; unknown ones are `<unk>`."""
         return [self.piece(piece_id) for piece_id in self.encode_ids(text)]
 
     def encode_ids(self, text: str) -> list[int]:
@@ -87,17 +98,17 @@ class Segmenter:
         return self.encode_ids_batch([text])[0]
 
     def encode_ids_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode_ids` of many texts, by several threads.
+        """`encode_ids` of many texts, in several threads.
 
         Raises:
-            DataError: if one of them is not Unicode text.
+            DataError: if one of them is not valid Unicode.
         """
         prepared = [prepare(text, self._moses) for text in texts]
         try:
             return [_without_marks(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(prepared)]
         except TypeError as error:
             wrong = next((text for text in prepared if any("\ud800" <= letter <= "\udfff" for letter in text)), "")
-            raise DataError(f"{wrong[:80]!r}: holds half of a surrogate pair, so it is no text. Mend it.") from error
+            raise DataError(f"{wrong[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
@@ -105,16 +116,16 @@ class Segmenter:
         return self._moses.detokenize(words) if self._moses else " ".join(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
-        """The text of ids; special ones are left out, but unknown pieces show as `<unk>`."""
+        """The text of ids; special ids are dropped, unknown pieces appear as `<unk>`."""
         return self.decode([self.piece(i) for i in ids if i not in _UNSEEN])
 
     def to_json(self) -> str:
-        """The vocabulary and what belongs to it, in the format of `tokenizers`."""
+        """The tokenizer with its vocabulary, in the format of `tokenizers`."""
         return str(self._tokenizer.to_str(pretty=True))
 
 
 class Segmentation:
-    """Both sides' segmenters, which share one vocabulary if it is joint."""
+    """The segmenters of both sides, with one vocabulary if it is joint."""
 
     def __init__(self, source: Segmenter, target: Segmenter) -> None:
         self.source = source
@@ -140,12 +151,12 @@ class Segmentation:
         source_language: str,
         target_language: str,
     ) -> Self:
-        """Learn the pieces from text, read once as a stream: memory grows with its different words alone.
+        """Learn the pieces from text, read once as a stream; memory grows with the number of distinct words.
 
         Raises:
             ConfigurationError: if the vocabulary is too small for the text's characters.
             DataError: if there is no text.
-            JointNMTError: whatever reading the texts raises.
+            JointNMTError: from reading the texts.
         """
         source_lines = _prepared(source_texts, Moses(source_language) if config.moses else None)
         target_lines = _prepared(target_texts, Moses(target_language) if config.moses else None)
@@ -181,19 +192,22 @@ class Segmentation:
         except Exception as error:  # tokenizers raises plain Exception
             raise ModelError(
                 f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
-                "or train anew."
+                "or train again."
             ) from error
         return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
 
     def fingerprint(self) -> str:
-        """A hash of all that decides how text is cut."""
-        parts = [json.dumps(self.config.plain(), sort_keys=True), self.source.language, self.target.language]
+        """A hash of everything that affects segmentation."""
+        settings = self.config.plain()
+        if not settings["split_punctuation"]:  # newer than stores that may be in the cache
+            del settings["split_punctuation"]
+        parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
         parts += [self.source.to_json(), self.target.to_json()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def prepare(text: str, moses: Moses | None = None) -> str:
-    """White space as single spaces, and Moses tokens if asked for."""
+    """Text with collapsed white space, and Moses tokens if asked for."""
     text = " ".join(text.split())
     return moses.tokenize(text) if moses else text
 
@@ -208,17 +222,21 @@ def _prepared(texts: Iterable[str], moses: Moses | None) -> Iterator[str]:
 
 
 def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Tokenizer:
-    """A tokenizer without added tokens: no text can be taken for a special piece."""
+    """A trained tokenizer without added tokens, so that no text is read as a special piece."""
     model, trainer = _model_and_trainer(config, size)
     tokenizer = Tokenizer(model)
     steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
     words = config.kind == "word"
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
+    if config.split_punctuation:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [tokenizer.pre_tokenizer, pre_tokenizers.Punctuation("isolated")]
+        )
     try:
         tokenizer.train_from_iterator(lines, trainer)
     except JointNMTError:
-        raise  # of the stream of lines, not of the trainer
+        raise  # from reading lines, not from the trainer
     except Exception as error:
         raise ConfigurationError(
             f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
@@ -233,7 +251,7 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
     if learnt + len(_MARKS) > size:
         raise ConfigurationError(
             f"segmentation.vocabulary_size: {size} is too small: {len(_MARKS)} special pieces and the text's {learnt} "
-            "different characters must have a place. Raise it, or lower-case the text."
+            "distinct characters must fit. Raise it, or lower-case the text."
         )
     return _from_json(_settle(tokenizer.to_str()))
 

@@ -1,4 +1,4 @@
-"""Splitting a text at the ends of its sentences."""
+"""Sentence splitting."""
 
 import re
 
@@ -6,10 +6,10 @@ CLOSING = "\"'”’»›“‘«‹)\\]}"
 CJK_CLOSING = "”’）」』》"
 OPENING = "\"'“‘„«‹([{¿¡—–-"
 
-# A full stop, or several, with the quotes and brackets that close there; then white space, if it is not a CJK one.
-# It begins where no stop stands before it: else a long run of stops would be looked at from each of them anew.
+# One or more full stops with closing quotes and brackets, then white space unless it is a CJK stop.
+# No stop stands before it: else a long run of stops would be scanned from each of them.
 _END = re.compile(rf"(?P<stop>(?<![.!?…])[.!?…]+[{CLOSING}]*)\s+|[。！？｡]+[{CJK_CLOSING}]*\s*")
-# What a full stop does not end: a single letter (z. B.) or a number of one or two digits (am 3. Mai).
+# No sentence end after a single letter (z. B.) or a number of one or two digits (am 3. Mai).
 _ABBREVIATED = re.compile(r"(?<!\w)(?:[^\W\d_]|\d{1,2})\.$")
 
 
@@ -18,7 +18,7 @@ def split_sentences(text: str) -> list[str]:
 
     A sentence ends at `.`, `!`, `?` or `…` before white space, or at a Chinese or Japanese full stop; not before a word
     in lower case, and not after a single letter or a short number. Other abbreviations (`Dr. Smith`) cannot be told
-    from the end of a sentence without a lexicon.
+    from sentence ends without a lexicon.
     """
     sentences = []
     begin = 0

@@ -1,4 +1,4 @@
-"""Memory on a CPU: what a training frees is kept for the next batch, and what it will not need again is not."""
+"""The C allocator and oneDNN's cache of kernels, set for training on a CPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _LARGEST_INT = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep freed memory, instead of giving it back and having its pages filled with zeros anew.
+    """Keep freed memory in this process, instead of returning it to the system.
 
-    By default glibc maps each large tensor afresh, and on a CPU the page faults of that cost up to half of a training
-    step. Peak memory stays what it is; what the process holds does not fall between peaks.
+    By default glibc maps each large tensor anew, and the page faults cost up to half of an update on a CPU. Peak
+    memory stays the same; resident memory does not fall between peaks.
 
     Returns:
-        Whether the C library could be told: only glibc can.
+        Whether the C library supports this; only glibc does.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -26,18 +26,11 @@ def keep_freed_memory() -> bool:
     return all(taken)
 
 
-def give_freed_memory_back() -> None:
-    """Give what is kept, and unused, back to the system, once, if the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(ctypes.c_size_t(0))
-
-
 def bound_kernel_cache() -> None:
-    """Let oneDNN keep fewer compiled kernels, unless the environment says how many.
+    """Limit oneDNN's cache of compiled kernels to 64 entries, unless the environment sets its size.
 
-    It compiles a kernel for every shape of a matrix product and keeps 1,024 of them, each with buffers of its own.
-    Batches of sentences hardly repeat their shapes, so that these would only fill memory. Takes effect
-    before the first product of a process.
+    oneDNN compiles a kernel for each shape of a matrix product and caches 1,024 of them, each with its own buffers.
+    Batches of sentences rarely repeat a shape, so a large cache only takes memory. Must be called before the first
+    matrix product of the process.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

@@ -1,4 +1,4 @@
-"""Devices, precision and processes: a Fabric as a training is configured."""
+"""Devices, precision and processes of a training, as a Fabric."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import os
 from datetime import timedelta
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins import MixedPrecision
-from lightning_fabric.strategies.ddp import DDPStrategy
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import distributed
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.training.settings import TrainingConfig
+from jointnmt.experiment import TrainingConfig
+from jointnmt.extras import extra
 
-PATIENCE = timedelta(hours=12)
-"""How long processes wait for each other: for one to train the segmentation of a large corpus, say."""
+with extra("train"):
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins import MixedPrecision
+    from lightning_fabric.strategies.ddp import DDPStrategy
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+TIMEOUT = timedelta(hours=12)
+"""Timeout between processes: the first one may train the segmentation of a large corpus meanwhile."""
 
 
 def launch_fabric(config: TrainingConfig) -> Fabric:
-    """A launched Fabric: one process, those that torchrun has started, or `devices` of them started here.
+    """A launched Fabric: of one process, of torchrun's processes, or of `devices` processes started here.
 
-    float16 and bfloat16 are mixed precision: weights, gradients and the loss stay in float32.
+    float16 and bfloat16 mean mixed precision: weights, gradients and loss stay in float32.
 
     Raises:
-        ConfigurationError: if the devices asked for are not there.
+        ConfigurationError: if the devices do not exist.
     """
     devices, nodes = config.devices, config.nodes
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, which knows best
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, whose numbers take precedence
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
     accelerator = config.accelerator
@@ -45,13 +48,13 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             accelerator="cuda" if kind == "cuda" else "cpu",
             devices=devices,
             num_nodes=nodes,
-            strategy=DDPStrategy(timeout=PATIENCE) if several else "auto",
+            strategy=DDPStrategy(timeout=TIMEOUT) if several else "auto",
             plugins=[MixedPrecision(mixed, kind)] if mixed else [],  # type: ignore[arg-type]
         )
     except (ValueError, TypeError, MisconfigurationException) as error:
         raise ConfigurationError(
-            f"training.devices {devices} and training.nodes {nodes} cannot be had here ({' '.join(str(error).split())})"
-            ". Ask for no more than there are, or set training.devices to auto."
+            f"training.devices {devices} and training.nodes {nodes} are not available here "
+            f"({' '.join(str(error).split())}). Use fewer, or set training.devices to auto."
         ) from error
     fabric.launch()
     if distributed.is_available() and distributed.is_initialized():
@@ -60,7 +63,7 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
 
 
 def _leave() -> None:
-    """End the threads that connect this process with the others: at the interpreter's end they would abort it."""
+    """End the communication threads, which would otherwise abort the process at exit."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
@@ -70,6 +73,6 @@ def _num_gpus() -> int:
 
 
 def hardware(fabric: Fabric) -> str:
-    """What the processes run on, for people."""
+    """The hardware of all processes, as text."""
     device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else "CPU"
     return f"{fabric.world_size} x {device}"

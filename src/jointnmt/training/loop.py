@@ -1,4 +1,4 @@
-"""The loop around the updates: what is logged, validated, saved and chosen, and when training ends."""
+"""The training loop: logging, validation, checkpoints, and the end of training."""
 
 from __future__ import annotations
 
@@ -9,79 +9,42 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from jointnmt.errors import DataError, JointNMTError
+from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import named_layers
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.log import Logs
-from jointnmt.runs.selection import Scored, Selection
+from jointnmt.runs.log import RunLog
+from jointnmt.runs.selection import ScoredCheckpoint
 from jointnmt.training.processes import gather, is_first, synchronise
 from jointnmt.training.progress import Display
 from jointnmt.training.report import RunningStats, StepReport
-from jointnmt.training.settings import ValidationConfig
+from jointnmt.training.state import RunState
 from jointnmt.training.trainer import Trainer
-from jointnmt.training.validation import Validated, Validation
+from jointnmt.training.validation import Validation, ValidationResult
 
 logger = logging.getLogger(__name__)
 
 SECOND_SIGNAL_SECONDS = 1.0
-"""Signals closer together count as one: torchrun passes on to its processes what the terminal has sent them too."""
+"""Signals closer together count as one: torchrun forwards what the terminal has sent to its processes too."""
 
 
 class TrainingInterruptedError(JointNMTError):
-    """The training was asked to stop, and has saved its state."""
+    """The training was interrupted, and has saved its state."""
 
     exit_code = 130
 
 
-@dataclass(frozen=True)
-class RunState:
-    """What the run has decided and counted so far; saved with every checkpoint."""
-
-    selection: Selection = field(default_factory=Selection)
-    latest: tuple[int, ...] = ()
-    """The newest validated steps whose checkpoints are kept, good or not, oldest first."""
-    validations: int = 0
-    validated_step: int = 0
-    window: RunningStats = field(default_factory=RunningStats)
-    """Since the last line of the log."""
-    total: RunningStats = field(default_factory=RunningStats)
-    """Since the beginning."""
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
-        return {
-            "selection": self.selection.plain(),
-            "latest": list(self.latest),
-            "validations": self.validations,
-            "validated_step": self.validated_step,
-            "window": self.window.plain(),
-            "total": self.total.plain(),
-        }
-
-    @classmethod
-    def from_plain(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `plain`."""
-        return cls(
-            selection=Selection.from_plain(values["selection"]),
-            latest=tuple(values["latest"]),
-            validations=values["validations"],
-            validated_step=values["validated_step"],
-            window=RunningStats.from_plain(values["window"]),
-            total=RunningStats.from_plain(values["total"]),
-        )
-
-
-class Run:
-    """One process's part of a training in a RUN directory; every process decides the same, the first one writes.
+class TrainingRun:
+    """A training in a RUN directory, in one of its processes; all decide the same, the first one writes.
 
     Raises:
-        DataError: if the training or validation data is not what the run began with.
-        ModelError: if there is a state to go on from, but none is whole.
+        DataError: if the training or validation data has changed since the run began.
+        ModelError: if all saved states are damaged.
     """
 
     def __init__(
@@ -97,10 +60,10 @@ class Run:
         self.state = RunState()
         self.saved_step = 0
         self._restore()
-        self.logs: Logs | None = None
+        self.logs: RunLog | None = None
         if is_first():
             tensorboard = directory.tensorboard if self.config.tensorboard else None
-            self.logs = Logs(directory.log, tensorboard, self.step)
+            self.logs = RunLog(directory.log, tensorboard, self.step)
 
     @property
     def step(self) -> int:
@@ -109,17 +72,17 @@ class Run:
 
     def _restore(self) -> None:
         saved = self.directory.read_last(remove_damaged=is_first())
-        self.trainer.fabric.barrier()  # nobody writes before all have read
+        self.trainer.fabric.barrier()  # no process writes before all have read
         if saved is None:
             return
         tensors, values = saved
         self._check_data("training", values["data"], self.trainer.store.fingerprint)
-        # None: there was no validation text, or the state is of a version that did not save this.
+        # None: no validation text, or the state is of a version that did not save its fingerprint.
         self._check_data("validation", values.get("validation"), self._validation_fingerprint())
         self.trainer.load_state(tensors, values["trainer"])
         self.state = RunState.from_plain(values["run"])
         self.saved_step = self.step
-        logger.info("%s: going on after update %d", self.directory.path, self.step)
+        logger.info("%s: resuming after update %d", self.directory.path, self.step)
 
     def _check_data(self, which: str, old: str | None, new: str | None) -> None:
         if old is not None and new is not None and old != new:
@@ -138,14 +101,14 @@ class Run:
             self.logs.close()
 
     def loop(self) -> None:
-        """Train until there is a reason to stop, validating and saving on the way and at the end.
+        """Train until a stopping criterion is met, with validations and saves on the way and at the end.
 
         Raises:
             TrainingInterruptedError: after SIGINT or SIGTERM.
         """
         self.display.begin(self.step, self.config.max_updates)
         with _stop_signals(self.trainer):
-            if self._validation_is_due():  # the run was interrupted between an update and its validation
+            if self._validation_is_due():  # interrupted between an update and its validation
                 self._validate(self._translation_is_due())
                 self._save()
             steps = self.trainer.steps()
@@ -161,14 +124,14 @@ class Run:
                 elif self.step % self.config.checkpoint_every == 0:
                     self._save()
             if self.saved_step != self.step:
-                self._save()  # what comes now may take long, and be interrupted
+                self._save()  # before the final validation, which may be interrupted
         logger.info("training ends after update %d: %s", self.step, reason)
 
     def interruption(self) -> BaseException:
-        """What to raise when training was asked to stop, and has saved its state."""
+        """The exception to raise after an interruption, with the state saved."""
         if not is_first():
-            return SystemExit(TrainingInterruptedError.exit_code)  # one message is enough
-        return TrainingInterruptedError(f"stopped after update {self.step}, saved. The same command goes on from here.")
+            return SystemExit(TrainingInterruptedError.exit_code)  # the first process prints the message
+        return TrainingInterruptedError(f"stopped after update {self.step}, saved. The same command resumes from here.")
 
     def _reason_to_stop(self) -> str | None:
         config, patience = self.config, self.rules.patience
@@ -178,21 +141,24 @@ class Run:
             return f"training.max_epochs is {config.max_epochs}"
         zero_at = config.schedule.zero_at
         if zero_at is not None and self.step >= zero_at:
-            return f"the learning rate has fallen to zero (training.schedule.zero_at is {zero_at})"
+            return f"the learning rate has reached zero (training.schedule.zero_at is {zero_at})"
         if patience is not None and self.state.selection.stale >= patience:
-            return f"{patience} validations have brought no better {self.rules.metric}"
+            return f"no better {self.rules.metric} in {patience} validations"
         return None
 
     def _record(self, report: StepReport) -> None:
         state = self.state
         if report.sums.splits and not state.total.sums.splits:
             logger.warning(
-                "update %d: a batch did not fit in memory and was split. Lower batches.max_cells or batches.max_tokens "
-                "if this happens often; the log counts it.",
+                "update %d: a batch did not fit in memory and was split. If this happens often (splits in the log), "
+                "lower batches.max_cells or batches.max_tokens.",
                 self.step,
             )
         if report.skipped and not state.total.skipped:
-            logger.warning("update %d: skipped, as its loss or gradient is not finite; the log counts it.", self.step)
+            logger.warning(
+                "update %d: skipped, because its loss or gradient is not finite; the log counts skipped updates.",
+                self.step,
+            )
         self.state = replace(state, window=state.window.add(report), total=state.total.add(report))
         ends = [] if self.config.max_updates is None else [self.config.max_updates]
         if self.config.max_epochs is not None:
@@ -227,7 +193,7 @@ class Run:
         selection, score = self.state.selection, result.score(self.rules.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
-            selection = selection.add(Scored(self.step, score), self.config.keep_best)
+            selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
         if self.logs is not None and self.step in {*selection.steps, *latest}:
@@ -244,7 +210,7 @@ class Run:
         )
         self._report(result, "validation", best=best)
 
-    def _report(self, result: Validated, event: str, **values: Any) -> None:
+    def _report(self, result: ValidationResult, event: str, **values: Any) -> None:
         bleu = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
         logger.info("%s after update %d: perplexity %.3f%s", event, self.step, result.perplexity, bleu)
         if self.logs is None:
@@ -265,16 +231,16 @@ class Run:
             self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), **data})
 
     def finish(self) -> None:
-        """Validate and save the end, and write the weights to translate with: the average of the best checkpoints.
+        """Validate and save the last state, and write the weights for translation: the average of the best checkpoints.
 
-        Without validation text, they are the last weights.
+        Without validation text, these are the last weights.
         """
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
             self._save()
         self.trainer.fabric.barrier()
         steps = list(self.state.selection.steps[: self.config.average_best]) or [self.step]
-        if gather(self.directory.holds_weights_of(steps))[0]:  # the first process decides: it may be writing already
+        if gather(self.directory.holds_weights_of(steps))[0]:  # the first process decides: it may have begun to write
             return
         if self.state.selection.best:
             self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
@@ -282,7 +248,7 @@ class Run:
         result = None
         if self.validation is not None and len(steps) > 1:
             result = self.validation.measure(self.trainer.model, self.rules.bleu_every > 0)
-        if self.logs is not None:  # last: with these weights the training is done, and would not be measured again
+        if self.logs is not None:  # written last: it marks the training as finished
             self.directory.write_weights(self.directory.model, self.trainer.model.state_dict(), steps)
         self.trainer.fabric.barrier()
         if result is not None:
@@ -291,7 +257,7 @@ class Run:
 
 @contextmanager
 def _stop_signals(trainer: Trainer) -> Iterator[None]:
-    """Let SIGINT and SIGTERM ask the trainer to stop; a second SIGINT interrupts at once."""
+    """SIGINT and SIGTERM ask the trainer to stop after the update; a second SIGINT interrupts at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -303,7 +269,7 @@ def _stop_signals(trainer: Trainer) -> Iterator[None]:
             raise KeyboardInterrupt
         if not trainer.interrupted:
             trainer.interrupted, asked = True, time.monotonic()
-            logger.warning("stopping after this update; Ctrl-C again stops at once, without saving")
+            logger.warning("stopping after this update; press Ctrl-C again to stop at once, without saving")
 
     old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

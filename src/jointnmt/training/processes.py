@@ -1,4 +1,4 @@
-"""Several processes as one: sums, gathered values, equal weights. With one process, each does nothing."""
+"""Collectives over the training processes; with one process, each returns its input."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Value = TypeVar("Value")
 
 
 def num_processes() -> int:
-    """How many processes train together."""
+    """The number of training processes."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def synchronise(model: nn.Module) -> None:
-    """Give every process the first one's weights."""
+    """Broadcast the first process's weights to all others."""
     if num_processes() > 1:
         for tensor in model.state_dict().values():
             distributed.broadcast(tensor, src=0)
@@ -33,14 +33,14 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 
 
 def sum_numbers(numbers: list[float], device: torch.device) -> list[float]:
-    """Each number summed over all processes, in double precision."""
+    """Each number summed over all processes, in float64."""
     if num_processes() == 1:
         return numbers
     return sum_over_processes(torch.tensor(numbers, dtype=torch.float64, device=device)).tolist()
 
 
 def gather(value: Value) -> list[Value]:
-    """The value of every process, in their order, in every process."""
+    """The values of all processes, in rank order, in every process."""
     if num_processes() == 1:
         return [value]
     values: list[Value | None] = [None] * num_processes()
@@ -49,10 +49,10 @@ def gather(value: Value) -> list[Value]:
 
 
 def first_process_first(act: Callable[[], None]) -> None:
-    """Let the first process act while the others wait.
+    """Run `act` in the first process while the others wait.
 
     Raises:
-        JointNMTError: in the first process, if it raised one; the others exit quietly with its exit code.
+        JointNMTError: in the first process, if `act` raised it; the others exit silently with its exit code.
     """
     error: JointNMTError | None = None
     if is_first():
@@ -68,5 +68,5 @@ def first_process_first(act: Callable[[], None]) -> None:
 
 
 def is_first() -> bool:
-    """Whether this is the first process, or the only one."""
+    """Whether this is the first (or only) process."""
     return num_processes() == 1 or distributed.get_rank() == 0

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a live display on a terminal, plain log lines elsewhere."""
+"""Progress of a training: a live display on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ logger = logging.getLogger(__name__)
 
 
 RECENT_UPDATES = 20
-"""Over how many updates a live display takes means."""
+"""Updates over which the live display averages."""
 
 
 class Display(Protocol):
-    """Shows how a training gets on."""
+    """Shows the progress of a training."""
+
+    def preparing(self, what: str, done: int, total: int | None) -> None:
+        """Before the first update: so many sentence pairs are done, of as many as there are, if that is known."""
 
     def begin(self, step: int, total: int | None) -> None:
-        """Training goes on after update `step`; it ends at update `total`, if that is known."""
+        """Training starts after update `step`, and ends at update `total`, if that is known."""
 
     def step(self, report: StepReport, total: int | None) -> None:
         """An update is done."""
 
     def summary(self, step: int, record: Mapping[str, Any]) -> None:
-        """A line of the log is written: means over the updates since the line before."""
+        """A log line is written: means over the updates since the previous one."""
 
     def validating(self) -> None:
         """A validation begins."""
 
     def end(self) -> None:
-        """Training has ended or stops here."""
+        """Training has ended or stopped."""
 
 
 class NoDisplay:
     """Shows nothing."""
 
+    def preparing(self, what: str, done: int, total: int | None) -> None: ...
     def begin(self, step: int, total: int | None) -> None: ...
     def step(self, report: StepReport, total: int | None) -> None: ...
     def summary(self, step: int, record: Mapping[str, Any]) -> None: ...
@@ -50,7 +54,7 @@ class NoDisplay:
 
 
 class LogDisplay(NoDisplay):
-    """Writes a log line now and then."""
+    """Writes a log line at each summary."""
 
     def __init__(self) -> None:
         self.total: int | None = None
@@ -68,7 +72,7 @@ class LogDisplay(NoDisplay):
 
 
 class LiveDisplay(NoDisplay):
-    """A progress bar with loss, perplexity, speed and time left."""
+    """A progress bar: of the preparation, then of the updates, with loss, perplexity, speed and remaining time."""
 
     def __init__(self, console: Console) -> None:
         self.bar = Progress(
@@ -84,7 +88,14 @@ class LiveDisplay(NoDisplay):
         self.task = self.bar.add_task("training", total=None, figures="")
         self.recent: deque[StepReport] = deque(maxlen=RECENT_UPDATES)
 
+    def preparing(self, what: str, done: int, total: int | None) -> None:
+        if what != self.bar.tasks[0].description:
+            self.bar.reset(self.task, description=what)
+        self.bar.update(self.task, completed=done, total=total)
+        self.bar.start()
+
     def begin(self, step: int, total: int | None) -> None:
+        self.bar.reset(self.task, description="training")
         self.bar.update(self.task, completed=step, total=total)
         self.bar.start()
 
@@ -117,7 +128,7 @@ def _duration(seconds: float) -> str:
 
 
 def choose_display(console: Console) -> Display:
-    """A live display on a terminal, log lines elsewhere, and nothing where information is not wanted."""
+    """A live display on a terminal, log lines elsewhere, and nothing if information is not logged."""
     if not logging.getLogger("jointnmt").isEnabledFor(logging.INFO):
         return NoDisplay()
     return LiveDisplay(console) if console.is_terminal else LogDisplay()

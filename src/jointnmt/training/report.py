@@ -1,4 +1,4 @@
-"""What the trainer tells after each update."""
+"""Reports of updates, and statistics over several of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 @dataclass(frozen=True)
 class Position:
-    """Where training is: updates done in all, the epoch it is in, and how many of that epoch's updates are done."""
+    """Progress of a training: updates in total, the current epoch, and updates done in that epoch."""
 
     step: int = 0
     epoch: int = 0
@@ -25,12 +25,12 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """What an update sums up over its batches and over the processes."""
+    """Sums of an update over its batches and processes."""
 
     loss: float = 0.0
-    """Label-smoothed cross entropy in nats; of `loss_units` tokens, or that of so many sentences' means."""
+    """Label-smoothed cross-entropy in nats, over `loss_units` tokens, or of as many sentences' means."""
     loss_units: float = 0.0
-    """What the loss is divided by: target tokens, or sentences."""
+    """The divisor of the loss: target tokens, or sentences."""
     nll: float = 0.0
     """Negative log-likelihood without smoothing, in nats."""
     sentences: float = 0.0
@@ -41,27 +41,27 @@ class Sums:
     padded_cells: float = 0.0
     """Grid cells computed, padding included."""
     splits: float = 0.0
-    """How often a batch was split because it did not fit in memory."""
+    """Splits of batches that did not fit in memory."""
     interrupted: float = 0.0
-    """How many processes have been asked to stop."""
+    """Processes that were asked to stop."""
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one update did, over all processes."""
+    """The report of one update, over all processes."""
 
     position: Position
     """After the update."""
     epoch_updates: int
-    """Updates of a whole epoch."""
+    """Updates per epoch."""
     sums: Sums
     gradient_norm: float
-    """Length of the gradient before clipping."""
+    """Norm of the gradient before clipping."""
     learning_rate: float
     seconds: float
-    """Waiting for its batches included."""
+    """Including the wait for its batches."""
     skipped: bool
-    """True if the weights were left as they were, because the loss or the gradient was not finite."""
+    """True if the weights were not updated, because the loss or the gradient was not finite."""
 
     @property
     def ends_epoch(self) -> bool:
@@ -71,7 +71,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class RunningStats:
-    """What several updates add up to."""
+    """Statistics over several updates."""
 
     sums: Sums = field(default_factory=Sums)
     updates: int = 0
@@ -79,7 +79,7 @@ class RunningStats:
     seconds: float = 0.0
 
     def add(self, report: StepReport) -> RunningStats:
-        """The statistics with one more update. A skipped update's loss, which is not a number, is left out."""
+        """The statistics with one more update; the sums of a skipped update, which are not finite, are left out."""
         if report.skipped:
             return RunningStats(self.sums, self.updates, self.skipped + 1, self.seconds + report.seconds)
         sums = Sums(*(a + b for a, b in zip(astuple(self.sums), astuple(report.sums), strict=True)))
@@ -91,7 +91,7 @@ class RunningStats:
         return self.sums.nll / self.sums.target_tokens if self.sums.target_tokens else math.nan
 
     def record(self) -> dict[str, Any]:
-        """Means over true target tokens, and rates in true source and target tokens and true cells."""
+        """Means over real target tokens, and rates in real tokens of both sides and real cells."""
         sums, tokens, seconds = self.sums, max(self.sums.target_tokens, 1), max(self.seconds, 1e-9)
         return {
             "loss": sums.loss / max(sums.loss_units, 1),

@@ -1,4 +1,4 @@
-"""The trainer computes: forward, backward, update. Files, logs, validation and stopping belong to `run`."""
+"""The trainer computes: forward, backward, update. Files, logs, validation and stopping belong to the loop."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, Update, load, plan_epoch, shard
+from jointnmt.data.batches import BatchConfig, UpdateBatches, load, plan_epoch, shard
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError, ModelError
+from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import is_out_of_memory, release_memory
 from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
-from jointnmt.training.settings import TrainingConfig as TrainingConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 SMALLEST_SCALE = 1e-3
-"""A float16 loss scale below which gradients overflow for another reason than their scale."""
+"""Float16 loss scale below which overflow has another cause than the scale."""
 
 NAMED_SENTENCES = 5
-"""How many sentences of a batch a message names."""
+"""Sentences of a batch that an error message names."""
 
 
 class Trainer:
-    """Trains a model on a token store, one update after the other.
+    """Trains a model on a token store, update by update.
 
     An update is a list of batches, shared out among the processes. Each process sums its batches' gradients into one
     flat buffer, the buffer is summed over the processes, and every process makes the same update: no process needs as
     many batches as another, and a batch may be split. The loss is divided by the true number of target tokens (with
     `loss_mean` sentences: of sentences) of the whole update.
 
-    Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same noise;
-    models draw it from torch's global generator. The order of the data is a function of (seed, epoch).
+    Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same dropout
+    masks; models draw them from torch's global generator. The order of the data is a function of (seed, epoch).
 
     Args:
         fabric: launched; gives device, precision and processes.
         model: moved to fabric's device.
         store: the training data, segmented.
-        config: how to train.
-        batches: what is computed at once, and what an update sums up.
-        seed: of order and dropout.
+        config: of loss, optimiser and precision.
+        batches: sizes of batches and updates.
+        seed: of data order and dropout.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Trainer:
         self._by_sentence = config.loss_mean == "sentences"
         self.position = Position()
         self.interrupted = False
-        """Set it to ask for a stop: the next report, in every process, says so."""
+        """Set to ask for a stop; the next report tells all processes."""
         synchronise(self.model)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
         self._gradients = _flat_gradients(self.model)
@@ -82,12 +84,12 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(fabric.device.type, enabled=config.precision == "float16")
 
     def steps(self) -> Iterator[StepReport]:
-        """Make one update after the other, epoch after epoch, without end; the caller stops when it wants to.
+        """Make updates, epoch after epoch, without end; the caller stops iterating.
 
-        Between two reports the trainer's state is whole and may be saved.
+        Between two reports the trainer's state is consistent and may be saved.
 
         Raises:
-            DataError: if there is nothing to train on, or a single sentence pair does not fit in memory.
+            DataError: if there is no training data, or a single sentence pair does not fit in memory.
             ModelError: if a loss is not finite, unless such updates are skipped.
         """
         lengths = self.store.lengths
@@ -102,11 +104,11 @@ class Trainer:
                 yield self._step(batches, divisor, len(updates), began)
                 began = time.perf_counter()
 
-    def _load_ahead(self, updates: list[Update]) -> Iterator[list[Batch]]:
-        """This process's batches of each update; the next update's are loaded while one update is computed."""
+    def _load_ahead(self, updates: list[UpdateBatches]) -> Iterator[list[Batch]]:
+        """This process's batches of each update; those of the next update are loaded meanwhile."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
 
-        def load_share(update: Update) -> list[Batch]:
+        def load_share(update: UpdateBatches) -> list[Batch]:
             return [load(self.store, indices) for indices in shard(update, self.store.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:
@@ -132,10 +134,9 @@ class Trainer:
         return StepReport(self.position, epoch_updates, sums, norm, rate, seconds, skipped=not math.isfinite(norm))
 
     def _accumulate(self, batches: list[Batch], step: int, divisor: int) -> tuple[list[Batch], list[Loss], int]:
-        """Sum the gradients of all batches; the batches as they were computed, their losses, how many were split.
+        """Sum the gradients of all batches; returns the batches as computed, their losses, and the number of splits.
 
-        After a batch that did not fit in memory, all are computed anew: nobody knows how much of its gradient had been
-        added already.
+        After a batch that did not fit in memory, all are computed again: part of its gradient may have been added.
         """
         splits = 0
         while True:
@@ -173,7 +174,7 @@ class Trainer:
         return None
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
-        """What this update sums up, over all processes."""
+        """The sums of this update over all processes."""
         mine = Sums(
             loss=sum(each.loss for each in losses),
             loss_units=sum(len(batch) if self._by_sentence else batch.num_target_tokens for batch in batches),
@@ -189,9 +190,9 @@ class Trainer:
         return Sums(*sum_numbers(list(astuple(mine)), self.fabric.device))
 
     def _update(self, rate: float, step: int) -> float:
-        """Clip the summed gradient and let Adam move the weights; the gradient's length before clipping.
+        """Clip the summed gradient and update the weights; returns the gradient's norm before clipping.
 
-        The weights stay where they are if the gradient is not finite; with float16 that is how the loss scale is found.
+        If the gradient is not finite, the weights are not updated; in float16, this adjusts the loss scale.
         """
         self._scaler.unscale_(self.optimizer)
         norm = float(self._gradients.norm())
@@ -227,13 +228,13 @@ class Trainer:
         )
 
     def _name(self, batch: Batch) -> str:
-        """Where the sentences of a batch come from."""
+        """The files and lines of a batch's sentences, for messages."""
         origins = [self.store.origin(index) for index in batch.indices[:NAMED_SENTENCES]]
         more = len(batch) - len(origins)
         return f"the batch of {', '.join([*origins, *([f'and {more} more'] if more else [])])}"
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that the next update depends on: tensors by name, and plain values."""
+        """Everything that the next update depends on: tensors by name, and plain values."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         count = 0.0
         for name, parameter in self.model.named_parameters():
@@ -244,7 +245,7 @@ class Trainer:
         return tensors, {"position": asdict(self.position), "adam_updates": count, "scaler": scaler}
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
         prefix = "model."
         weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         self.model.load_state_dict(weights)
@@ -259,7 +260,7 @@ class Trainer:
 
 
 def _flat_gradients(model: torch.nn.Module) -> Tensor:
-    """One buffer of all gradients; each parameter's gradient is a view of its part."""
+    """One buffer of all gradients; each parameter's gradient is a view into it."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     buffer = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
     pieces = buffer.split([parameter.numel() for parameter in parameters])

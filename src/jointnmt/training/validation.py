@@ -1,50 +1,53 @@
-"""Validation: perplexity, and BLEU of real beam search on raw text."""
+"""Validation: perplexity, and BLEU of beam search on raw text."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
-from jointnmt.data.batch import pad_rows
-from jointnmt.data.batches import BatchConfig, load, plan_epoch
+from jointnmt.data.batch import collate_sources
+from jointnmt.data.batches import BatchConfig, load, plan_batches
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
-from jointnmt.evaluation.scores import corpus_scores, measures
+from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
+from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import GateMeans, gate_means, mean_over_sentences, plain_means
 from jointnmt.models.interface import AttentionMaps, TranslationModel
+from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SearchConfig, beam_search
-from jointnmt.search.rules import target_limits
+from jointnmt.search.rules import target_limit
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.text.special import eos_id
+from jointnmt.text.special import num_tokens
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import in_parts
 from jointnmt.training.processes import gather, sum_numbers
-from jointnmt.training.settings import ValidationConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 GATED_SENTENCES = 32
-"""Over how many sentences of the validation text gates are averaged, one at a time: they are as large as the grid."""
+"""Sentences of the validation text over which gates are averaged, one by one: gates are as large as the grid."""
 
 
 @dataclass(frozen=True)
-class Validated:
-    """What a validation has measured."""
+class ValidationResult:
+    """The measurements of one validation."""
 
     nll: float
     """Negative log-likelihood of a target token, without smoothing, in nats."""
     seconds: float
     bleu: float | None = None
     signature: str | None = None
-    """sacrebleu's, of how BLEU was computed."""
+    """sacrebleu's signature of BLEU."""
     translations: tuple[str, ...] = ()
     gates: GateMeans = field(default_factory=dict)
-    """The mean gates of lexical shortcuts, over a few sentences; empty without shortcuts."""
+    """Mean gates of lexical shortcuts over a few sentences; empty without shortcuts."""
 
     @property
     def perplexity(self) -> float:
@@ -52,25 +55,25 @@ class Validated:
         return math.exp(min(self.nll, 700.0))
 
     def score(self, metric: str) -> float | None:
-        """The metric that decides, the higher the better; None if it was not measured this time."""
+        """The value of the deciding metric, higher is better; None if it was not measured this time."""
         return self.bleu if metric == "bleu" else -self.nll
 
 
 class Validation:
-    """The validation text, and how well a model predicts and translates it.
+    """Measures how well a model predicts and translates the validation text.
 
-    Work is shared out among the processes, and every process gets the same result.
+    The work is distributed over the processes, and all of them get the same result.
 
     Args:
         fabric: launched.
         store: the validation text, segmented and raw.
         segmentation: of the model.
         config: how much of it is translated.
-        batches: bounds what is computed at once.
-        search: how it is translated.
+        batches: limits of a batch.
+        search: of the translations.
 
     Raises:
-        ConfigurationError: if it is to be translated, but BLEU's tokeniser of the language is not installed.
+        ConfigurationError: if BLEU is to be measured, but its tokeniser for the language is not installed.
     """
 
     def __init__(
@@ -88,21 +91,23 @@ class Validation:
         self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
         self.references = [target for _, target in store.texts(self.translated)]
         if config.bleu_every > 0:
-            measures(segmentation.target.language, ["bleu"])  # what is missing for it is said before training
+            corpus_metrics(
+                segmentation.target.language, ["bleu"]
+            )  # a missing tokeniser is an error before training, not after
 
     @torch.no_grad()
-    def measure(self, model: TranslationModel, translate: bool) -> Validated:
+    def measure(self, model: TranslationModel, translate: bool) -> ValidationResult:
         """The model's perplexity on the validation text and, if asked to `translate`, its BLEU."""
         began = time.perf_counter()
         model.eval()
         nll, gates = self._nll(model), self._gates(model)
         if not translate:
-            return Validated(nll, time.perf_counter() - began, gates=gates)
+            return ValidationResult(nll, time.perf_counter() - began, gates=gates)
         translations = self._translate(model)
         language, lowercase = self.segmentation.target.language, self.segmentation.config.lowercase
         bleu = corpus_scores(translations, self.references, language, ["bleu"], lowercase=lowercase).bleu
         seconds = time.perf_counter() - began
-        return Validated(nll, seconds, bleu.value, bleu.signature, tuple(translations), gates)
+        return ValidationResult(nll, seconds, bleu.value, bleu.signature, tuple(translations), gates)
 
     def _nll(self, model: TranslationModel) -> float:
         def compute(indices: Sequence[int]) -> list[tuple[float, int]]:
@@ -119,7 +124,7 @@ class Validation:
         return nll / num_tokens
 
     def _gates(self, model: TranslationModel) -> GateMeans:
-        """The mean gates of shortcuts over the first sentences of the validation text, the same in every process."""
+        """The mean gates over the first sentences of the validation text, the same in every process."""
         means = []
         for number in range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0):
             batch, maps = load(self.store, np.array([number])).to(self.fabric.device), AttentionMaps()
@@ -129,12 +134,12 @@ class Validation:
         return mean_over_sentences(means) if means else {}
 
     def _translate(self, model: TranslationModel) -> list[str]:
-        sources = [[*ids, eos_id] for ids, _ in self.store.pairs(self.translated)]
-        lengths = np.array([len(ids) for ids in sources])
-        limits = np.array(target_limits(pad_rows(sources), self.search))
+        sources = [ids for ids, _ in self.store.pairs(self.translated)]
+        lengths = np.array([num_tokens(ids) for ids in sources])
+        limits = np.array([target_limit(length, self.search) for length in lengths.tolist()])
 
         def compute(indices: Sequence[int]) -> list[tuple[int, str]]:
-            source = pad_rows([sources[i] for i in indices]).to(self.fabric.device)
+            source = collate_sources([sources[i] for i in indices]).to(self.fabric.device)
             with self.fabric.autocast():
                 found = beam_search(model, source, self.search)
             texts = [self.segmentation.target.decode_ids(list(hypotheses[0].ids)) for hypotheses in found]
@@ -144,21 +149,14 @@ class Validation:
         texts = dict(chain.from_iterable(gather(mine)))
         return [texts[number] for number in range(len(sources))]
 
-    def _mine(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> Iterator[list[int]]:
-        """This process's share of the batches, which are as large as in training, and larger if a sentence is."""
-        longest = int(max(source_lengths.max(), target_lengths.max()))
-        limits = {"max_tokens": max(self.batches.max_tokens, longest)}
-        limits["update_tokens"] = limits["max_tokens"]
-        if self.batches.max_cells is not None:
-            cells = int((source_lengths.astype(np.int64) * target_lengths).max())
-            limits["max_cells"] = max(self.batches.max_cells, cells)
-        updates = plan_epoch(source_lengths, target_lengths, self.batches.model_copy(update=limits), 0, 0)
-        batches = [batch.tolist() for update in updates for batch in update]
-        yield from batches[self.fabric.global_rank :: self.fabric.world_size]
+    def _mine(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> list[list[int]]:
+        """This process's share of the batches, which have the limits of training."""
+        batches = plan_batches(source_lengths, target_lengths, self.batches)
+        return batches[self.fabric.global_rank :: self.fabric.world_size]
 
 
 def _too_large(number: int) -> DataError:
     return DataError(
-        f"Pair {number} of the validation text does not fit in memory, even all by itself. Filter long sentences "
+        f"Pair {number} of the validation text does not fit in memory, even by itself. Filter long sentences "
         "(data.filters), or use a smaller model or beam."
     )

@@ -1,15 +1,16 @@
-"""Raw text in, raw text out: what the command line, servers and users of the package share."""
+"""Raw text in, raw text out: the interface that commands, servers and users of the package share."""
 
-from jointnmt.translator.attending import Attended, attend
-from jointnmt.translator.loading import load_run
-from jointnmt.translator.results import Aligned, Candidate, Score, Translation
-from jointnmt.translator.translator import TranslationOptions, Translator
+from jointnmt.runs.loading import load_run
+from jointnmt.translator.attention import AttentionTrace, attend
+from jointnmt.translator.options import TranslationOptions
+from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
+from jointnmt.translator.translator import Translator
 
 __all__ = [
     "Aligned",
-    "Attended",
+    "AttentionTrace",
     "Candidate",
-    "Score",
+    "ScoredTranslation",
     "Translation",
     "TranslationOptions",
     "Translator",

@@ -1,4 +1,4 @@
-"""What translating and scoring give back."""
+"""Results of translating, scoring and aligning."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Candidate:
 
     text: str
     tokens: tuple[str, ...]
-    """Target pieces and the end mark (of a line that was split: of each of its sentences)."""
+    """Target pieces and the end mark (of a split line: for each of its sentences)."""
     token_log_probabilities: tuple[float, ...]
     score: float
     """What candidates are ranked by; see `LengthPenalty`."""
     complete: bool
-    """False if the translation reached the greatest length allowed, and was ended there."""
+    """False if the translation was cut at the maximum length."""
     alignment: Float[np.ndarray, "T S"] | None = None
-    """How much each source token contributes to each target token, if that was asked for; a row sums to 1."""
+    """Weight of each source token for each target token, if asked for; a row sums to 1."""
     gates: GateMeans | None = None
-    """The mean gates of lexical shortcuts, if they were asked for (of a line that was split: over its sentences)."""
+    """Mean gates of lexical shortcuts, if asked for (of a split line: over its sentences)."""
 
     @property
     def log_probability(self) -> float:
@@ -52,27 +52,27 @@ class Candidate:
         return values
 
     @classmethod
-    def joined(cls, parts: Sequence[Candidate], space: str, penalty: LengthPenalty) -> Candidate:
-        """The translation of a line of several sentences, out of a translation of each."""
-        if len(parts) == 1:
-            return parts[0]
-        tokens = tuple(token for part in parts for token in part.tokens)
-        log_probabilities = tuple(value for part in parts for value in part.token_log_probabilities)
-        alignments = [part.alignment for part in parts if part.alignment is not None]
-        gates = [part.gates for part in parts if part.gates is not None]
+    def joined(cls, sentences: Sequence[Candidate], space: str, penalty: LengthPenalty) -> Candidate:
+        """The translation of a split line, joined from translations of its sentences."""
+        if len(sentences) == 1:
+            return sentences[0]
+        tokens = tuple(token for each in sentences for token in each.tokens)
+        log_probabilities = tuple(value for each in sentences for value in each.token_log_probabilities)
+        alignments = [each.alignment for each in sentences if each.alignment is not None]
+        gates = [each.gates for each in sentences if each.gates is not None]
         return cls(
-            text=space.join(part.text for part in parts if part.text),
+            text=space.join(each.text for each in sentences if each.text),
             tokens=tokens,
             token_log_probabilities=log_probabilities,
             score=penalty.score(sum(log_probabilities), len(tokens)),
-            complete=all(part.complete for part in parts),
+            complete=all(each.complete for each in sentences),
             alignment=_block_diagonal(alignments) if alignments else None,
             gates=mean_over_sentences(gates) if gates else None,
         )
 
 
 NOTHING = Candidate(text="", tokens=(), token_log_probabilities=(), score=0.0, complete=True)
-"""The translation of an empty line, which is certain."""
+"""The translation of an empty line, of probability 1."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Translation:
 
     source: str
     source_tokens: tuple[str, ...] = ()
-    """Source pieces and the end mark (of a line that was split: of each of its sentences)."""
+    """Source pieces and the end mark (of a split line: for each of its sentences)."""
     candidates: tuple[Candidate, ...] = ()
-    """Best first, or samples in the order in which they were drawn. None for an empty line."""
+    """Best first, or samples in the order of drawing; empty for an empty line."""
 
     @property
     def text(self) -> str:
@@ -91,7 +91,7 @@ class Translation:
         return self.candidates[0].text if self.candidates else ""
 
     def plain(self, with_n_best: bool = False) -> dict[str, Any]:
-        """As JSON-compatible values: the best candidate, and if wanted all of them under `n_best`."""
+        """As JSON-compatible values: the best candidate and, if asked for, all of them under `n_best`."""
         best = (self.candidates[0] if self.candidates else NOTHING).plain()
         values = {"source": self.source, **best, "source_tokens": list(self.source_tokens)}
         if with_n_best:
@@ -101,28 +101,28 @@ class Translation:
 
 @dataclass(frozen=True)
 class Aligned:
-    """A pair of lines and how they go together."""
+    """A pair of lines and its soft alignment."""
 
     source_tokens: tuple[str, ...]
-    """Source pieces and the end mark; none of an empty line."""
+    """Source pieces and the end mark; empty for an empty line."""
     target_tokens: tuple[str, ...]
     alignment: Float[np.ndarray, "T S"] | None
-    """How much each source token contributes to each target token; a row sums to 1. None for an empty line."""
+    """Weight of each source token for each target token; a row sums to 1. None for an empty line."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """A line, a given translation of it, and how probable the model finds that."""
+class ScoredTranslation:
+    """A line with a given translation and its log-probability."""
 
     source: str
     target: str
     tokens: tuple[str, ...] = ()
-    """Target pieces and the end mark. None if both lines are empty: an empty line's translation is certain."""
+    """Target pieces and the end mark; empty if both lines are, whose probability is 1."""
     token_log_probabilities: tuple[float, ...] = ()
     score: float = 0.0
-    """As search ranks translations; see `LengthPenalty`."""
+    """The score that search ranks by; see `LengthPenalty`."""
     first_choices: tuple[bool, ...] = ()
-    """Whether each token is the one that the model finds most probable there."""
+    """Whether each token is the most probable one at its position."""
 
     @property
     def log_probability(self) -> float:
@@ -143,7 +143,7 @@ class Score:
 
 
 def _block_diagonal(blocks: Sequence[Float[np.ndarray, "_ _"]]) -> Float[np.ndarray, "T S"]:
-    """The blocks along the diagonal of a matrix of zeros: the sentences of a line do not see each other."""
+    """A block-diagonal matrix: no weight between different sentences of a line."""
     matrix = np.zeros(np.sum([block.shape for block in blocks], axis=0), dtype=np.float32)
     row = column = 0
     for block in blocks:

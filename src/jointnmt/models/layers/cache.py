@@ -18,16 +18,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jointnmt.data.batch import send
-from jointnmt.ops.cuda_graph import Recorder, records
-from jointnmt.ops.native import operations as native
+from jointnmt.ops import AttentionMask, empty
+from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
 
 LARGEST_MASK = 2**25
 """Numbers of the mask of a grid's target attention, S times those of a sequence's. Beyond it, shapes grow."""
 
 
 @dataclass(frozen=True)
-class Move:
-    """Which sentences are kept, and what that moves: decided once, done to every tensor."""
+class BatchCompaction:
+    """Which sentences of a batch are kept, and what has to be copied: planned once, applied to every tensor."""
 
     sentences: Sequence[int]
     """The kept ones, by their old places."""
@@ -66,13 +66,13 @@ class Slots:
     """How many slots the caches of a state have for each sentence, and which are the newest.
 
     On a GPU all that there is room for is read, and what nothing was written to is masked: shapes then stay the same
-    from position to position, as a replay wants them. Of very many rows that would be too much.
+    from position to position, as the replay of a CUDA graph needs them. Of very many rows that would be too much.
     """
 
     def __init__(self, expected: int, device: torch.device) -> None:
         """Room for the `expected` positions of each row is made at first, and doubled when it runs out."""
         self._expected = expected
-        self.fixed = records(device)
+        self.fixed = captures(device)
         """Whether shapes have to stay the same."""
         self.used = 0
         """Slots that hold something, or are the newest."""
@@ -131,16 +131,16 @@ class KeyValueCache:
             grown[..., :filled, :] = self.stored[..., :filled, :]
             self.stored = grown
 
-    def keep(self, move: Move) -> None:
+    def keep(self, compaction: BatchCompaction) -> None:
         """Keep, repeat or drop sentences."""
         if self.stored.numel():
-            self.stored = move.apply(self.stored, used=None if self._slots.fixed else self._slots.used)
+            self.stored = compaction.apply(self.stored, used=None if self._slots.fixed else self._slots.used)
 
     def _with_room(self, like: Tensor) -> Tensor:
         shape = (*like.shape[:-2], self._slots.room, like.shape[-1])
         if self._slots.fixed:  # what is read and masked has to be a number
             return like.new_zeros(shape)
-        return native.empty(shape, like)
+        return empty(shape, like)
 
 
 class CachedState:
@@ -161,8 +161,8 @@ class CachedState:
         self.caches = [KeyValueCache(self._supply) for _ in range(num_layers)]
         self.rows_per_sentence = 1
         self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
-        self._seen = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
-        self._recorder = Recorder()
+        self._visible = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
+        self._graph = CUDAGraphRunner()
 
     @property
     def num_rows(self) -> int:
@@ -186,9 +186,9 @@ class CachedState:
         for cache in self.caches:
             cache.make_room(filled)
         self.slots = torch.cat([self.slots, self._supply.newest.repeat(self.num_sentences)[:, None]], dim=1)
-        if self._seen.shape != (self.num_rows, self._supply.read):
-            self._seen = self._seen.new_empty(self.num_rows, self._supply.read)
-        self._seen.fill_(False).scatter_(1, self.slots, True)
+        if self._visible.shape != (self.num_rows, self._supply.read):
+            self._visible = self._visible.new_empty(self.num_rows, self._supply.read)
+        self._visible.fill_(False).scatter_(1, self.slots, True)
 
     def compute(self, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]) -> Float[Tensor, "G R V"]:
         """`newest(x)`, the logits of the newest position, after `advance`; on a GPU replayed, once it repeats itself.
@@ -198,30 +198,24 @@ class CachedState:
         if not self._supply.fixed or torch.is_grad_enabled():
             return newest(x)
         stored = (cache.stored for cache in self.caches)
-        return self._recorder.run(newest, x, [self._seen, self._supply.newest, *self.constants.values(), *stored])
+        return self._graph.run(newest, x, [self._visible, self._supply.newest, *self.constants.values(), *stored])
 
-    def slot_bias(self, dtype: torch.dtype) -> Float[Tensor, "G R L"]:
-        """0 at the slots of a row's own past, minus infinity elsewhere."""
-        bias = torch.zeros(self._seen.shape, dtype=dtype, device=self._seen.device)
-        return bias.masked_fill_(~self._seen, -torch.inf).unflatten(0, (self.num_sentences, self.rows_per_sentence))
+    def mask(self, like: Tensor, axes: int) -> AttentionMask:
+        """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""
+        visible = self._visible.unflatten(0, (self.num_sentences, self.rows_per_sentence))
+        return AttentionMask.cached(visible, self.slots, like, axes)
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
         sentences = [row // self.rows_per_sentence for row in rows.tolist()]
         rows_per_sentence = _common_run(sentences)
-        move = Move.plan(sentences[::rows_per_sentence], self.num_sentences)
+        compaction = BatchCompaction.plan(sentences[::rows_per_sentence], self.num_sentences)
         for cache in self.caches:
-            cache.keep(move)
-        self.constants = {name: move.apply(tensor) for name, tensor in self.constants.items()}
+            cache.keep(compaction)
+        self.constants = {name: compaction.apply(tensor) for name, tensor in self.constants.items()}
         self.slots = self.slots[send(rows, self.slots.device)]
         self.rows_per_sentence = rows_per_sentence
         return self
-
-    def by_position(self, weights: Float[Tensor, "G *axes R L"]) -> Float[Tensor, "N *axes 1 J"]:
-        """Attention weights over slots as every row's own weights over the positions of its past."""
-        rows = weights.movedim(-2, 1).flatten(0, 1)  # -> [N, *axes, L]
-        index = self.slots.view(self.num_rows, *[1] * (rows.dim() - 2), -1).expand(*rows.shape[:-1], -1)
-        return rows.gather(-1, index).unsqueeze(-2)
 
 
 def _common_run(sentences: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Dropout whose noise may be shared along axes: Dropout1d and Dropout2d of the grid."""
+"""Dropout whose mask may be shared along axes: Dropout1d and Dropout2d of the grid."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.ops.native import operations as native
+from jointnmt.ops import dropout_mask
 
 
 class SharedDropout(nn.Module):
-    """Dropout with one draw of noise for all places along the given axes.
+    """Dropout with one mask for all places along the given axes.
 
     Along the axes of a grid every token's features are repeated, so a feature dropped in one cell could be read from
-    the next; noise shared along them removes it from all (Li et al. 2020, "Dropout1d" and "Dropout2d"). No shared
+    the next; a mask shared along them removes it from all (Li et al. 2020, "Dropout1d" and "Dropout2d"). No shared
     axis is ordinary dropout.
     """
 
@@ -25,31 +25,29 @@ class SharedDropout(nn.Module):
         self.rate = rate
         self.shared_axes = shared_axes
 
+    @property
+    def active(self) -> bool:
+        """Whether it drops anything: in training, at a rate above 0."""
+        return self.training and self.rate > 0
+
     def forward(self, x: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x` with features dropped while training, unchanged otherwise."""
-        if not self.training or self.rate == 0:
+        if not self.active:
             return x
-        noise = self.noise(x.shape, x) if self.shared_axes else None
-        return functional.dropout(x, self.rate) if noise is None else x * noise
+        mask = self.mask(x.shape, x) if self.shared_axes else None
+        return functional.dropout(x, self.rate) if mask is None else x * mask
 
     def add(self, x: Float[Tensor, ...], update: Float[Tensor, ...]) -> Float[Tensor, ...]:
-        """`x + dropout(update)`, in one pass over the grid."""
-        if not self.training or self.rate == 0:
-            return x + update
-        noise = self.noise(update.shape, update) if self.shared_axes else None
-        if noise is None:
-            return x + functional.dropout(update, self.rate)
-        return torch.addcmul(x, update, noise.to(x.dtype))
+        """`x + dropout(update)`, with a shared mask in one pass over the grid."""
+        mask = self.mask(update.shape, update) if self.shared_axes else None
+        return x + self(update) if mask is None else torch.addcmul(x, update, mask.to(x.dtype))
 
-    def noise(self, shape: Sequence[int], like: Tensor) -> Float[Tensor, ...] | None:
-        """A new draw of factors for a tensor of this `shape`, 1 long along shared axes; None: nothing is dropped."""
-        if not self.training or self.rate == 0:
+    def mask(self, shape: Sequence[int], like: Tensor) -> Float[Tensor, ...] | None:
+        """A new mask for a tensor of this `shape`, 1 long along shared axes; None: nothing is dropped."""
+        if not self.active:
             return None
         shape = [1 if axis in self.shared_axes else length for axis, length in enumerate(shape)]
-        if native.usable(like):
-            return native.dropout_noise(shape, self.rate, like)
-        keep = 1 - self.rate
-        return like.new_empty(shape).bernoulli_(keep).div_(keep)
+        return dropout_mask(shape, self.rate, like)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, shared_axes={self.shared_axes}"

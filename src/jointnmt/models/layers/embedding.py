@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.ops.native import operations as native
+from jointnmt.ops import linear
 from jointnmt.text.special import pad_id
 
 
@@ -67,6 +67,4 @@ class VocabularyProjection(nn.Module):
         self.weight = table
 
     def forward(self, hidden: Float[Tensor, "*places E"]) -> Float[Tensor, "*places V"]:
-        if native.usable(hidden, *self.weight.shape):
-            return native.multiply(hidden, self.weight)
-        return functional.linear(hidden, self.weight)
+        return linear(hidden, self.weight)

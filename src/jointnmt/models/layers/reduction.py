@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from jointnmt.models.layers.norm import LayerNorm, as_it_is
-from jointnmt.models.layers.residual import Stream
-from jointnmt.ops.native import operations as native
+from jointnmt.models.layers.linear import Linear
+from jointnmt.models.layers.norm import LayerNorm
+from jointnmt.ops import attention_pool, normed
 
 ReductionKind = Literal["attention", "max", "mean"]
 
@@ -28,31 +28,29 @@ class Reduction(nn.Module):
         self.input_norm = LayerNorm(embed_dim)
         self.output_norm = LayerNorm(embed_dim)
         if kind == "attention":
-            self.scores = nn.Linear(embed_dim, embed_dim, bias=False)
+            self.scores = Linear(embed_dim, embed_dim, bias=False)
             nn.init.normal_(self.scores.weight, 0, embed_dim**-0.5)
 
     def forward(
-        self, grid: Stream, source_mask: Bool[Tensor, "B S"], wants_alignment: bool = False
-    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B T S"] | None]:
-        """Reduce the grid `[B, S, T, E]` over the real source positions.
+        self, grid: Float[Tensor, "B S T E"], source_mask: Bool[Tensor, "B S"], attn_weights: list[Tensor] | None = None
+    ) -> Float[Tensor, "B T E"]:
+        """Reduce the grid over the real source positions, where `source_mask` is True.
 
-        Returns:
-            The reduced states; and, if asked for, each source position's weight, averaged over features.
+        Args:
+            attn_weights: if given, each source position's share of each target position, averaged over features and
+                with sum 1, is appended: `[B, T, S]`.
         """
-        x = grid.normed(self.input_norm)
-        padding = ~source_mask[:, :, None, None]
+        _, y = normed(grid, self.input_norm)
+        x, padding = y.value, ~source_mask[:, :, None, None]
+        weights: list[Tensor] | None = None if attn_weights is None else []
         if self.kind == "max":
             reduced = x.masked_fill(padding, -torch.inf).amax(dim=1)
-            weights = (x == reduced[:, None]) & ~padding if wants_alignment else None
-        elif self.kind == "attention" and not wants_alignment and native.usable(x, x.shape[-1]):
-            reduced, weights = native.reduction(x, native.project(x, self.scores), source_mask.sum(dim=1)), None
+            if weights is not None:
+                weights.append((x == reduced[:, None]) & ~padding)
         else:
-            scores = self.scores(x) if self.kind == "attention" else torch.zeros_like(x)
-            with as_it_is(x):
-                weights = scores.masked_fill(padding, -torch.inf).softmax(dim=1)
-                reduced = (weights * x).sum(dim=1)
-        alignment = None
-        if wants_alignment and weights is not None:
-            mean = weights.detach().float().mean(dim=-1).transpose(1, 2)  # [B, S, T, E] -> [B, T, S]
-            alignment = mean / mean.sum(dim=-1, keepdim=True)
-        return Stream(reduced).normed(self.output_norm), alignment
+            scores = self.scores(y) if self.kind == "attention" else torch.zeros_like(x)
+            reduced = attention_pool(x, scores, source_mask, weights)
+        if attn_weights is not None and weights is not None:
+            mean = weights[0].detach().float().mean(dim=-1).transpose(1, 2)  # [B, S, T, E] -> [B, T, S]
+            attn_weights.append(mean / mean.sum(dim=-1, keepdim=True))
+        return self.output_norm(reduced)

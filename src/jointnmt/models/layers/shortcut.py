@@ -7,30 +7,17 @@ Shortcuts". Queries are untouched.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jointnmt.ops.native import operations as native
+from jointnmt.models.layers.linear import Linear
+from jointnmt.ops import gated_kv
 
 ShortcutKind = Literal["plain", "fusion"]
-
-
-@dataclass(frozen=True)
-class Lexical:
-    """What one attention layer's shortcut mixes into its keys and values."""
-
-    parts: tuple[Float[Tensor, ...], ...]
-    """Summands of the projected lexical input (`Shortcut.project`), each broadcast to the places of the layer. On a
-    grid, the input is the sum of a source and a target side, and so is its projection: S + T positions are projected,
-    not S * T cells."""
-    hidden: Float[Tensor, ...] | None = None
-    """What keys and values are made of, where that is not what queries are made of."""
-    gates: list[Tensor] | None = None
-    """If given, the gates `[*places, 2, E]` are appended: of the keys, then of the values."""
 
 
 class Shortcut(nn.Module):
@@ -51,7 +38,7 @@ class Shortcut(nn.Module):
         super().__init__()
         self.fusion = kind == "fusion"
         self.hidden_size = 4 * embed_dim if self.fusion else 2 * embed_dim
-        self.lexical = nn.Linear(embed_dim, self.hidden_size, bias=False)
+        self.lexical = Linear(embed_dim, self.hidden_size, bias=False)
         self.gate_bias = nn.Parameter(torch.empty(2, embed_dim))
         """Of keys, then of values."""
         self.bound = math.sqrt(6 / (4 * embed_dim if self.fusion else 2 * embed_dim))
@@ -64,50 +51,17 @@ class Shortcut(nn.Module):
         projected: Tensor = self.lexical(embedded)
         return projected
 
-    def of(
+    def forward(
         self,
-        embedded: Float[Tensor, "*places E"],
-        hidden: Float[Tensor, "*places E"] | None = None,
+        hidden: Float[Tensor, "*places F"],
+        lexical: Sequence[Float[Tensor, "*_ F"]],
         gates: list[Tensor] | None = None,
-    ) -> Lexical:
-        """What `forward` needs, from one lexical input with a vector for each place."""
-        return Lexical((self.project(embedded),), hidden, gates)
+    ) -> Float[Tensor, "*places EE"]:
+        """Keys, then values, of the projected hidden input.
 
-    def forward(self, hidden: Float[Tensor, "*places F"], lexical: Lexical) -> Float[Tensor, "*places EE"]:
-        """Keys, then values, of the projected hidden input's `hidden_size` features."""
-        mixed: Tensor
-        if native.usable(hidden, self.gate_bias.shape[-1]):
-            bias, wants_gates = self.gate_bias.flatten(), lexical.gates is not None
-            mixed, gates = native.mixture(hidden, bias, self.fusion, lexical.parts, wants_gates)
-        else:
-            mixed, gates = _Mixture.apply(hidden, self.gate_bias, self.fusion, *lexical.parts)
-        if lexical.gates is not None and gates is not None:
-            lexical.gates.append(gates.unflatten(-1, (2, -1)))
-        return mixed
-
-
-class _Mixture(torch.autograd.Function):
-    """Eqs. 9-12 in few passes over the places, and the same backwards; the gates are returned too."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, bias: Tensor, fusion: bool, *parts: Tensor) -> tuple[Tensor, Tensor]:
-        lexical = sum(parts[1:], start=parts[0])
-        if fusion:
-            lexical, hidden = (lexical + hidden).chunk(2, dim=-1)
-        gates = (hidden + lexical).add_(bias.flatten().to(hidden.dtype)).sigmoid_()
-        difference = lexical - hidden
-        ctx.save_for_backward(gates, difference)
-        ctx.bias_shape, ctx.fusion, ctx.part_shapes = bias.shape, fusion, [part.shape for part in parts]
-        ctx.mark_non_differentiable(gates)
-        return torch.addcmul(hidden, gates, difference), gates
-
-    @staticmethod
-    def backward(ctx: Any, d_mixed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        gates, difference = ctx.saved_tensors
-        d_sum = torch.ops.aten.sigmoid_backward(d_mixed * difference, gates)  # of lexical + hidden + bias
-        d_lexical = torch.addcmul(d_sum, d_mixed, gates)
-        d_hidden = torch.addcmul(d_mixed + d_sum, d_mixed, gates, value=-1)
-        d_bias = d_sum.flatten(0, -2).sum(0).view(ctx.bias_shape)
-        if ctx.fusion:
-            d_lexical = d_hidden = torch.cat([d_lexical, d_hidden], dim=-1)
-        return d_hidden, d_bias, None, *(d_lexical.sum_to_size(shape) for shape in ctx.part_shapes)
+        Args:
+            hidden: of `hidden_size` features.
+            lexical: summands of the projected lexical input (see `project`), each broadcast to the places.
+            gates: if given, the gates `[*places, 2, E]` are appended: of the keys, then of the values.
+        """
+        return gated_kv(hidden, lexical, self.gate_bias, self.fusion, gates)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler import record_function
 
-from jointnmt.ops.native import library, pytorch_is_faster_in_float32
-from jointnmt.ops.native.memory import pool
+from jointnmt.ops.native import library
+from jointnmt.ops.native.allocator import allocator
 
 LANES = 16
 NO_MEMORY = -1
-TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
+@overload
+def exact(vector: Tensor) -> Tensor: ...
+@overload
+def exact(vector: None) -> None: ...
 def exact(vector: Tensor | None) -> Tensor | None:
     """A bias or weight as the kernels read it; they share it among all rows, so it is float32 whatever the model is."""
     if vector is None or (vector.dtype == torch.float32 and vector.is_contiguous()):
@@ -25,14 +30,14 @@ def exact(vector: Tensor | None) -> Tensor | None:
     return vector.float().contiguous()
 
 
-def floats(*shape: int) -> Tensor:
-    """Zeros that a kernel adds up or overwrites; whatever PyTorch's default type and device are."""
+def zeros(*shape: int) -> Tensor:
+    """What a kernel adds up or overwrites, in float32; whatever PyTorch's default type and device are."""
     return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
     """What a kernel writes to, in the type of `like`."""
-    return pool.empty(shape, like.dtype)
+    return allocator.empty(shape, like.dtype)
 
 
 class Lines(ctypes.Structure):
@@ -42,13 +47,13 @@ class Lines(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("batch", "lines", "length", "plane", "between", "step", "heads", "size")),
         ("lengths", ctypes.c_void_p),
         ("causal", ctypes.c_int),
-        ("noise", ctypes.c_void_p),
-        *((name, ctypes.c_long) for name in ("noise_batch", "noise_line", "noise_head")),
+        ("dropout", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("dropout_batch", "dropout_line", "dropout_head")),
     ]
 
 
-class Steps(ctypes.Structure):
-    """The kernels' `Steps`: who sees which slots."""
+class CacheLayout(ctypes.Structure):
+    """The kernels' `CacheLayout`: which rows may attend to which slots."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("sentences", "lines", "rows", "heads", "size", "capacity")),
@@ -58,8 +63,8 @@ class Steps(ctypes.Structure):
     ]
 
 
-class Shared(ctypes.Structure):
-    """The kernels' `Shared`: a tensor and how the cells of a grid share it."""
+class Broadcast(ctypes.Structure):
+    """The kernels' `Broadcast`: a tensor and how it is broadcast to the cells of a grid."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -97,25 +102,16 @@ class Int8Weights(ctypes.Structure):
 
 
 class GatedMixture(ctypes.Structure):
-    """The kernels' `Mixture`."""
+    """The kernels' `GatedMixture`."""
 
     _fields_ = [
         ("hidden", ctypes.c_void_p),
         ("stride", ctypes.c_long),
         ("bias", ctypes.c_void_p),
-        ("first", Shared),
-        ("second", Shared),
+        ("first", Broadcast),
+        ("second", Broadcast),
         ("width", ctypes.c_long),
         ("fusion", ctypes.c_int),
-    ]
-
-
-class Sides(ctypes.Structure):
-    """The kernels' `Sides`."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("centred", "projected")),
-        *((name, ctypes.c_long) for name in ("s", "t", "width", "features")),
     ]
 
 
@@ -125,29 +121,28 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
     Raises:
         MemoryError: if there is no memory left.
     """
-    kernel = getattr(library(), f"{name}_{TYPES[like.dtype]}")
+    kernel = getattr(library(), f"{name}_{DTYPES[like.dtype]}")
     if kernel.argtypes is None:  # a parameter is a number in every call, or a pointer in every call
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
-    result: int = kernel(*plain, torch.get_num_threads())
+    if torch.autograd.profiler._is_profiler_enabled:
+        with record_function(f"native::{name}"):
+            result: int = kernel(*plain, torch.get_num_threads())
+    else:
+        result = kernel(*plain, torch.get_num_threads())
     if result == NO_MEMORY:
         raise MemoryError(f"no memory left for {name}")
     return result
 
 
-def has_products(kind: torch.dtype, *features: int) -> bool:
-    """Whether there are matrix products of our own in this type, and for these numbers of features."""
-    return not any(size % LANES for size in features) and kind in TYPES and _compiled_products(TYPES[kind])
-
-
-def multiplies(x: Tensor, *features: int) -> bool:
-    """Whether products of our own multiply the rows of `x`: there are some, and PyTorch's are not the faster ones."""
-    return has_products(x.dtype, *features) and not (x.dtype == torch.float32 and pytorch_is_faster_in_float32())
+def has_gemm(dtype: torch.dtype, *features: int) -> bool:
+    """Whether there are custom matrix products in this type, and for these numbers of features."""
+    return not any(size % LANES for size in features) and dtype in DTYPES and _compiled_gemm(DTYPES[dtype])
 
 
 @functools.cache
-def _compiled_products(kind: str) -> bool:
-    return hasattr(library(), f"linear_forward_{kind}")
+def _compiled_gemm(dtype: str) -> bool:
+    return hasattr(library(), f"linear_forward_{dtype}")
 
 
 def _parameter(argument: Any) -> type[ctypes._SimpleCData[Any]]:
@@ -158,35 +153,38 @@ def _parameter(argument: Any) -> type[ctypes._SimpleCData[Any]]:
 
 
 def rows_of(x: Tensor) -> tuple[int, int]:
+    """The number of rows of features, and their width."""
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
-def shared(x: Tensor | None, grid: Tensor) -> Shared:
-    """How the cells of `grid` share `x`, which is broadcast to its shape."""
+def broadcast_to(grid: Tensor, x: Tensor | None) -> Broadcast:
+    """How `x`, which may be None, is broadcast to the cells of `grid`."""
     if x is None:
-        return Shared(None, 1, 1, 0, 0, 0)
+        return Broadcast(None, 1, 1, 0, 0, 0)
     x = x.expand(grid.shape)
     if grid.ndim == 3:
         x = x[:, None]
     assert x.stride(-1) == 1 or not x.numel()
-    return Shared(x.data_ptr(), *x.shape[1:3], *x.stride()[:3])
+    return Broadcast(x.data_ptr(), *x.shape[1:3], *x.stride()[:3])
 
 
 def lines_of(
-    like: Tensor, embed_dim: int, geometry: tuple[int, int, bool], lengths: Tensor | None, noise: Tensor | None
+    like: Tensor, embed_dim: int, geometry: tuple[int, int, bool], lengths: Tensor | None, weight_mask: Tensor | None
 ) -> Lines:
+    """Where the lines along an axis lie; `geometry` is the number of heads, the axis, and whether causal."""
     num_heads, axis, causal = geometry
     s, t = (1, like.shape[1]) if like.ndim == 3 else like.shape[1:3]
     along_target = like.ndim == 3 or axis == 2
     lines, length, between, step = (s, t, t, 1) if along_target else (t, s, 1, t)
     strides = [0, 0, 0]
-    if noise is not None:
+    if weight_mask is not None:
         kept = (lines,) if like.ndim == 4 else ()
-        noise = noise.expand(like.shape[0], *kept, num_heads, length, length)
-        strides = [noise.stride(0), noise.stride(1) if kept else 0, noise.stride(-3)]
+        weight_mask = weight_mask.expand(like.shape[0], *kept, num_heads, length, length)
+        strides = [weight_mask.stride(0), weight_mask.stride(1) if kept else 0, weight_mask.stride(-3)]
     return Lines(
         like.shape[0], lines, length, s * t, between, step, num_heads, embed_dim // num_heads,
-        None if lengths is None else lengths.data_ptr(), causal, None if noise is None else noise.data_ptr(), *strides,
+        None if lengths is None else lengths.data_ptr(), causal,
+        None if weight_mask is None else weight_mask.data_ptr(), *strides,
     )  # fmt: skip
 
 
@@ -196,7 +194,15 @@ def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
     size = query.element_size()
     keys = key_value.data_ptr() + (embed_dim * size if len(parts) == 1 else 0)
     pointers = (query.data_ptr(), keys, keys + embed_dim * size)
-    return *map(ctypes.c_void_p, pointers), query.shape[-1], key_value.shape[-1]
+    return *map(ctypes.c_void_p, pointers), query.stride(-2), key_value.stride(-2)
+
+
+def evenly_spaced(x: Tensor) -> Tensor:
+    """`x`, or a copy if its rows of features do not lie at equal distances, as those of a part of the features do."""
+    even = x.stride(-1) == 1 and all(
+        x.stride(axis) == x.shape[axis + 1] * x.stride(axis + 1) for axis in range(x.ndim - 2)
+    )
+    return x if even and x.numel() else x.contiguous()
 
 
 def rows_or_norm(x: Tensor, norm: Sequence[Tensor]) -> Rows:
@@ -206,10 +212,6 @@ def rows_or_norm(x: Tensor, norm: Sequence[Tensor]) -> Rows:
 
 
 def gated_mixture(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]) -> GatedMixture:
-    first, second = (shared(part, hidden) for part in (*parts, None)[:2])
+    """The mixture of a hidden input with one or two lexical parts."""
+    first, second = (broadcast_to(hidden, part) for part in (*parts, None)[:2])
     return GatedMixture(hidden.data_ptr(), hidden.stride(-2), bias.data_ptr(), first, second, len(bias), fusion)
-
-
-def sides_of(centred: Tensor, projected: Tensor, source_length: int) -> Sides:
-    (_, both, width), features = centred.shape, projected.shape[-1]
-    return Sides(centred.data_ptr(), projected.data_ptr(), source_length, both - source_length, width, features)

@@ -82,21 +82,21 @@ struct Lines {
     long plane, between, step;   // rows from one sentence, one line, one place to the next
     long heads, size;            // H and D
     const int32_t* lengths;      // keys of each sentence that are not padding; null: all
-    int causal;                  // whether a place sees only itself and what precedes it
-    const float* noise;          // factors of the weights, [queries, keys] for each sentence, line and head; null: none
-    long noise_batch, noise_line, noise_head;
+    int causal;                  // whether a query may attend only to itself and what precedes it
+    const float* dropout;          // mask of dropout of the weights, [queries, keys] for each sentence, line and head; null: none
+    long dropout_batch, dropout_line, dropout_head;
 };
 
-// What the places of a line see.
-struct Sight {
+// Which keys the queries of a line may attend to.
+struct LineMask {
     long length, padded, keys;
     bool causal;
 
-    // Queries that see any of some keys, in whole vectors.
+    // Queries that may attend to any of some keys, in whole vectors.
     Range queries_of(long first, long) const { return {causal ? first / LANES * LANES : 0, padded}; }
     // The same, in products that sum over queries.
     Range terms_of(long first, long) const { return {causal ? first : 0, length}; }
-    // Keys that any of some queries sees.
+    // Keys that any of some queries may attend to.
     Range keys_of(long, long last) const { return {0, causal ? std::min(keys, last) : keys}; }
 };
 
@@ -122,26 +122,26 @@ struct Workspace {
     }
 
     // c[key, query] = rows[key] . columns[query]
-    void compare(const float* rows, const float* columns, float* c, const Sight& sight) {
+    void compare(const float* rows, const float* columns, float* c, const LineMask& mask) {
         transpose(columns, g.length, size, padded, turned);
-        product({rows, size, 1}, turned, padded, c, padded, sight.keys,
-                [&](long first, long last) { return sight.queries_of(first, last); },
+        product({rows, size, 1}, turned, padded, c, padded, mask.keys,
+                [&](long first, long last) { return mask.queries_of(first, last); },
                 [&](long, long) { return Range{0, size}; });
     }
 
-    // weights = softmax(q k^T) over the keys, zero where a query does not see.
-    void weigh(const Sight& sight) {
-        compare(k, q, weights, sight);
+    // weights = softmax(q k^T) over the keys, zero where the mask has no key.
+    void weigh(const LineMask& mask) {
+        compare(k, q, weights, mask);
         Ints lane;
         for (int i = 0; i < LANES; ++i) lane[i] = i;
         for (long n = 0; n < padded; n += LANES) {
-            const long end = sight.keys_of(n, n + LANES).end;
+            const long end = mask.keys_of(n, n + LANES).end;
             const Ints query = lane + (int)n;
             float* column = weights + n;
             Vector most = broadcast(-INFINITY);
             for (long j = 0; j < end; ++j) {
                 Vector x = load(column + j * padded);
-                if (sight.causal && j > n) {
+                if (mask.causal && j > n) {
                     x = query >= (int)j ? x : broadcast(-INFINITY);
                     store(column + j * padded, x);
                 }
@@ -150,50 +150,51 @@ struct Workspace {
             Vector total = {};
             for (long j = 0; j < end; ++j) {
                 Vector e = exponential(load(column + j * padded) - most);
-                if (sight.causal && j > n) e = query >= (int)j ? e : Vector{};
+                if (mask.causal && j > n) e = query >= (int)j ? e : Vector{};
                 store(column + j * padded, e);
                 total += e;
             }
             const Vector scale = 1.0f / total;
             for (long j = 0; j < end; ++j) store(column + j * padded, load(column + j * padded) * scale);
-            for (long j = end; j < sight.keys; ++j) store(column + j * padded, Vector{});
+            for (long j = end; j < mask.keys; ++j) store(column + j * padded, Vector{});
         }
     }
 
     // d_weights becomes the gradient of the scores: weights * (d_weights - sum over keys of weights * d_weights).
-    void through_softmax(const Sight& sight) {
+    void through_softmax(const LineMask& mask) {
         for (long n = 0; n < padded; n += LANES) {
-            const long end = sight.keys_of(n, n + LANES).end;
+            const long end = mask.keys_of(n, n + LANES).end;
             Vector total = {};
             for (long j = 0; j < end; ++j) total += load(weights + j * padded + n) * load(d_weights + j * padded + n);
             for (long j = 0; j < end; ++j) {
                 float* at = d_weights + j * padded + n;
                 store(at, load(weights + j * padded + n) * (load(at) - total));
             }
-            for (long j = end; j < sight.keys; ++j) store(d_weights + j * padded + n, Vector{});
+            for (long j = end; j < mask.keys; ++j) store(d_weights + j * padded + n, Vector{});
         }
     }
 
-    void multiply(float* x, const float* noise, const Sight& sight) const {
+    void multiply(float* x, const float* dropout, const LineMask& mask) const {
         for (long i = 0; i < g.length; ++i)
-            for (long j = 0; j < sight.keys; ++j) x[j * padded + i] *= noise[i * g.length + j];
+            for (long j = 0; j < mask.keys; ++j) x[j * padded + i] *= dropout[i * g.length + j];
     }
 };
 
 // Where one head of one line lies.
 struct Place {
     long b, first, feature;
-    const float* noise;
+    const float* dropout;
 
     Place(const Lines& g, long line, long head)
         : b(line / g.lines), first(b * g.plane + line % g.lines * g.between), feature(head * g.size),
-          noise(g.noise ? g.noise + b * g.noise_batch + line % g.lines * g.noise_line + head * g.noise_head : nullptr) {}
+          dropout(g.dropout ? g.dropout + b * g.dropout_batch + line % g.lines * g.dropout_line + head * g.dropout_head : nullptr) {}
 
-    Sight sight(const Lines& g, long padded) const {
+    LineMask mask_of(const Lines& g, long padded) const {
         return {g.length, padded, g.lengths ? g.lengths[b] : g.length, g.causal != 0};
     }
 };
 
+// Rows, plus a bias that may be null.
 template <class T>
 inline void fetch(const T* from, long stride, const float* bias, long length, long size, float scale, float* to) {
     for (long i = 0; i < length; ++i)
@@ -252,7 +253,7 @@ void fetch_roles(Workspace& w, const Roles<const T>& from, const Place& at, cons
 }
 
 template <class T>
-void attention_forward(const Lines& g, const Roles<const T>& from, const float* bias, T* out, int threads) {
+void axial_attention_forward(const Lines& g, const Roles<const T>& from, const float* bias, T* out, int threads) {
     const long width = g.heads * g.size;
     share(g.batch * g.lines, threads, [&](int, long begin, long end) {
         Workspace w(g);
@@ -260,12 +261,12 @@ void attention_forward(const Lines& g, const Roles<const T>& from, const float* 
             if (line + 1 < end) prefetch_roles(g, from, line + 1);
             for (long h = 0; h < g.heads; ++h) {
                 const Place at(g, line, h);
-                const Sight sight = at.sight(g, w.padded);
+                const LineMask mask = at.mask_of(g, w.padded);
                 fetch_roles(w, from, at, bias);
-                w.weigh(sight);
-                if (at.noise) w.multiply(w.weights, at.noise, sight);
+                w.weigh(mask);
+                if (at.dropout) w.multiply(w.weights, at.dropout, mask);
                 w.combine({w.weights, 1, w.padded}, w.v, w.o, g.length,
-                          [&](long first, long last) { return sight.keys_of(first, last); });
+                          [&](long first, long last) { return mask.keys_of(first, last); });
                 T* to = out + at.first * width + at.feature;
                 deliver(w.o, g.length, g.size, 1, to, g.step * width, nullptr);
             }
@@ -274,8 +275,8 @@ void attention_forward(const Lines& g, const Roles<const T>& from, const float* 
 }
 
 template <class T>
-void attention_backward(const Lines& g, const Roles<const T>& from, const float* bias, const T* d_out,
-                        const Roles<T>& to, float* d_bias, int threads) {
+void axial_attention_backward(const Lines& g, const Roles<const T>& from, const float* bias, const T* d_out,
+                              const Roles<T>& to, float* d_bias, int threads) {
     const float scale = 1.0f / std::sqrt((float)g.size);
     const long width = g.heads * g.size;
     std::vector<float> sums(d_bias ? threads * 3 * width : 0);
@@ -288,21 +289,21 @@ void attention_backward(const Lines& g, const Roles<const T>& from, const float*
             }
             for (long h = 0; h < g.heads; ++h) {
                 const Place at(g, line, h);
-                const Sight sight = at.sight(g, w.padded);
+                const LineMask mask = at.mask_of(g, w.padded);
                 const long f = at.feature;
-                auto keys_of = [&](long first, long last) { return sight.keys_of(first, last); };
-                auto terms_of = [&](long first, long last) { return sight.terms_of(first, last); };
+                auto keys_of = [&](long first, long last) { return mask.keys_of(first, last); };
+                auto terms_of = [&](long first, long last) { return mask.terms_of(first, last); };
                 fetch_roles(w, from, at, bias);
                 fetch(d_out + at.first * width + f, g.step * width, nullptr, g.length, g.size, 1, w.o);
-                w.weigh(sight);
-                w.compare(w.v, w.o, w.d_weights, sight);
-                if (at.noise) w.multiply(w.d_weights, at.noise, sight);
-                w.through_softmax(sight);
-                if (at.noise) w.multiply(w.weights, at.noise, sight);
-                std::fill(w.dk + sight.keys * g.size, w.dk + g.length * g.size, 0.0f);  // padding gets nothing
-                std::fill(w.dv + sight.keys * g.size, w.dv + g.length * g.size, 0.0f);
-                w.combine({w.d_weights, w.padded, 1}, w.q, w.dk, sight.keys, terms_of);
-                w.combine({w.weights, w.padded, 1}, w.o, w.dv, sight.keys, terms_of);
+                w.weigh(mask);
+                w.compare(w.v, w.o, w.d_weights, mask);
+                if (at.dropout) w.multiply(w.d_weights, at.dropout, mask);
+                w.through_softmax(mask);
+                if (at.dropout) w.multiply(w.weights, at.dropout, mask);
+                std::fill(w.dk + mask.keys * g.size, w.dk + g.length * g.size, 0.0f);  // padding gets nothing
+                std::fill(w.dv + mask.keys * g.size, w.dv + g.length * g.size, 0.0f);
+                w.combine({w.d_weights, w.padded, 1}, w.q, w.dk, mask.keys, terms_of);
+                w.combine({w.weights, w.padded, 1}, w.o, w.dv, mask.keys, terms_of);
                 w.combine({w.d_weights, 1, w.padded}, w.k, w.q, g.length, keys_of);
                 float* t = d_bias ? sums.data() + thread * 3 * width + f : nullptr;
                 const long qs = to.query_stride, ks = to.key_stride;

@@ -6,7 +6,7 @@
 
 namespace {
 
-struct Steps {
+struct CacheLayout {
     long sentences, lines, rows;  // G sentences, places of the kept axis, hypotheses of each sentence
     long heads, size;             // H and D
     long capacity;                // slots of a line
@@ -23,7 +23,7 @@ inline void ask_for(const T* p, long count) {
 
 // q, out: [G, lines, rows, H * D]; kept: [G, lines, capacity, 2 * H * D], keys and values of each slot.
 template <class T>
-void attend_to_slots(const Steps& g, const T* q, long q_stride, const T* kept, T* out, int threads) {
+void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* kept, T* out, int threads) {
     const long width = g.heads * g.size;
     const float scale = 1.0f / std::sqrt((float)g.size);
     share(g.sentences * g.lines, threads, [=, &g](int, long begin, long end) {

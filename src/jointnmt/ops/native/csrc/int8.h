@@ -5,7 +5,7 @@
 #include "vectors.h"
 
 #ifdef __AVX512VNNI__
-#define HAS_INT8_PRODUCTS 1
+#define HAS_INT8_GEMM 1
 
 namespace {
 
@@ -146,7 +146,7 @@ void linear_int8(long rows, const T* x, const Int8Weights& w, T* out, int thread
 
 // max(0, x W1 + b1) W2 + b2.
 template <class T>
-void feed_forward_int8(long rows, const T* x, const Int8Weights& first, const Int8Weights& second, T* out, int threads) {
+void mlp_int8(long rows, const T* x, const Int8Weights& first, const Int8Weights& second, T* out, int threads) {
     const long embed = first.inputs, ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         const long most_rows = std::min(INT8_BLOCK, end - begin);
@@ -161,13 +161,13 @@ void feed_forward_int8(long rows, const T* x, const Int8Weights& first, const In
             product_int8(count, quantised.data(), scales.data(), first,
                          [=, most = magnitudes](long row, long feature, const auto& values) {
                              float* to = hidden + row * ffn + feature;
-                             __m512i greatest = most[row];
+                             __m512i largest_so_far = most[row];
                              for (Vector value : values) {
                                  value = larger(Vector{}, value);
-                                 greatest = larger_magnitude(greatest, value);
+                                 largest_so_far = larger_magnitude(largest_so_far, value);
                                  store(to, value), to += LANES;
                              }
-                             most[row] = greatest;
+                             most[row] = largest_so_far;
                          });
             for (long i = 0; i < count; ++i) scales[i] = scale_of(magnitudes[i]);
             round_rows(count, ffn, hidden, scales.data(), quantised.data());

@@ -15,53 +15,54 @@
 #include "reduction.h"
 #include "search.h"
 #include "shortcut.h"
-#include "sums.h"
 
 #define EXPORT(TYPE, NAME)                                                                                             \
-    extern "C" int attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,      \
-                                            long kvs, const float* bias, TYPE* out, int threads) {                     \
-        return guarded([&] { attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, bias, out, threads); });                  \
+    extern "C" int axial_attention_forward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,\
+                                                  long kvs, const float* bias, TYPE* out, int threads) {               \
+        return guarded([&] { axial_attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, bias, out, threads); });            \
     }                                                                                                                  \
-    extern "C" int attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,     \
-                                             long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk,       \
-                                             TYPE* dv, float* d_bias, int threads) {                                   \
-        return guarded([&] { attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, {dq, dk, dv, qs,            \
-            kvs}, d_bias, threads); });                                                                                \
+    extern "C" int axial_attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,\
+                                                   long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk, \
+                                                   TYPE* dv, long dqs, long dkvs, float* d_bias, int threads) {        \
+        return guarded([&] {                                                                                           \
+            const Roles<TYPE> to = {dq, dk, dv, dqs, dkvs};                                                            \
+            axial_attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, to, d_bias, threads);                  \
+        });                                                                                                            \
     }                                                                                                                  \
-    extern "C" int attend_to_slots_##NAME(const Steps* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,         \
+    extern "C" int cached_attention_##NAME(const CacheLayout* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,  \
                                           int threads) {                                                               \
-        return guarded([&] { attend_to_slots(*g, q, qs, kept, out, threads); });                                       \
+        return guarded([&] { cached_attention(*g, q, qs, kept, out, threads); });                                      \
     }                                                                                                                  \
-    extern "C" int residual_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub,  \
-                                                const Shared<TYPE>* noise, const float* w, const float* b, TYPE* sum,  \
+    extern "C" int add_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u,                        \
+                                                const Broadcast<TYPE>* dropout, const float* w, const float* b, TYPE* sum, \
                                                 TYPE* normed, float* statistics, int threads) {                        \
-        return guarded([&] { residual_norm_forward(rows, width, x, u, ub, *noise, w, b, sum, normed,                   \
+        return guarded([&] { add_norm_forward(rows, width, x, u, *dropout, w, b, sum, normed,                          \
             statistics, threads); });                                                                                  \
     }                                                                                                                  \
-    extern "C" int residual_norm_backward_##NAME(long rows, long width, const TYPE* x, const float* statistics,        \
-                                                 const Shared<TYPE>* noise, const float* w, const TYPE* d_sum,         \
+    extern "C" int add_norm_backward_##NAME(long rows, long width, const TYPE* x, const float* statistics,             \
+                                                 const Broadcast<TYPE>* dropout, const float* w, const TYPE* d_sum,    \
                                                  const TYPE* d_normed, TYPE* dx, TYPE* du, float* gradients,           \
                                                  int threads) {                                                        \
-        return guarded([&] { residual_norm_backward(rows, width, x, statistics, *noise, w, d_sum, d_normed,            \
+        return guarded([&] { add_norm_backward(rows, width, x, statistics, *dropout, w, d_sum, d_normed,               \
             dx, du, gradients, threads); });                                                                           \
     }                                                                                                                  \
     extern "C" int bias_relu_forward_##NAME(long rows, long width, TYPE* x, const float* bias,                         \
-                                            const Shared<TYPE>* noise, int threads) {                                  \
-        return guarded([&] { bias_relu_forward(rows, width, x, bias, *noise, threads); });                             \
+                                            const Broadcast<TYPE>* dropout, int threads) {                             \
+        return guarded([&] { bias_relu_forward(rows, width, x, bias, *dropout, threads); });                           \
     }                                                                                                                  \
     extern "C" int bias_relu_backward_##NAME(long rows, long width, const TYPE* result, TYPE* gradient,                \
-                                             const Shared<TYPE>* noise, float* d_bias, int threads) {                  \
-        return guarded([&] { bias_relu_backward(rows, width, result, gradient, *noise, d_bias,                         \
+                                             const Broadcast<TYPE>* dropout, float* d_bias, int threads) {             \
+        return guarded([&] { bias_relu_backward(rows, width, result, gradient, *dropout, d_bias,                       \
             threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" int reduction_forward_##NAME(long b, long s, long t, long width, const int32_t* lengths,                \
+    extern "C" int attention_pool_forward_##NAME(long b, long s, long t, long width, const int32_t* lengths,           \
                                             const TYPE* x, const TYPE* scores, TYPE* out, int threads) {               \
-        return guarded([&] { reduction_forward(b, s, t, width, lengths, x, scores, out, threads); });                  \
+        return guarded([&] { attention_pool_forward(b, s, t, width, lengths, x, scores, out, threads); });             \
     }                                                                                                                  \
-    extern "C" int reduction_backward_##NAME(long b, long s, long t, long width, const int32_t* lengths,               \
+    extern "C" int attention_pool_backward_##NAME(long b, long s, long t, long width, const int32_t* lengths,          \
                                              const TYPE* x, const TYPE* scores, const TYPE* d_out, TYPE* dx,           \
                                              TYPE* d_scores, int threads) {                                            \
-        return guarded([&] { reduction_backward(b, s, t, width, lengths, x, scores, d_out, dx, d_scores,               \
+        return guarded([&] { attention_pool_backward(b, s, t, width, lengths, x, scores, d_out, dx, d_scores,          \
             threads); });                                                                                              \
     }                                                                                                                  \
     extern "C" int cross_entropy_forward_##NAME(long rows, long vocabulary, const TYPE* logits, const int64_t* gold,   \
@@ -78,35 +79,28 @@
     extern "C" int log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {            \
         return guarded([&] { log_softmax(rows, width, logits, out, threads); });                                       \
     }                                                                                                                  \
-    extern "C" int mixture_forward_##NAME(long rows, const Mixture<TYPE>* m, TYPE* out, TYPE* gates, int threads) {    \
-        return guarded([&] { mixture_forward(rows, *m, out, gates, threads); });                                       \
+    extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
+        return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \
     }                                                                                                                  \
-    extern "C" int mixture_backward_##NAME(long batch, const Mixture<TYPE>* m, const TYPE* d_out, TYPE* d_hidden,      \
-                                           const Shared<float>* d_first, const Shared<float>* d_second,                \
+    extern "C" int gated_kv_backward_##NAME(long batch, const GatedMixture<TYPE>* m, const TYPE* d_out, TYPE* d_hidden, \
+                                           const Broadcast<float>* d_first, const Broadcast<float>* d_second,          \
                                            float* d_bias, int threads) {                                               \
-        return guarded([&] { mixture_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias,                 \
+        return guarded([&] { gated_kv_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias,                \
             threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" int projected_sum_forward_##NAME(long batch, const Sides<TYPE>* sides, TYPE* out, int threads) {        \
-        return guarded([&] { projected_sum_forward(batch, *sides, out, threads); });                                   \
-    }                                                                                                                  \
-    extern "C" int projected_sum_backward_##NAME(long batch, const Sides<TYPE>* sides, const TYPE* d_out,              \
-                                                 float* d_centred, float* d_projected, int threads) {                  \
-        return guarded([&] { projected_sum_backward(batch, *sides, d_out, d_centred, d_projected, threads); });        \
-    }                                                                                                                  \
-    extern "C" int fill_noise_##NAME(long count, double rate, uint64_t seed, TYPE* out, int threads) {                 \
-        return guarded([&] { fill_noise(count, rate, seed, out, threads); });                                          \
+    extern "C" int fill_dropout_mask_##NAME(long count, double rate, uint64_t seed, TYPE* out, int threads) {          \
+        return guarded([&] { fill_dropout_mask(count, rate, seed, out, threads); });                                   \
     }
 
 EXPORT(float, float32)
 EXPORT(BFloat16, bfloat16)
 
-extern "C" int greatest_float32(long rows, long width, const float* values, long count, float* best, int64_t* places,
+extern "C" int topk_float32(long rows, long width, const float* values, long count, float* best, int64_t* places,
                                 int threads) {
-    return guarded([&] { return greatest(rows, width, values, count, best, places, threads); });
+    return guarded([&] { return topk(rows, width, values, count, best, places, threads); });
 }
 
-#ifdef HAS_PRODUCTS
+#ifdef HAS_GEMM
 #define EXPORT_PRODUCTS(TYPE, NAME)                                                                                    \
     extern "C" int linear_forward_##NAME(long rows, long inputs, long features, const TYPE* x, const TYPE* weight,     \
                                          const float* bias, TYPE* out, int threads) {                                  \
@@ -118,24 +112,24 @@ extern "C" int greatest_float32(long rows, long width, const float* values, long
         return guarded([&] { linear_backward(rows, inputs, features, *x, weight, d_out, d_x, d_weight, d_bias,         \
             threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" int feed_forward_forward_##NAME(long rows, long embed, long ffn, const TYPE* x, const TYPE* weight1,    \
-                                               const float* bias, const Shared<TYPE>* noise, const TYPE* weight2,      \
+    extern "C" int mlp_forward_##NAME(long rows, long embed, long ffn, const TYPE* x, const TYPE* weight1,             \
+                                               const float* bias, const Broadcast<TYPE>* dropout, const TYPE* weight2, const float* bias2, \
                                                TYPE* hidden, TYPE* out, int threads) {                                 \
-        return guarded([&] { feed_forward_forward(rows, embed, ffn, x, weight1, bias, *noise, weight2, hidden, out,    \
+        return guarded([&] { mlp_forward(rows, embed, ffn, x, weight1, bias, *dropout, weight2, bias2, hidden, out,    \
             threads); });                                                                                              \
     }                                                                                                                  \
-    extern "C" int feed_forward_backward_##NAME(long rows, long embed, long ffn, const Rows<TYPE>* x,                  \
-                                                const TYPE* hidden, const TYPE* weight1, const Shared<TYPE>* noise,    \
+    extern "C" int mlp_backward_##NAME(long rows, long embed, long ffn, const Rows<TYPE>* x,                           \
+                                                const TYPE* hidden, const TYPE* weight1, const Broadcast<TYPE>* dropout, \
                                                 const TYPE* weight2, const TYPE* d_out, TYPE* d_x, float* d_weight1,   \
-                                                float* d_bias, float* d_weight2, int threads) {                        \
-        return guarded([&] { feed_forward_backward(rows, embed, ffn, *x, hidden, weight1, *noise, weight2, d_out, d_x, \
-            d_weight1, d_bias, d_weight2, threads); });                                                                \
+                                                float* d_bias, float* d_weight2, float* d_bias2, int threads) {        \
+        return guarded([&] { mlp_backward(rows, embed, ffn, *x, hidden, weight1, *dropout, weight2, d_out, d_x,        \
+            d_weight1, d_bias, d_weight2, d_bias2, threads); });                                                       \
     }
 
 EXPORT_PRODUCTS(float, float32)
 #endif
 
-#ifdef HAS_BFLOAT16_PRODUCTS
+#ifdef HAS_BFLOAT16_GEMM
 EXPORT_PRODUCTS(BFloat16, bfloat16)
 
 extern "C" int packs_as_float() { return std::is_same_v<Half, float>; }
@@ -145,13 +139,13 @@ extern "C" void pack_weights_bfloat16(long features, long inputs, const BFloat16
 extern "C" int linear_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* w, BFloat16* out, int threads) {
     return guarded([&] { linear(rows, x, *w, out, threads); });
 }
-extern "C" int feed_forward_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* first,
+extern "C" int mlp_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* first,
                                      const Weights<BFloat16>* second, BFloat16* out, int threads) {
-    return guarded([&] { feed_forward<BFloat16>(rows, x, *first, {}, *second, nullptr, out, threads); });
+    return guarded([&] { mlp<BFloat16>(rows, x, *first, {}, *second, nullptr, out, threads); });
 }
 #endif
 
-#ifdef HAS_INT8_PRODUCTS
+#ifdef HAS_INT8_GEMM
 extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* offsets) {
     pack_int8(features, inputs, weight, packed, offsets);
 }
@@ -160,9 +154,9 @@ extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weig
     extern "C" int linear_int8_##NAME(long rows, const TYPE* x, const Int8Weights* w, TYPE* out, int threads) {        \
         return guarded([&] { linear_int8(rows, x, *w, out, threads); });                                               \
     }                                                                                                                  \
-    extern "C" int feed_forward_int8_##NAME(long rows, const TYPE* x, const Int8Weights* first,                        \
+    extern "C" int mlp_int8_##NAME(long rows, const TYPE* x, const Int8Weights* first,                                 \
                                             const Int8Weights* second, TYPE* out, int threads) {                       \
-        return guarded([&] { feed_forward_int8(rows, x, *first, *second, out, threads); });                            \
+        return guarded([&] { mlp_int8(rows, x, *first, *second, out, threads); });                                     \
     }
 
 EXPORT_INT8(float, float32)

@@ -1,4 +1,4 @@
-// The residual connection with layer norm, bias with ReLU, and noise of dropout.
+// The residual connection with layer norm, bias with ReLU, and masks of dropout.
 
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace {
 
-// A tensor that is shared along axes of the grid [B, S, T, features], such as the noise of dropout.
+// A tensor that is broadcast along axes of the grid [B, S, T, features], such as a mask of dropout.
 template <class T>
-struct Shared {
+struct Broadcast {
     const T* data;  // null: none
     long s, t;      // places of the grid [B, S, T]
     long by_b, by_s, by_t;
@@ -24,22 +24,21 @@ inline Vector normed(Vector x, float mean, float scale, const float* weight, con
     return (x - mean) * scale * load(weight) + load(bias);
 }
 
-// x + noise * (update + update_bias), and the layer norm of that, if `out` is not null.
+// x + dropout * update, and the layer norm of that, if `out` is not null.
 template <class T>
-void residual_norm_forward(long rows, long width, const T* x, const T* update, const float* update_bias,
-                           const Shared<T> noise, const float* weight, const float* bias, T* sum_out, T* out,
+void add_norm_forward(long rows, long width, const T* x, const T* update,
+                           const Broadcast<T> dropout, const float* weight, const float* bias, T* sum_out, T* out,
                            float* statistics, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
         std::vector<float> held(width + LANES);
         float* row = aligned(held);
         for (long r = begin; r < end; ++r) {
-            const T* factors = update && noise.data ? noise.row(r) : nullptr;
+            const T* factors = update && dropout.data ? dropout.row(r) : nullptr;
             Vector total = {};
             for (long e = 0; e < width; e += LANES) {
                 Vector value = load(x + r * width + e);
                 if (update) {
                     Vector u = load(update + r * width + e);
-                    if (update_bias) u += load(update_bias + e);
                     if (factors) u *= load(factors + e);
                     value = rounded(value + u, x);  // the norm is of what others will read
                     store(sum_out + r * width + e, value);
@@ -62,17 +61,17 @@ void residual_norm_forward(long rows, long width, const T* x, const T* update, c
     });
 }
 
-// gradients: [3, width] of weight, bias and update_bias.
+// gradients: [2, width] of weight and bias.
 template <class T>
-void residual_norm_backward(long rows, long width, const T* x, const float* statistics, const Shared<T> noise,
+void add_norm_backward(long rows, long width, const T* x, const float* statistics, const Broadcast<T> dropout,
                             const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
                             float* gradients, int threads) {
-    std::vector<float> sums(threads * 3 * width);
+    std::vector<float> sums(threads * 2 * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
-        float* totals = sums.data() + thread * 3 * width;
+        float* totals = sums.data() + thread * 2 * width;
         for (long r = begin; r < end; ++r) {
             const float mean = d_normed ? statistics[2 * r] : 0, scale = d_normed ? statistics[2 * r + 1] : 0;
-            const T* factors = d_update && noise.data ? noise.row(r) : nullptr;
+            const T* factors = d_update && dropout.data ? dropout.row(r) : nullptr;
             Vector along = {}, even = {};
             for (long e = 0; d_normed && e < width; e += LANES) {
                 const Vector d = load(d_normed + r * width + e), hat = (load(x + r * width + e) - mean) * scale;
@@ -93,21 +92,20 @@ void residual_norm_backward(long rows, long width, const T* x, const float* stat
                 if (d_update) {
                     if (factors) d *= load(factors + e);
                     store(d_update + r * width + e, d);
-                    store(totals + 2 * width + e, load(totals + 2 * width + e) + d);
                 }
             }
         }
     });
     for (int t = 0; t < threads; ++t)
-        for (long i = 0; i < 3 * width; ++i) gradients[i] += sums[t * 3 * width + i];
+        for (long i = 0; i < 2 * width; ++i) gradients[i] += sums[t * 2 * width + i];
 }
 
-// noise * max(0, x + bias), in place.
+// dropout * max(0, x + bias), in place.
 template <class T>
-void bias_relu_forward(long rows, long width, T* x, const float* bias, const Shared<T> noise, int threads) {
+void bias_relu_forward(long rows, long width, T* x, const float* bias, const Broadcast<T> dropout, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
         for (long r = begin; r < end; ++r) {
-            const T* factors = noise.data ? noise.row(r) : nullptr;
+            const T* factors = dropout.data ? dropout.row(r) : nullptr;
             for (long e = 0; e < width; e += LANES) {
                 Vector value = larger(Vector{}, load(x + r * width + e) + load(bias + e));
                 if (factors) value *= load(factors + e);
@@ -118,13 +116,13 @@ void bias_relu_forward(long rows, long width, T* x, const float* bias, const Sha
 }
 
 template <class T>
-void bias_relu_backward(long rows, long width, const T* result, T* gradient, const Shared<T> noise, float* d_bias,
+void bias_relu_backward(long rows, long width, const T* result, T* gradient, const Broadcast<T> dropout, float* d_bias,
                         int threads) {
     std::vector<float> sums(threads * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
         float* totals = sums.data() + thread * width;
         for (long r = begin; r < end; ++r) {
-            const T* factors = noise.data ? noise.row(r) : nullptr;
+            const T* factors = dropout.data ? dropout.row(r) : nullptr;
             for (long e = 0; e < width; e += LANES) {
                 Vector d = load(gradient + r * width + e);
                 d = load(result + r * width + e) > Vector{} ? d : Vector{};
@@ -138,7 +136,7 @@ void bias_relu_backward(long rows, long width, const T* result, T* gradient, con
         for (long i = 0; i < width; ++i) d_bias[i] += sums[t * width + i];
 }
 
-// Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate); a pure function of seed and place.
+// A mask of dropout: 0 with probability `rate`, else 1 / (1 - rate); a pure function of seed and place.
 inline uint64_t mixed(uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -146,7 +144,7 @@ inline uint64_t mixed(uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
 }
 
 template <class T>
-void fill_noise(long count, double rate, uint64_t seed, T* out, int threads) {
+void fill_dropout_mask(long count, double rate, uint64_t seed, T* out, int threads) {
     const uint32_t limit = (uint32_t)std::min(rate * 4294967296.0, 4294967295.0);
     const T kept = converted((float)(1 / (1 - rate)), out), dropped = converted(0, out);
     share((count + 1) / 2, threads, [&](int, long begin, long end) {

@@ -6,18 +6,18 @@
 #include "layers.h"
 
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
-#define HAS_PRODUCTS 1
+#define HAS_GEMM 1
 #ifndef __AMX_BF16__  // with AMX, the library's products of bfloat16 are the faster ones
-#define HAS_BFLOAT16_PRODUCTS 1
+#define HAS_BFLOAT16_GEMM 1
 #endif
 #endif
 
-#ifdef HAS_PRODUCTS
+#ifdef HAS_GEMM
 
 namespace {
 
 // Products of bfloat16 multiply its numbers by pairs where the processor is quick at that, else as float.
-#if defined(QUICK_PAIRS) && defined(__AVX512BF16__)
+#if defined(FAST_BF16_DOT) && defined(__AVX512BF16__)
 using Half = BFloat16;
 #else
 using Half = float;
@@ -331,17 +331,17 @@ void linear_backward(long rows, long inputs, long features, const Rows<T>& x, co
     totals.settle(), biases.settle();
 }
 
-// Where each row of a block has its factors of dropout; null: it has none.
+// Where each row of a block has its mask of dropout; null: it has none.
 template <class T>
-inline const T* const* factors_of(const Shared<T>& noise, long r, long count, std::vector<const T*>& held) {
-    if (!noise.data) return nullptr;
-    for (long i = 0; i < count; ++i) held[i] = noise.row(r + i);
+inline const T* const* factors_of(const Broadcast<T>& dropout, long r, long count, std::vector<const T*>& held) {
+    if (!dropout.data) return nullptr;
+    for (long i = 0; i < count; ++i) held[i] = dropout.row(r + i);
     return held.data();
 }
 
-// hidden = noise * max(0, x W1 + bias), out = hidden W2. `hidden` may be null.
+// hidden = dropout * max(0, x W1 + bias), out = hidden W2 + its bias. `hidden` may be null.
 template <class T>
-void feed_forward(long rows, const T* x, const Weights<T>& first, const Shared<T> noise, const Weights<T>& second,
+void mlp(long rows, const T* x, const Weights<T>& first, const Broadcast<T> dropout, const Weights<T>& second,
                   T* hidden, T* out, int threads) {
     const long ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
@@ -349,7 +349,7 @@ void feed_forward(long rows, const T* x, const Weights<T>& first, const Shared<T
         std::vector<T> passing(hidden ? 0 : std::min(BLOCK, end - begin) * ffn);
         for (long r = begin; r < end; r += BLOCK) {
             const long count = std::min(BLOCK, end - r);
-            const T* const* factors = factors_of(noise, r, count, held);
+            const T* const* factors = factors_of(dropout, r, count, held);
             T* own = hidden ? hidden + r * ffn : passing.data();
             product_with(count, x + r * first.inputs, first, [=](long row, long f, Vector value) {
                 value = larger(Vector{}, value);
@@ -362,28 +362,29 @@ void feed_forward(long rows, const T* x, const Weights<T>& first, const Shared<T
 
 // The same for W1 [ffn, embed] and W2 [embed, ffn], both transposed.
 template <class T>
-void feed_forward_forward(long rows, long embed, long ffn, const T* x, const T* weight1, const float* bias,
-                          const Shared<T> noise, const T* weight2, T* hidden, T* out, int threads) {
+void mlp_forward(long rows, long embed, long ffn, const T* x, const T* weight1, const float* bias,
+                          const Broadcast<T> dropout, const T* weight2, const float* bias2, T* hidden, T* out, int threads) {
     const auto first = packed<T>({weight1, 1, embed}, embed, ffn), second = packed<T>({weight2, 1, ffn}, ffn, embed);
-    feed_forward<T>(rows, x, {first.data(), embed, ffn, bias}, noise, {second.data(), ffn, embed}, hidden, out, threads);
+    mlp<T>(rows, x, {first.data(), embed, ffn, bias}, dropout, {second.data(), ffn, embed, bias2}, hidden, out,
+           threads);
 }
 
 template <class T>
-void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hidden, const T* weight1,
-                           const Shared<T> noise, const T* weight2, const T* d_out, T* d_x, float* d_weight1,
-                           float* d_bias, float* d_weight2, int threads) {
+void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hidden, const T* weight1,
+                           const Broadcast<T> dropout, const T* weight2, const T* d_out, T* d_x, float* d_weight1,
+                           float* d_bias, float* d_weight2, float* d_bias2, int threads) {
     const auto held1 = packed<T>({weight1, embed, 1}, ffn, embed), held2 = packed<T>({weight2, ffn, 1}, embed, ffn);
     const Weights<T> first = {held1.data(), ffn, embed}, second = {held2.data(), embed, ffn};
     Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads);
-    Totals biases(d_bias, ffn, threads);
-    share(rows, threads, [=, &x, &first, &second, &totals1, &totals2, &biases](int thread, long begin, long end) {
+    Totals biases(d_bias, ffn, threads), biases2(d_bias2, embed, threads);
+    share(rows, threads, [=, &x, &first, &second, &totals1, &totals2, &biases, &biases2](int thread, long begin, long end) {
         std::vector<const T*> held(LONG_BLOCK<T>);
         std::vector<T> held_x;
         std::vector<T> d_hidden(LONG_BLOCK<T> * ffn);
         std::vector<Number<T>> wide(LONG_BLOCK<T> * whole_panels(ffn)), narrow(LONG_BLOCK<T> * whole_panels(embed));
         for (long r = begin; r < end; r += LONG_BLOCK<T>) {
             const long count = std::min(LONG_BLOCK<T>, end - r);
-            const T* const* factors = factors_of(noise, r, count, held);
+            const T* const* factors = factors_of(dropout, r, count, held);
             const T *own = hidden + r * ffn, *own_d = d_out + r * embed;
             T* to = d_hidden.data();
             product_with(count, own_d, second, [=](long row, long f, Vector d) {
@@ -392,6 +393,7 @@ void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, co
                 store(to + row * ffn + f, d);
             });
             add_rows(count, ffn, to, biases.of(thread));
+            add_rows(count, embed, own_d, biases2.of(thread));
             product(count, to, first, d_x + r * embed);
             pack<T>({own_d, embed, 1}, count, embed, narrow.data());
             pack<T>({own, ffn, 1}, count, ffn, wide.data());
@@ -401,7 +403,7 @@ void feed_forward_backward(long rows, long embed, long ffn, const Rows<T>& x, co
             add_products(count, ffn, embed, wide.data(), narrow.data(), totals1.of(thread));
         }
     });
-    totals1.settle(), totals2.settle(), biases.settle();
+    totals1.settle(), totals2.settle(), biases.settle(), biases2.settle();
 }
 
 }  // namespace

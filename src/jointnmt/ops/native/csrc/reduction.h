@@ -32,7 +32,7 @@ inline Softmax column_softmax(const T* scores, long step, long keys) {
 }
 
 template <class T>
-void reduction_forward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
+void attention_pool_forward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
                        T* out, int threads) {
     const long step = t * width;
     each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
@@ -47,7 +47,7 @@ void reduction_forward(long batch, long s, long t, long width, const int32_t* le
 }
 
 template <class T>
-void reduction_backward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
+void attention_pool_backward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
                         const T* d_out, T* d_x, T* d_scores, int threads) {
     const long step = t * width;
     each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {

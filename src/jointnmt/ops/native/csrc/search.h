@@ -1,4 +1,4 @@
-// The log-probabilities of rows of logits and the greatest of them, as search asks for them.
+// The log-probabilities of rows of logits and the largest of them, as search asks for them.
 
 #pragma once
 
@@ -28,11 +28,11 @@ void log_softmax(long rows, long width, const T* logits, float* out, int threads
     });
 }
 
-// The `count` greatest values of each row and their places, best first, of equal ones the first. Returns whether one of
+// The `count` largest values of each row and their places, best first, of equal ones the first. Returns whether one of
 // all values is not a number.
-inline bool greatest(long rows, long width, const float* values, long count, float* best, int64_t* places, int threads) {
-    std::vector<char> strange(threads);
-    share(rows, threads, [=, &strange](int thread, long begin, long end) {
+inline bool topk(long rows, long width, const float* values, long count, float* best, int64_t* places, int threads) {
+    std::vector<char> has_nan(threads);
+    share(rows, threads, [=, &has_nan](int thread, long begin, long end) {
         for (long r = begin; r < end; ++r) {
             const float* row = values + r * width;
             float* kept = best + r * count;
@@ -40,7 +40,7 @@ inline bool greatest(long rows, long width, const float* values, long count, flo
             long found = 0;
             const auto take = [&](long place) {
                 const float value = row[place];
-                if (value != value) strange[thread] = 1;
+                if (value != value) has_nan[thread] = 1;
                 if (found == count && !(value > kept[count - 1])) return;
                 long rank = found < count ? found++ : count - 1;
                 for (; rank && value > kept[rank - 1]; --rank) kept[rank] = kept[rank - 1], at[rank] = at[rank - 1];
@@ -56,7 +56,7 @@ inline bool greatest(long rows, long width, const float* values, long count, flo
             for (; v < width; ++v) take(v);
         }
     });
-    return std::any_of(strange.begin(), strange.end(), [](char each) { return each; });
+    return std::any_of(has_nan.begin(), has_nan.end(), [](char each) { return each; });
 }
 
 }  // namespace

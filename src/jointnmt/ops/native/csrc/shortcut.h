@@ -9,11 +9,11 @@ namespace {
 // Lexical shortcuts: what a gate mixes of a hidden and a lexical input. The lexical input is the sum of parts, each
 // shared along axes of the grid; with fusion, both inputs are of the first and of the second half of hidden + lexical.
 template <class T>
-struct Mixture {
+struct GatedMixture {
     const T* hidden;
     long stride;             // from the hidden input of one cell to the next's
     const float* bias;
-    Shared<T> first, second;  // the parts; the second may be null
+    Broadcast<T> first, second;  // the parts; the second may be null
     long width;              // features of the result
     int fusion;
 
@@ -43,25 +43,24 @@ struct Mixture {
 };
 
 template <class T>
-void mixture_forward(long rows, const Mixture<T>& m, T* out, T* gates, int threads) {
+void gated_kv_forward(long rows, const GatedMixture<T>& m, T* out, int threads) {
     share(rows, threads, [&, m](int, long begin, long end) {
         for (long r = begin; r < end; ++r) {
             const T *row = m.hidden + r * m.stride, *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
             for (long e = 0; e < m.width; e += LANES) {
                 const auto cell = m.at(row, a, b, e);
                 store(out + r * m.width + e, cell.hidden + cell.gate * (cell.lexical - cell.hidden));
-                if (gates) store(gates + r * m.width + e, cell.gate);
             }
         }
     });
 }
 
 // d_first, d_second: gradients of the parts, summed over what shares them, in float and as wide as the inputs; of
-// [B, S, T, inputs] with the parts' own strides. d_hidden lies as the hidden input does.
+// [B, S, T, inputs] with the parts' own strides. d_hidden is contiguous.
 template <class T>
-void mixture_backward(long batch, const Mixture<T>& m, const T* d_out, T* d_hidden, const Shared<float>& d_first,
-                      const Shared<float>& d_second, float* d_bias, int threads) {
-    const long cells = m.first.s * m.first.t, width = m.width;
+void gated_kv_backward(long batch, const GatedMixture<T>& m, const T* d_out, T* d_hidden, const Broadcast<float>& d_first,
+                      const Broadcast<float>& d_second, float* d_bias, int threads) {
+    const long cells = m.first.s * m.first.t, width = m.width, inputs = m.fusion ? 2 * width : width;
     std::vector<float> sums(threads * width);
     share(batch, threads, [&, m, d_first, d_second](int thread, long begin, long end) {
         float* totals = sums.data() + thread * width;
@@ -79,10 +78,10 @@ void mixture_backward(long batch, const Mixture<T>& m, const T* d_out, T* d_hidd
                 const Vector of_lexical = d_sum + d * cell.gate, of_hidden = d_sum + d - d * cell.gate;
                 store(totals + e, load(totals + e) + d_sum);
                 give(e, of_lexical);
-                store(d_hidden + r * m.stride + e, m.fusion ? of_lexical : of_hidden);
+                store(d_hidden + r * inputs + e, m.fusion ? of_lexical : of_hidden);
                 if (m.fusion) {
                     give(width + e, of_hidden);
-                    store(d_hidden + r * m.stride + width + e, of_hidden);
+                    store(d_hidden + r * inputs + width + e, of_hidden);
                 }
             }
         }

@@ -1,0 +1,163 @@
+"""This checkout against another one: process time and memory of training and decoding, taking turns.
+
+    python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--rounds N] [--out FILE.json]
+
+Both checkouts compute the same batches, each in a process of its own with one thread, and change places in every round.
+A line of the table is one family, size and precision: the median over rounds of the other checkout's seconds over
+this one's, so that more than 1 means that this one is faster, and the quartiles of that; and its peak memory over the
+other's, both above what the process held before the first run. Seconds are those of the processes on the CPU, so that
+others on the machine disturb little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import product
+from pathlib import Path
+from statistics import median, quantiles
+from types import SimpleNamespace
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+FAMILIES = ("transformer", "reformer-base", "reformer-fast")
+PRECISIONS = {"training": ("float32", "bfloat16"), "decoding": ("float32", "bfloat16", "int8")}
+
+
+class Checkout:
+    """A process that runs the code of a checkout when told to."""
+
+    def __init__(self, folder: Path, asked: dict[str, Any], stack: ExitStack) -> None:
+        environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "OMP_NUM_THREADS": "1"}
+        # With -P, the benchmarks are those of the checkout, not those beside this file.
+        command = [sys.executable, "-P", __file__, "--serve", json.dumps(asked)]
+        self._process = stack.enter_context(
+            subprocess.Popen(
+                command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        )
+        stack.callback(self._process.kill)
+        self.base_bytes = self._answer()["base_bytes"]
+
+    def run(self) -> dict[str, Any]:
+        """Seconds of the process, and its peak memory so far, after one run."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"a measured process ended with exit code {self._process.wait()}")
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+
+def compare(other: Path, asked: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """A row: one case of both checkouts."""
+    with ExitStack() as stack:
+        here, there = (Checkout(folder, asked, stack) for folder in (HERE, other))
+        ratios, ours, theirs = [], {}, {}
+        for number in range(rounds):
+            pair = [here, there] if number % 2 else [there, here]
+            found = {each: each.run() for each in pair}
+            ours, theirs = found[here], found[there]
+            ratios.append(theirs["seconds"] / ours["seconds"])
+        memory = (ours["peak_bytes"] - here.base_bytes) / max(theirs["peak_bytes"] - there.base_bytes, 1)
+    lower, _, upper = quantiles(ratios, n=4) if rounds > 1 else ratios * 3
+    row = {name: asked[name] for name in ("task", "family", "size", "precision")}
+    return {
+        **row,
+        "ratio": median(ratios),
+        "lower": lower,
+        "upper": upper,
+        "memory": memory,
+        "seconds": ours["seconds"],
+    }
+
+
+def rows(other: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row for each case that is asked for."""
+    for task, family, size in product(options.tasks, options.families, options.sizes):
+        for precision in PRECISIONS[task]:
+            if options.precisions is None or precision in options.precisions:
+                asked = {"task": task, "family": family, "size": size, "precision": precision}
+                limits = {"max_tokens": options.max_tokens, "updates": options.updates, "batches": options.batches}
+                yield compare(other, {**asked, **limits}, options.rounds)
+
+
+def serve(asked: dict[str, Any]) -> None:
+    """The measured process: warm up, then a run for every line of the input."""
+    import time  # only this process needs these, of the checkout that it measures
+    from dataclasses import replace
+
+    import torch
+
+    from benchmarks.__main__ import case
+    from benchmarks.machine import peak_bytes, resident_bytes
+    from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    bound_kernel_cache()
+    tokens = asked["max_tokens"]
+    limits: Any = SimpleNamespace(
+        device="cpu", batches=asked["batches"], batch_size=16, max_tokens=tokens, max_cells=24 * tokens
+    )
+    built = case(asked["task"], (asked["family"], asked["size"], asked["precision"]), "product", limits)
+    if asked["task"] == "training":
+        built = replace(built, updates=asked["updates"])
+    subject = built()
+    _answer({"base_bytes": resident_bytes("cpu") + subject.late_bytes})
+    for _ in range(min(subject.warm_up_runs, 3)):
+        subject.run()
+    for _ in sys.stdin:
+        began = time.process_time()
+        subject.run()
+        _answer({"seconds": time.process_time() - began, "peak_bytes": peak_bytes("cpu")})
+
+
+def _answer(values: dict[str, Any]) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print the table, and write it as JSON if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="a checkout of the code to compare with")
+    parser.add_argument("--tasks", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
+    parser.add_argument("--sizes", nargs="+", default=["IWSLT", "Multi30k"], metavar="SIZE")
+    parser.add_argument("--precisions", nargs="+", metavar="PRECISION", help="default: all")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--max-tokens", type=int, default=256, help="of a training batch, which is an update")
+    parser.add_argument("--updates", type=int, default=2, help="of a round of training")
+    parser.add_argument("--batches", type=int, default=1, help="of a round of decoding, 16 sentences each")
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        serve(options.serve)
+        return
+    if options.against is None or not (options.against / "src").is_dir():
+        parser.error("--against needs a checkout: a folder with src in it")
+    found = []
+    for row in rows(options.against.resolve(), options):
+        found.append(row)
+        print(
+            "{task:9} {family:14} {size:9} {precision:9} x {ratio:.3f} ({lower:.3f} to {upper:.3f})  "
+            "memory x {memory:.3f}  {seconds:.2f} s".format(**row),
+            flush=True,
+        )
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

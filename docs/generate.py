@@ -1,0 +1,160 @@
+"""Writes the generated parts of these pages: tables of recipe keys and of parameter counts.
+
+A page holds `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is either
+`keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; or a `jointnmt`
+command, whose output is the text.
+
+    python docs/generate.py          # write the pages
+    python docs/generate.py --check  # exit code 1, with the pages' names, if one of them is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import types
+from collections.abc import Container, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typer.testing import CliRunner
+
+from jointnmt.cli.main import app
+from jointnmt.data.corpus import ParallelText
+from jointnmt.experiment import Experiment
+from jointnmt.models import FAMILIES
+
+DOCS = Path(__file__).resolve().parent
+CONFIGS: dict[str, Any] = {family: config for family, (config, _) in FAMILIES.items()}
+BLOCK = re.compile(r"(<!-- begin: (.*?) -->\n).*?(<!-- end -->)", re.S)
+HEAD = "| key | value | default | meaning |\n|---|---|---|---|\n"
+NAMES = {int: "integer", float: "number", bool: "Boolean", str: "text", Path: "path", ParallelText: "texts (below)"}
+
+
+def generate(page: str) -> str:
+    """The text of a page with all its generated parts made anew."""
+    return BLOCK.sub(lambda match: f"{match[1]}{_make(match[2])}{match[3]}", page)
+
+
+def _make(command: str) -> str:
+    kind, *arguments = shlex.split(command)
+    if kind == "keys":
+        return HEAD + "".join(_rows(*arguments))
+    assert kind == "jointnmt", f"no such command: {command}"
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, f"{command}: {result.output}"
+    return result.stdout
+
+
+def _rows(section: str, *families: str) -> Iterator[str]:
+    """Rows of a section: `experiment` has the keys above all sections, `text` those of a corpus' file."""
+    if section == "model":
+        yield from _model_rows(families)
+    elif section == "text":
+        yield from _table_of(ParallelText, "")
+    elif section == "experiment":
+        yield from _table_of(Experiment, "", {name for name, field in _fields(Experiment) if not _parts(field)})
+    else:
+        (config,) = _parts(Experiment.model_fields[section])
+        yield from _table_of(config, f"{section}.")
+
+
+def _model_rows(families: Sequence[str]) -> Iterator[str]:
+    """Keys that all families have; or those that only `families` have, with the defaults of each of them."""
+    shared = set.intersection(*(set(config.model_fields) for config in CONFIGS.values()))
+    if not families:
+        yield f"| `model.family` | {_either(CONFIGS)} | required | [Models](models.md) says what each is |\n"
+        yield from _table_of(next(iter(CONFIGS.values())), "model.", shared - {"family"})
+        return
+    *others, last = families
+    for name, field in _fields(CONFIGS[last]):
+        if name in shared:
+            continue
+        (row,) = _table_of(CONFIGS[last], "model.", {name})
+        defaults = {family: CONFIGS[family].model_fields[name].default for family in others if name in _keys(family)}
+        if any(default != field.default for default in defaults.values()):
+            each = ", ".join(f"{family}: `{_written(default)}`" for family, default in defaults.items())
+            row = row.replace(f"`{_written(field.default)}`", f"{each}, {last}: `{_written(field.default)}`")
+        yield row
+
+
+def _fields(config: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    return list(config.model_fields.items())
+
+
+def _keys(family: str) -> set[str]:
+    return set(CONFIGS[family].model_fields)
+
+
+def _table_of(config: type[BaseModel], prefix: str, wanted: Container[str] | None = None) -> Iterator[str]:
+    """Rows of a configuration's keys and those below them; `wanted` chooses among the former."""
+    for name, field in _fields(config):
+        if wanted is not None and name not in wanted:
+            continue
+        parts = _parts(field)
+        if not parts or field.default is None:
+            default = "required" if field.is_required() else f"`{_written(field.default)}`"
+            yield f"| `{prefix}{name}` | {_values(field.annotation)} | {default} | {field.description} |\n"
+        for part in parts:
+            yield from _table_of(part, f"{prefix}{name}.")
+
+
+def _parts(field: FieldInfo) -> list[type[BaseModel]]:
+    """The configurations that a key holds as a mapping: of a list of them, none."""
+    optional = get_args(field.annotation) if type(None) in get_args(field.annotation) else (field.annotation,)
+    kinds = [kind for option in optional for kind in (get_args(option) if _is_union(option) else (option,))]
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def _values(kind: Any) -> str:
+    """What a key can be set to, in words."""
+    if _is_union(kind):
+        return " or ".join(_values(option) for option in get_args(kind))
+    if kind is type(None):
+        return "`null`"
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return _either(map(str, arguments))
+    if origin is tuple:
+        return f"list of {_values(arguments[0])}" if ... in arguments else f"{len(arguments)} numbers"
+    if arguments:  # annotated with its bounds
+        return _values(arguments[0])
+    return NAMES.get(kind, "mapping")
+
+
+def _either(values: Iterable[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _written(value: Any) -> str:
+    return str(value) if isinstance(value, str | Path) else json.dumps(value)
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    os.chdir(DOCS.parent)  # where the paths in the commands start
+    stale = []
+    for path in sorted(DOCS.glob("*.md")):
+        old = path.read_text(encoding="utf-8")
+        new = generate(old)
+        if new == old:
+            continue
+        stale.append(path.name)
+        if not check:
+            path.write_text(new, encoding="utf-8")
+    if stale:
+        sys.stderr.write(f"{'out of date' if check else 'written'}: {', '.join(stale)}\n")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

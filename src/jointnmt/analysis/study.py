@@ -1,0 +1,87 @@
+"""The lexical study of a run: its probes are trained, and its states and gates measured on held-out text."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jointnmt.analysis.held_out import TaggedText, select_text
+from jointnmt.analysis.lexical import LayerMeasurement, measure_gates, measure_states
+from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
+from jointnmt.analysis.probes import ProbeConfig
+from jointnmt.analysis.probing import ProbeTask, ShowProgress, train_probes
+from jointnmt.analysis.states import Side
+from jointnmt.data.store import build_store
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LexicalStudy:
+    """The measurements of one run."""
+
+    measurements: list[LayerMeasurement]
+    facts: Mapping[str, Any]
+    """What was measured, with what settings and on how much text, as JSON-compatible values."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        return {**self.facts, "measured": [asdict(each) for each in self.measurements]}
+
+
+def study_run(
+    run: Path, translator: Translator, text: TaggedText, config: ProbeConfig, folder: Path, show: ShowProgress
+) -> LexicalStudy:
+    """Train the probes of a run, or resume that, and measure its states and gates.
+
+    Args:
+        run: the RUN directory.
+        translator: of the run; its training text trains the probes, its validation text stops them.
+        text: the held-out text to measure on.
+        config: of the probes.
+        folder: where probes are saved.
+        show: shows the progress of each part.
+    """
+    data, segmentation, model = translator.experiment.data, translator.segmentation, translator.trained
+    train, stop = build_store(data, segmentation, "train"), build_store(data, segmentation, "validation")
+    held_out = select_text(text, translator, [train, stop])
+    facts = {"model": RunDirectory(run).model_digest(), "train": train.fingerprint, "stop": stop.fingerprint}
+    width = translator.experiment.model.embed_dim
+    sizes: dict[Side, tuple[int, int]] = {
+        "source": (width, segmentation.source.vocabulary_size),
+        "target": (width, segmentation.target.vocabulary_size),
+    }
+    task = ProbeTask(model, sizes, train, stop, config, facts)
+    trainings = train_probes(task, folder, show) if config.max_rounds else []
+    probes = {training.state: training.best_probe() for training in trainings}
+    sentences = len(held_out.text.pairs)
+    with show("measuring states", sentences) as advance:
+        measurements = [*measure_states(model, held_out.text, probes, advance)]
+    if model.has_shortcuts:
+        with show("measuring gates", sentences) as advance:
+            measurements += measure_gates(model, held_out.text, advance)
+    rounds = {
+        str(each.state): {"rounds": each.rounds, "best_round": each.best_round, "stopping_accuracies": each.accuracies}
+        for each in trainings
+    }
+    held = {"sentences": sentences, "left_out_as_known": held_out.known, "left_out_as_empty": held_out.empty}
+    settings = {"settings": config.plain(), "held_out": held, "probes": rounds}
+    return LexicalStudy(measurements, {"run": str(run), **facts, **settings})
+
+
+def write_studies(studies: Mapping[str, LexicalStudy], out: Path) -> None:
+    """Write figures (.png) with their numbers (.csv) of all runs together, and `probe.json`."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = list(topics({name: study.measurements for name, study in studies.items()}))
+    for topic in found:
+        (out / f"{topic.name}.csv").write_text(topic_csv(topic), encoding="utf-8")
+        topic_figure(topic).savefig(out / f"{topic.name}.png", dpi=150)
+    values = json.dumps({name: study.plain() for name, study in studies.items()}, ensure_ascii=False, indent=1)
+    (out / "probe.json").write_text(values + "\n", encoding="utf-8")
+    logger.info("%d figures with their numbers are in %s", len(found), out)

@@ -1,0 +1,33 @@
+"""Packages that only some of the work needs: the extras of the installation, imported when they are used.
+
+Translating, scoring and counting parameters need none of them. What each extra installs is in `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from jointnmt.errors import MissingPackageError
+
+Extra = Literal["moses", "train", "report", "serve"]
+
+
+@contextmanager
+def extra(name: Extra) -> Iterator[None]:
+    """A context in which packages of an extra are imported.
+
+    Raises:
+        MissingPackageError: if one of them is not installed, saying how to install it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or str(error)).partition(".")[0]
+        if package == "jointnmt":
+            raise
+        raise MissingPackageError(
+            f"The package {package} is not installed; this needs it. It comes with an extra of jointnmt: "
+            f"pip install 'jointnmt[{name}]'."
+        ) from error

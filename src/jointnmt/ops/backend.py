@@ -1,0 +1,94 @@
+"""Which implementation an operation takes: the one place that knows what is usable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.ops.native import library, pytorch_is_faster_in_float32
+from jointnmt.ops.native.calls import DTYPES, LANES, has_gemm
+
+Name = Literal["native", "plain", "sdpa"]
+Gemm = Literal["fastest", "custom", "pytorch"]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    name: Name
+    gemm: Gemm = "fastest"
+
+
+def _from_environment() -> _Choice:
+    name = os.environ.get("JOINTNMT_BACKEND", "native")
+    if name not in get_args(Name):
+        raise ConfigurationError(f"JOINTNMT_BACKEND is {name!r}; it can be {', '.join(get_args(Name))}.")
+    return _Choice(name)  # type: ignore[arg-type]
+
+
+_choice = _from_environment()
+
+
+@contextmanager
+def backend(name: Name, gemm: Gemm = "fastest") -> Iterator[None]:
+    """Choose the implementation of all operations of the process in this context.
+
+    Args:
+        name: `native`, the default: the custom CPU kernels where they apply, on a GPU PyTorch's fused attention.
+            `plain`: each operation's plain form, on any device but for fused attention on a GPU. `sdpa`: likewise, with
+            fused attention on every device, as a GPU takes it. The environment variable JOINTNMT_BACKEND sets the
+            default of the process.
+        gemm: the matrix products of `native`: the custom ones, PyTorch's, or the faster ones on this processor.
+    """
+    global _choice
+    before, _choice = _choice, _Choice(name, gemm)
+    try:
+        yield
+    finally:
+        _choice = before
+
+
+def uses_kernels(x: Tensor, *features: int) -> bool:
+    """Whether the kernels take tensors like `x`, and vectors of these numbers of features.
+
+    Under autocast, `x` must have its type already, as the results of the matrix products beside it will.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if torch.is_autocast_enabled("cpu") and x.dtype != torch.get_autocast_dtype("cpu"):
+        return False
+    for size in features:
+        if size % LANES:
+            return False
+    return kernels_read(x)
+
+
+def kernels_read(x: Tensor) -> bool:
+    """Whether the kernels are chosen, there, and can read `x`: memory of the CPU in a type they know."""
+    return (
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and x.dtype in DTYPES
+        and _choice.name == "native"
+        and library() is not None
+    )
+
+
+def uses_own_gemm(x: Tensor, *features: int) -> bool:
+    """Whether the custom matrix products multiply the rows of `x`: there are some, and PyTorch's are not faster."""
+    gemm = _choice.gemm
+    if gemm == "pytorch" or not has_gemm(x.dtype, *features):
+        return False
+    return gemm == "custom" or not (x.dtype == torch.float32 and pytorch_is_faster_in_float32())
+
+
+def uses_fused_attention(x: Tensor) -> bool:
+    """Whether PyTorch's fused attention is the fastest: on a GPU. At sentence lengths on a CPU it is not."""
+    return x.device.type == "cuda" or _choice.name == "sdpa"

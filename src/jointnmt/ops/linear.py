@@ -1,0 +1,212 @@
+"""Matrix products with weights: linear layers and feed-forward blocks."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from jointnmt.ops.backend import uses_kernels, uses_own_gemm
+from jointnmt.ops.dropout import Dropout
+from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of, rows_or_norm, zeros
+from jointnmt.ops.native.packed import PackedLinear
+from jointnmt.ops.norm import Normed, norm_again
+
+BLOCK_ROWS = 2048
+"""Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
+MANY_ROWS = 256
+"""Enough of them make it pay to pack the weights of a product anew."""
+
+
+def linear(
+    x: Float[Tensor, "*places E"] | Normed, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None = None
+) -> Float[Tensor, "*places F"]:
+    """`x weight^T + bias`, in the type of x; of a `Normed`, the norm is computed again in the backward pass."""
+    x, source = _value_and_source(x, weight)
+    # Without gradient PyTorch keeps weights that mixed precision has converted, and few rows do not pay for packing.
+    if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _pays_packing(x, weight)):
+        return functional.linear(x, weight, bias)
+    result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
+    return result
+
+
+def mlp(
+    x: Float[Tensor, "B *places E"] | Normed, hidden: nn.Module, output: nn.Module, dropout: Dropout
+) -> Float[Tensor, "B *places E"]:
+    """`dropout(max(0, x W1 + b1)) W2 + b2`: the feed-forward block (Li et al. 2020, Eq. 3).
+
+    Args:
+        x: as of `linear`.
+        hidden: has W1 `[F, E]` and b1; either layer may be packed for inference.
+        output: has W2 `[E, F]` and b2.
+        dropout: of the hidden layer.
+    """
+    value = x.value if isinstance(x, Normed) else x
+    result: Tensor
+    if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
+        result = hidden.mlp(value, output)
+        return result
+    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)) or not uses_kernels(
+        value, *hidden.weight.shape
+    ):
+        result = output(dropout(functional.relu(hidden(x))))
+        return result
+    mask = dropout.mask((*value.shape[:-1], hidden.out_features), value)
+    biases = exact(hidden.bias), exact(output.bias)
+    if torch.is_grad_enabled() or _pays_packing(value, hidden.weight):
+        source = _value_and_source(x, hidden.weight)[1]
+        result = _MLP.apply(value, hidden.weight, biases[0], output.weight, biases[1], mask, *source)
+        return result
+    activation = functional.linear(value, hidden.weight)
+    factors = broadcast_to(activation, mask)
+    call("bias_relu_forward", activation, *rows_of(activation), activation, biases[0], ctypes.byref(factors))
+    return functional.linear(activation, output.weight, output.bias)
+
+
+def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """`x`, and what it is computed again of in the backward pass, if it is; else it is kept.
+
+    Where PyTorch multiplies, computing a norm again is a pass of its own (2% of a Transformer's update), which only the
+    size of a grid is worth.
+    """
+    if not isinstance(x, Normed):
+        return x, ()
+    recomputed = x.source is not None and (x.value.ndim == 4 or uses_own_gemm(x.value, *weight.shape))
+    return x.value, (x.source or ()) if recomputed else ()
+
+
+def _pays_packing(x: Tensor, weight: Tensor) -> bool:
+    """Without gradient: whether the custom products, which pack their weights at each call, are the faster ones."""
+    return rows_of(x)[0] >= MANY_ROWS and uses_own_gemm(x, *weight.shape)
+
+
+class _Linear(torch.autograd.Function):
+    """Beside PyTorch's: the custom products of bfloat16, gradients of weights summed in blocks, norms not kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *source: Tensor) -> Tensor:
+        """`source` is that of the `Normed` whose value is `x`; nothing, if there is none."""
+        own_weight = weight.to(x.dtype).contiguous()
+        x = x.contiguous()
+        ctx.save_for_backward(own_weight, *(source or (x,)))
+        ctx.weight_type, ctx.has_bias = weight.dtype, bias is not None
+        ctx.own_gemm = uses_own_gemm(x, *own_weight.shape)
+        if not ctx.own_gemm:
+            return _product(x, own_weight.t(), bias)
+        result = empty(x, *x.shape[:-1], len(weight))
+        call("linear_forward", x, *rows_of(x), len(weight), x, own_weight, bias, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        weight, x, *norm = ctx.saved_tensors
+        rows = gradient.flatten(0, -2)
+        nothing = [None] * (1 + len(norm) if norm else 0)
+        if not ctx.own_gemm:
+            d_weight = _weight_gradient(rows, _rows(x, norm), ctx.weight_type)
+            d_bias = _column_sums(rows) if ctx.has_bias else None
+            return _product(gradient, weight), d_weight, d_bias, *nothing
+        d_x, d_weight, d_bias = empty(x, *x.shape), zeros(*weight.shape), zeros(len(weight)) if ctx.has_bias else None
+        call(
+            "linear_backward", x, *rows_of(x), len(weight), ctypes.byref(rows_or_norm(x, norm)), weight,
+            rows.contiguous(), d_x, d_weight, d_bias,
+        )  # fmt: skip
+        return d_x, d_weight.to(ctx.weight_type), d_bias, *nothing
+
+
+class _MLP(torch.autograd.Function):
+    """Beside PyTorch's: as `_Linear`; and bias, ReLU and dropout in one pass, without a mask of the ReLU."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        hidden_weight: Tensor,
+        hidden_bias: Tensor,
+        output_weight: Tensor,
+        output_bias: Tensor,
+        mask: Tensor | None,
+        *source: Tensor,
+    ) -> Tensor:
+        """See `_Linear` for `source`."""
+        ctx.weight_type = hidden_weight.dtype
+        weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
+        x = x.contiguous()
+        ctx.own_gemm = uses_own_gemm(x, *hidden_weight.shape)
+        if ctx.own_gemm:
+            hidden, result = empty(x, *x.shape[:-1], len(hidden_weight)), empty(x, *x.shape)
+            factors = broadcast_to(hidden, mask)
+            call(
+                "mlp_forward", x, *rows_of(x), len(hidden_weight), x, weights[0], hidden_bias, ctypes.byref(factors),
+                weights[1], output_bias, hidden, result,
+            )  # fmt: skip
+        else:
+            hidden = _product(x, weights[0].t())
+            factors = broadcast_to(hidden, mask)
+            call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
+            result = _product(hidden, weights[1].t(), output_bias)
+        ctx.save_for_backward(hidden, *weights, mask, *(source or (x,)))
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, hidden_weight, output_weight, mask, x, *norm = ctx.saved_tensors
+        gradient, kind = gradient.contiguous(), ctx.weight_type
+        d_bias, factors = zeros(hidden.shape[-1]), broadcast_to(hidden, mask)
+        nothing = [None] * (2 + len(norm) if norm else 1)
+        if ctx.own_gemm:
+            d_x, d_first, d_second = empty(x, *x.shape), zeros(*hidden_weight.shape), zeros(*output_weight.shape)
+            d_output_bias = zeros(x.shape[-1])
+            call(
+                "mlp_backward", x, *rows_of(x), hidden.shape[-1], ctypes.byref(rows_or_norm(x, norm)), hidden,
+                hidden_weight, ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
+                d_output_bias,
+            )  # fmt: skip
+            return d_x, d_first.to(kind), d_bias, d_second.to(kind), d_output_bias, *nothing
+        rows = gradient.flatten(0, -2)
+        d_second = _weight_gradient(rows, hidden.flatten(0, -2), kind)
+        d_hidden = _product(gradient, output_weight)
+        call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
+        d_first = _weight_gradient(d_hidden.flatten(0, -2), _rows(x, norm), kind)
+        d_output_bias = _column_sums(rows)
+        return _product(d_hidden, hidden_weight), d_first, d_bias, d_second, d_output_bias, *nothing
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """PyTorch's, in memory of the caching allocator."""
+    result = empty(x, *x.shape[:-1], weight.shape[1])
+    rows, out = x.flatten(0, -2), result.view(-1, weight.shape[1])
+    if bias is None:
+        torch.mm(rows, weight, out=out)
+    else:
+        torch.addmm(bias.to(x.dtype), rows, weight, out=out)
+    return result
+
+
+def _column_sums(rows: Tensor) -> Tensor:
+    """In float32; as a product, which is faster than `sum` over many rows."""
+    if rows.dtype != torch.float32:
+        return rows.sum(0, dtype=torch.float32)
+    return torch.mv(rows.t(), rows.new_ones(len(rows)))
+
+
+def _rows(x: Tensor, norm: list[Tensor]) -> Tensor:
+    """The rows of x, or their layer norm, if there are statistics, weight and bias of one."""
+    return (norm_again((x, *norm)) if norm else x).flatten(0, -2)
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
+    """`gradient^T x`, over blocks of rows: PyTorch's product over many rows does not keep them in the cache."""
+    if len(x) <= 2 * BLOCK_ROWS:
+        return torch.mm(gradient.t(), x).to(kind)
+    total = zeros(gradient.shape[1], x.shape[1])
+    for rows, of_x in zip(gradient.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
+        total += torch.mm(rows.t(), of_x)
+    return total.to(kind)

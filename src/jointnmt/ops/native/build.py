@@ -1,0 +1,319 @@
+"""Building, keeping and loading the custom CPU kernels.
+
+`csrc/kernels.cpp` needs no headers but the language's own, and any C++ compiler of the machine compiles it in seconds
+(`CXX`, `c++`, `g++` or `clang++`). The library is kept in `$XDG_CACHE_HOME/jointnmt/kernels`, by default
+`~/.cache/jointnmt/kernels`, as
+
+    kernels-KEY-SHA256.so
+
+KEY is a hash of what it is made of: sources, compiler, flags, processor. SHA256 is that of the file itself, so that one
+rename publishes both, and processes that build at the same time never see the one without the other.
+
+A loaded library can do all that this user can. It is loaded only from a directory that belongs to this user and that
+nobody else can write to, and only if it is this user's own file with the checksum in its name. A file that is not is
+deleted and built anew; a directory that is not is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from jointnmt.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).parent / "csrc" / "kernels.cpp"
+"""Which includes the headers beside it."""
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
+THREADS = "-fopenmp"
+OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels, built on first use; None if they are turned off, or cannot be had, which is logged."""
+    if turned_off():
+        return None
+    try:
+        return load(build())
+    except ConfigurationError as error:
+        logger.warning(
+            "No custom CPU kernels, so computing on the CPU is slower. %s (JOINTNMT_NATIVE=0 does without kernels, and "
+            "silences this.)",
+            error,
+        )
+        return None
+
+
+def turned_off() -> bool:
+    """Whether the environment says to do without kernels."""
+    return os.environ.get("JOINTNMT_NATIVE", "1") == "0"
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Load a library that `find` or `build` has given.
+
+    Raises:
+        ConfigurationError: if the system refuses to.
+    """
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ConfigurationError(
+            f"The kernels {path} cannot be loaded ({error}). If programs must not run from there, name another "
+            "directory in XDG_CACHE_HOME; otherwise run jointnmt kernels build --force."
+        ) from error
+
+
+def build(force: bool = False) -> Path:
+    """The verified library for this source, compiler and processor; compiled if there is none yet, or by `force`.
+
+    Of several processes that build at the same time, one compiles and the others wait for it, where the file system has
+    locks; elsewhere each compiles, and each result is whole.
+
+    Raises:
+        ConfigurationError: if there is no compiler, it fails, or the library cannot be kept safely.
+    """
+    toolchain, directory = Toolchain.here(), cache_directory()
+    path, _ = (None, {}) if force else find(directory, toolchain)
+    if path is not None:
+        return path
+    with _only_one(directory):
+        path, damaged = find(directory, toolchain)
+        if path is not None and not force:
+            return path  # another process has built it meanwhile
+        for spoiled, fault in damaged.items():
+            logger.warning("%s %s: it is deleted, and the kernels are built anew.", spoiled, fault)
+        try:
+            for spoiled in damaged:
+                spoiled.unlink()
+            built = _compile(toolchain, directory)
+            if path is not None and path != built:
+                path.unlink()
+        except OSError as error:
+            raise _cannot_be_kept(directory, error) from error
+        return built
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What a library is made with."""
+
+    compiler: str
+    version: str
+    """As it tells of itself."""
+    flags: tuple[str, ...]
+    key: str
+    """A hash of all this, of the sources and of the processor."""
+
+    @classmethod
+    def here(cls) -> Toolchain:
+        """This machine's.
+
+        Raises:
+            ConfigurationError: if it has none.
+        """
+        if os.name != "posix":
+            raise ConfigurationError("The kernels can be built on Linux and macOS only.")
+        named = os.environ.get("CXX", "")
+        compiler = next(filter(None, map(shutil.which, (named, "c++", "g++", "clang++"))), None)
+        if compiler is None:
+            raise ConfigurationError("There is no C++ compiler: install g++ or clang++, or name one in CXX.")
+        try:
+            version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ConfigurationError(
+                f"The C++ compiler {compiler} does not run ({error}). Name another in CXX."
+            ) from error
+        sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
+        flags = (*FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
+        parts = (*sources, version, " ".join(flags).encode(), processor().encode())
+        key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+        return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
+
+
+def cache_directory() -> Path:
+    """Where libraries are kept; it need not exist.
+
+    Raises:
+        ConfigurationError: if the user has no home directory.
+    """
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # A relative path is as good as none (XDG Base Directory Specification): what is loaded must not depend on
+        # where a program is started.
+        cache = given if given.is_absolute() else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "There is no home directory to keep kernels in: name a directory of your own in XDG_CACHE_HOME."
+        ) from error
+    return cache / "jointnmt" / "kernels"
+
+
+def find(directory: Path, toolchain: Toolchain) -> tuple[Path | None, dict[Path, str]]:
+    """The verified library, if there is one; and those that are not to be loaded, each with what is wrong with it.
+
+    Raises:
+        ConfigurationError: if the directory is not this user's own.
+    """
+    if not os.path.lexists(directory):
+        return None, {}
+    try:
+        _check_directory(directory)
+    except OSError as error:
+        raise _cannot_be_kept(directory, error) from error
+    damaged: dict[Path, str] = {}
+    for path in sorted(directory.glob(f"kernels-{toolchain.key}-*.so")):
+        fault = _fault(path)
+        if fault is None:
+            return path, damaged
+        damaged[path] = fault
+    return None, damaged
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 in the name of a library, which is its own if it is verified."""
+    return path.stem.rpartition("-")[2]
+
+
+def _fault(path: Path) -> str | None:
+    """Why a library must not be loaded, or None: it is this user's own file, as it was built."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # nor does a pipe keep this waiting
+    except OSError as error:
+        link = error.errno == errno.ELOOP
+        return "is a symbolic link" if link else f"cannot be read ({error.strerror})"
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            return "is not a regular file"
+        if facts.st_uid != os.geteuid():
+            return f"belongs to another user ({facts.st_uid})"
+        if facts.st_mode & OTHERS_CAN_WRITE:
+            return "can be written to by other users"
+        found = hashlib.sha256(file.read()).hexdigest()
+    return None if found == checksum(path) else "is damaged or altered (its SHA-256 is not the one in its name)"
+
+
+def _check_directory(directory: Path) -> None:
+    """Refuse a directory in which others can put or exchange files.
+
+    Raises:
+        ConfigurationError: with what is wrong, and what to do.
+    """
+    facts, fault = os.lstat(directory), ""
+    if not stat.S_ISDIR(facts.st_mode):
+        fault = f"{directory} is no directory of its own"
+    elif facts.st_uid != os.geteuid():
+        fault = f"{directory} belongs to another user ({facts.st_uid})"
+    elif facts.st_mode & OTHERS_CAN_WRITE:
+        fault = f"other users can write to {directory} (chmod go-w {directory} forbids it)"
+    else:
+        for parent in (*directory.parents, *directory.resolve().parents):
+            mode = parent.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                fault = f"every user can exchange what lies in {parent} (chmod o-w {parent} forbids it)"
+    if fault:
+        raise ConfigurationError(
+            f"Kernels are not loaded from where others could have put them: {fault}. Delete it, or name a directory of "
+            "your own in XDG_CACHE_HOME."
+        )
+
+
+@contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Make the directory, and keep other processes out while one builds.
+
+    Raises:
+        ConfigurationError: if it cannot be made, or is not safe.
+    """
+    import fcntl  # not on every system
+
+    try:
+        for folder in (*reversed(directory.parents), directory):
+            if not folder.exists():
+                with suppress(FileExistsError):  # another process has made it meanwhile
+                    folder.mkdir(0o700)  # whatever the umask (XDG Base Directory Specification)
+        _check_directory(directory)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except OSError as error:
+        raise _cannot_be_kept(directory, error) from error
+    try:
+        with suppress(OSError):  # without locks, on some network file systems, both compile
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _compile(toolchain: Toolchain, directory: Path) -> Path:
+    """Compile the library into the directory: whole or not at all.
+
+    Raises:
+        OSError: if it cannot be written.
+        ConfigurationError: if the compiler fails.
+    """
+    logger.info("Compiling the CPU kernels with %s, once for this machine.", toolchain.compiler)
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        built = Path(folder) / "kernels.so"
+        for threads in ([THREADS], []):  # some compilers come without OpenMP: then the kernels use one thread
+            command = [toolchain.compiler, *toolchain.flags, *threads, str(SOURCE), "-o", str(built)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=600)
+            except subprocess.TimeoutExpired as error:
+                raise ConfigurationError(f"{error}. Name another C++ compiler in CXX.") from error
+            if done.returncode == 0:
+                built.chmod(0o700)  # whatever the umask
+                digest = hashlib.sha256(built.read_bytes()).hexdigest()
+                return built.replace(directory / f"kernels-{toolchain.key}-{digest}.so")
+    message = next((line for line in done.stderr.splitlines() if line), f"exit status {done.returncode}")
+    raise ConfigurationError(
+        f"The C++ compiler {toolchain.compiler} failed: {message}. Install a recent g++ or clang++, or name one in CXX."
+    )
+
+
+def _cannot_be_kept(directory: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"Kernels cannot be kept in {directory} ({error.strerror or error}). Make room and check the permissions, or "
+        "name a directory of your own in XDG_CACHE_HOME."
+    )
+
+
+def has_fast_bf16_dot() -> bool:
+    """Whether instructions for pairs of bfloat16, if there are any, do twice the work of those for float32.
+
+    On AMD's processors they do. On Intel's without AMX, or where a virtual machine hides it, they do half the work.
+    """
+    return "AuthenticAMD" in processor()
+
+
+@functools.cache
+def pytorch_is_faster_in_float32() -> bool:
+    """Whether PyTorch's matrix products are faster than ours there: those of MKL are, on Intel's processors."""
+    return "GenuineIntel" in processor() and torch.backends.mkl.is_available()
+
+
+def processor() -> str:
+    """What the compiled kernels depend on: a cache directory may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("vendor_id", "model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))

@@ -1,0 +1,111 @@
+"""What there is to say of the custom CPU kernels on this machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.ops.native import build
+
+MACROS = {
+    "__AVX2__": "AVX2",
+    "__FMA__": "FMA",
+    "__AVX512F__": "AVX-512",
+    "__AVX512BF16__": "AVX-512 BF16",
+    "__AVX512VNNI__": "AVX-512 VNNI",
+    "__ARM_NEON": "NEON",
+}
+"""What a compiler defines for features of a processor that the kernels use."""
+OWN = "kernels"
+LibraryState = Literal["verified", "not built", "damaged", "unavailable"]
+
+
+@dataclass(frozen=True)
+class KernelStatus:
+    """The kernels as this process would use them; nothing is built to find out."""
+
+    state: LibraryState
+    """verified: the library is used. not built: on first use. damaged: built anew on first use. unavailable:
+    there can be none, or the directory is refused."""
+    problem: str | None
+    """Why it is damaged or unavailable, and what to do."""
+    turned_off: bool
+    """By JOINTNMT_NATIVE=0."""
+    processor: str
+    compiler: str | None = None
+    compiler_version: str | None = None
+    features: tuple[str, ...] = ()
+    """Of the processor, those for which the compiler makes instructions and that the kernels use."""
+    directory: str | None = None
+    library: str | None = None
+    sha256: str | None = None
+    products: dict[str, str] = field(default_factory=dict)
+    """What multiplies matrices in each precision: the kernels, or PyTorch; unknown until they are built."""
+
+
+def kernel_status() -> KernelStatus:
+    """How things stand."""
+    off, processor = build.turned_off(), processor_name()
+    try:
+        toolchain = build.Toolchain.here()
+    except ConfigurationError as error:
+        return KernelStatus("unavailable", str(error), off, processor, products=products(None))
+    compiler = {"compiler": toolchain.compiler, "compiler_version": toolchain.version}
+    features = compiled_features(toolchain)
+    try:
+        directory = build.cache_directory()
+        path, damaged = build.find(directory, toolchain)
+        usable = products(None if off else path) if off or path else {}
+    except ConfigurationError as error:
+        return KernelStatus(
+            "unavailable", str(error), off, processor, **compiler, features=features, products=products(None)
+        )
+    state: LibraryState = "verified" if path else "damaged" if damaged else "not built"
+    return KernelStatus(
+        state,
+        "; ".join(f"{each} {fault}" for each, fault in damaged.items()) or None,
+        off,
+        processor,
+        **compiler,
+        features=features,
+        directory=str(directory),
+        library=None if path is None else str(path),
+        sha256=None if path is None else build.checksum(path),
+        products=usable,
+    )
+
+
+def products(path: Path | None) -> dict[str, str]:
+    """What multiplies matrices in each precision with the library at `path`, which is verified, or without any."""
+    kernels = None if path is None else build.load(path)
+    mkl = build.pytorch_is_faster_in_float32()
+    return {
+        "float32": "PyTorch (MKL)" if mkl else OWN if hasattr(kernels, "linear_forward_float32") else "PyTorch",
+        "bfloat16": OWN if hasattr(kernels, "linear_forward_bfloat16") else "PyTorch",
+        "int8": OWN if hasattr(kernels, "pack_weights_int8") else "PyTorch",
+    }
+
+
+def compiled_features(toolchain: build.Toolchain) -> tuple[str, ...]:
+    """The features of this processor that the compiler uses."""
+    command = [toolchain.compiler, *toolchain.flags, "-dM", "-E", "-x", "c++", "/dev/null"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    defined = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define ")}
+    return tuple(name for macro, name in MACROS.items() if macro in defined)
+
+
+def processor_name() -> str:
+    """As the system calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

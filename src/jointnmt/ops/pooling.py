@@ -1,0 +1,58 @@
+"""Attention pooling: the reduction of the grid along the source axis (Li et al. 2020, Eq. 6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from jointnmt.ops.autocast import no_autocast
+from jointnmt.ops.backend import uses_kernels
+from jointnmt.ops.native.calls import call, empty
+
+
+def attention_pool(
+    x: Float[Tensor, "B S T E"],
+    scores: Float[Tensor, "B S T E"],
+    mask: Bool[Tensor, "B S"],
+    attn_weights: list[Tensor] | None = None,
+) -> Float[Tensor, "B T E"]:
+    """The mean of x over the source positions, each feature weighted by its own softmax of `scores`.
+
+    Args:
+        x: the grid.
+        scores: of every feature of every cell.
+        mask: True at real tokens; padding is on the right.
+        attn_weights: if given, the weights `[B, S, T, E]` are appended.
+    """
+    if attn_weights is None and uses_kernels(x, x.shape[-1]):
+        result: Tensor = _AttentionPool.apply(x, scores, mask.sum(dim=1))
+        return result
+    with no_autocast(x):
+        weights = scores.masked_fill(~mask[:, :, None, None], -torch.inf).softmax(dim=1)
+        if attn_weights is not None:
+            attn_weights.append(weights.detach())
+        return (weights * x).sum(dim=1)
+
+
+class _AttentionPool(torch.autograd.Function):
+    """Softmax and sum in one pass, without the weights: the backward pass computes them again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
+        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
+        ctx.save_for_backward(x, scores, lengths)
+        result = empty(x, x.shape[0], *x.shape[2:])
+        call("attention_pool_forward", x, *x.shape, lengths, x, scores, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, scores, lengths = ctx.saved_tensors
+        d_x, d_scores = empty(x, *x.shape), empty(scores, *scores.shape)
+        call("attention_pool_backward", x, *x.shape, lengths, x, scores, gradient.contiguous(), d_x, d_scores)
+        return d_x, d_scores, None

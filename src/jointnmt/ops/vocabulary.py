@@ -1,0 +1,114 @@
+"""Over the vocabulary: the loss, log-probabilities, and the best of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from jointnmt.ops.backend import kernels_read, uses_kernels
+from jointnmt.ops.native.allocator import allocator
+from jointnmt.ops.native.calls import call, empty, rows_of, zeros
+
+
+def cross_entropy(
+    logits: Float[Tensor, "N V"], gold: Int[Tensor, " N"], weights: Float[Tensor, " N"], label_smoothing: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, " N"]]:
+    """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient.
+
+    The loss of a row is `(1 - e)` times the gold token's negative log-likelihood plus `e / V` times the sum of every
+    vocabulary entry's. Computed in float32, whatever the logits are.
+
+    Raises:
+        IndexError: if a gold token is not in the vocabulary.
+    """
+    if not uses_kernels(logits):
+        logits = logits.float()
+        losses = functional.cross_entropy(logits, gold, reduction="none", label_smoothing=label_smoothing)
+        with torch.no_grad():
+            nll = functional.cross_entropy(logits, gold, reduction="none") if label_smoothing else losses.detach()
+        return losses.dot(weights), nll
+    if not bool(((gold >= 0) & (gold < logits.shape[1])).all()):
+        raise IndexError(f"gold tokens {gold.min()} to {gold.max()} of a vocabulary of {logits.shape[1]}")
+    loss, nll = _CrossEntropy.apply(logits, gold.long(), weights, label_smoothing)
+    return loss, nll
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Reads the logits twice and writes one gradient; PyTorch's keeps and writes several tensors of their size."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, gold: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        logits, gold = logits.contiguous(), gold.contiguous()
+        statistics = zeros(len(gold), 3)
+        call("cross_entropy_forward", logits, *logits.shape, logits, gold, statistics)
+        ctx.save_for_backward(logits, gold, weights, statistics)
+        ctx.smoothing = smoothing
+        _, nll, even = statistics.unbind(1)
+        ctx.mark_non_differentiable(nll)
+        return (1 - smoothing) * nll.dot(weights) + smoothing * even.dot(weights), nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        """softmax(logits) minus the smoothed target, times the weight of the row."""
+        logits, gold, weights, statistics = ctx.saved_tensors
+        result = empty(logits, *logits.shape)
+        call(
+            "cross_entropy_backward", logits, *logits.shape, logits, gold, statistics, weights * gradient,
+            float(ctx.smoothing), result,
+        )  # fmt: skip
+        return result, None, None, None
+
+
+def log_softmax(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
+    """Log-probabilities, in float32 at least, in memory of their own. A row with a NaN is all NaN."""
+    if not kernels_read(logits) or (logits.requires_grad and torch.is_grad_enabled()):
+        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.contiguous()
+    result = allocator.empty(tuple(logits.shape), torch.float32)
+    call("log_softmax", logits, *rows_of(logits), logits, result)
+    return result
+
+
+class TopK(NamedTuple):
+    """The best of each row, best first, equal values in order of their places; on the CPU."""
+
+    values: Float[Tensor, "N k"]
+    indices: Int[Tensor, "N k"]
+    has_nan: bool
+    """Whether any value of all rows is NaN."""
+
+
+def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
+    """The `k` largest values of each row and their places.
+
+    They lie on the CPU, where search goes on: it waits for a GPU once (again, if it has to settle which of many equal
+    values come first), and computes nothing there on so few numbers. `Tensor.topk` alone leaves open which of equal
+    values it takes, and half precision has many equal ones.
+    """
+    width = values.shape[-1]
+    k = min(k, width)
+    if values.dtype == torch.float32 and kernels_read(values):
+        values = values.contiguous()
+        best, places = values.new_empty(len(values), k), values.new_empty(len(values), k, dtype=torch.long)
+        has_nan = call("topk", values, *values.shape, values, k, best, places)
+        return TopK(best, places, bool(has_nan))
+    larger = min(2 * k + 16, width)  # more than asked for: among them are most of the equal ones
+    found, unordered = (each.cpu() for each in values.topk(larger, dim=-1))
+    if bool(found.isnan().any()):  # which are the largest, for `Tensor.topk`
+        return TopK(found[:, :k], unordered[:, :k], has_nan=True)
+    places, order = unordered.sort(dim=-1)
+    ordered, ranks = found.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    places = places.gather(-1, ranks)
+    last = found[:, k - 1]
+    undecided = (found[:, -1] == last) & (last > -torch.inf)
+    if larger < width and bool(undecided.any()):
+        rows = undecided.nonzero().squeeze(1)
+        every = values[rows.to(values.device)].sort(dim=-1, descending=True, stable=True)
+        ordered[rows], places[rows] = (each[:, :larger].cpu() for each in every)
+    return TopK(ordered[:, :k], places[:, :k], has_nan=False)

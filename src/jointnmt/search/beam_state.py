@@ -1,0 +1,112 @@
+"""The beams that search still extends, and the rows of the decoder state that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from jointnmt.data.batch import send
+from jointnmt.search.hypothesis import Hypothesis
+from jointnmt.search.scoring import LengthPenalty
+from jointnmt.text.special import bos_id
+
+
+@dataclass(frozen=True)
+class BeamState:
+    """K beams for each unfinished sentence, all t tokens long; on the CPU, wherever the model is.
+
+    Row `b * K + k` of the decoder state belongs to beam k of the sentence in row b.
+    """
+
+    sentences: tuple[int, ...]
+    """The number of each sentence in the caller's batch."""
+    ids: Int[Tensor, "B K L"]
+    """Tokens so far, begin mark first: L is t + 1."""
+    token_log_probabilities: Float[Tensor, "B K t"]
+    log_probabilities: Float64[Tensor, "B K"]
+    """Sums of the tokens' log-probabilities; minus infinity marks an empty beam."""
+
+    @classmethod
+    def begin(cls, num_sentences: int, num_beams: int, filled: int) -> BeamState:
+        """Sentences before the first token; the first `filled` of their beams hold the empty hypothesis."""
+        log_probabilities = torch.full((num_sentences, num_beams), -torch.inf, dtype=torch.float64, device="cpu")
+        log_probabilities[:, :filled] = 0
+        return cls(
+            sentences=tuple(range(num_sentences)),
+            ids=torch.full((num_sentences, num_beams, 1), bos_id, device="cpu"),
+            token_log_probabilities=torch.zeros((num_sentences, num_beams, 0), device="cpu"),
+            log_probabilities=log_probabilities,
+        )
+
+    def last_ids(self, device: torch.device) -> Int[Tensor, " N"]:
+        """The newest token of every row, on the model's device."""
+        return send(self.ids[:, :, -1].flatten(), device)
+
+    def extended(
+        self,
+        ids: Int[Tensor, "B C"],
+        token_log_probabilities: Float[Tensor, "B C"],
+        parents: Int[Tensor, "B C"] | None = None,
+    ) -> BeamState:
+        """Hypotheses one token longer: beam c extends beam `parents[b, c]`, or beam c if there are no parents."""
+        old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
+        if parents is not None:
+            rows = torch.arange(len(parents), device="cpu").unsqueeze(1)
+            old_ids, old_tokens, old_sums = old_ids[rows, parents], old_tokens[rows, parents], old_sums[rows, parents]
+        return replace(
+            self,
+            ids=torch.cat([old_ids, ids.unsqueeze(-1)], -1),
+            token_log_probabilities=torch.cat([old_tokens, token_log_probabilities.unsqueeze(-1)], -1),
+            log_probabilities=old_sums + token_log_probabilities,
+        )
+
+    def without(self, beams: Bool[Tensor, "B K"]) -> BeamState:
+        """The same with these beams empty."""
+        return replace(self, log_probabilities=self.log_probabilities.masked_fill(beams, -torch.inf))
+
+    def select(self, rows: Sequence[int]) -> BeamState:
+        """The sentences in these rows only, in this order."""
+        index = torch.tensor(rows, dtype=torch.long, device="cpu")
+        return BeamState(
+            tuple(self.sentences[row] for row in rows),
+            self.ids[index],
+            self.token_log_probabilities[index],
+            self.log_probabilities[index],
+        )
+
+    def finished(
+        self, ended: Bool[Tensor, "B K"], penalty: LengthPenalty, limits: Sequence[int]
+    ) -> Iterator[tuple[int, int, Hypothesis]]:
+        """Each hypothesis that has just ended: its sentence's number, its beam, and itself.
+
+        `limits` are the length limits of all sentences of the caller's batch.
+        """
+        rows, beams = ended.nonzero(as_tuple=True)
+        found = zip(
+            rows.tolist(),
+            beams.tolist(),
+            self.ids[rows, beams].tolist(),
+            self.token_log_probabilities[rows, beams].tolist(),
+            strict=True,
+        )
+        for row, beam, ids, tokens in found:
+            sentence = self.sentences[row]
+            complete = len(tokens) < limits[sentence]
+            yield sentence, beam, Hypothesis.scored(ids[1:-1], tokens, penalty, complete)
+
+
+def rows_to_keep(keep: Sequence[bool]) -> list[int]:
+    """The rows to keep, with rows from the end in place of dropped ones, so that as few rows as possible move."""
+    remaining = sum(keep)
+    tail = [row for row in range(remaining, len(keep)) if keep[row]]
+    return [row if keep[row] else tail.pop() for row in range(remaining)]
+
+
+def state_rows(sentences: Sequence[int], beams: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
+    """The decoder state's rows of these sentences, the beams of each in the order of its row of `beams`."""
+    rows = torch.tensor(sentences, dtype=torch.long, device="cpu")
+    return (rows.unsqueeze(1) * beams.shape[1] + beams[rows]).flatten()

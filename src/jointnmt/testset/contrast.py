@@ -1,0 +1,116 @@
+"""Contrastive suites on runs: the items that every model takes, and their scores, computed once and cached."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from jointnmt.errors import DataError
+from jointnmt.evaluation.contrastive_scores import ScoredItem, TargetScore, distinct_pairs, scored_items
+from jointnmt.evaluation.contrastive_suites import Suite, SuiteItem
+from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records
+from jointnmt.text.special import num_tokens
+from jointnmt.translator import TranslationOptions, Translator
+from jointnmt.translator.preprocessing import Preprocessor
+
+logger = logging.getLogger(__name__)
+
+
+def check_languages(run: Path, translator: Translator, suite: str, named: Sequence[tuple[str, str]]) -> None:
+    """Refuse a suite whose file names tell other languages than the run's.
+
+    Args:
+        run: the RUN directory, for the message.
+        translator: of the run.
+        suite: the name of the suite.
+        named: the language pairs that the file names allow; empty if they tell nothing.
+
+    Raises:
+        DataError: if the run's languages are none of them.
+    """
+    languages = translator.segmentation.languages
+    if named and languages not in named:
+        raise DataError(
+            f"{suite}: by the names of its files, this suite is {' or '.join(map('-'.join, named))}, but {run} "
+            f"translates {'-'.join(languages)}. Take another suite or model; if the names mislead, add --any-language."
+        )
+
+
+def fitting_items(
+    models: Sequence[tuple[Path, Translator]], suite: Suite, skip_long: bool
+) -> tuple[list[SuiteItem], list[SuiteItem]]:
+    """The items whose source is not too long for any model, and those that are, if they may be skipped.
+
+    Raises:
+        DataError: naming the item, if it is too long and may not be skipped, or its source has no pieces; if no item
+            is left.
+    """
+    items: Sequence[SuiteItem] = suite.items
+    skipped: list[SuiteItem] = []
+    for run, translator in models:
+        items, more = _fitting_one(run, translator, items, skip_long)
+        skipped += more
+    if not items:
+        raise DataError(f"{suite.name}: all {len(skipped)} items are too long for the model, so nothing is left.")
+    _warn_of_identical(items)
+    return list(items), skipped
+
+
+def _fitting_one(
+    run: Path, translator: Translator, given: Sequence[SuiteItem], skip_long: bool
+) -> tuple[list[SuiteItem], list[SuiteItem]]:
+    preprocessor = Preprocessor(translator.segmentation, translator.experiment.model.max_length)
+    sources = list(dict.fromkeys(item.source for item in given))
+    encoded = translator.segmentation.source.encode_ids_batch([source.strip() for source in sources])
+    ids_of = dict(zip(sources, encoded, strict=True))
+    items, skipped = [], []
+    for item in given:
+        ids = ids_of[item.source]
+        if not ids:
+            raise DataError(f"{item.place}: the source holds nothing that the model can read. Remove the item.")
+        if not preprocessor.too_long(ids):
+            items.append(item)
+            continue
+        if not skip_long:
+            raise DataError(
+                f"{item.place}: the source has {num_tokens(ids)} tokens, end mark included, but {run} takes at most "
+                f"{preprocessor.max_length} (model.max_length). Remove the item, or skip all such items (--skip-long)."
+            )
+        logger.debug("%s: the source has %d tokens, so the item is skipped", item.place, num_tokens(ids))
+        skipped.append(item)
+    if skipped:
+        logger.info(
+            "%d items, the first of them %s, have more than the %d tokens that %s takes, and are skipped",
+            *(len(skipped), skipped[0].place, preprocessor.max_length, run),
+        )
+    return items, skipped
+
+
+def _warn_of_identical(items: Sequence[SuiteItem]) -> None:
+    places = [item.place for item in items if any(each.text == item.reference for each in item.contrasts)]
+    if places:
+        logger.warning(
+            "%d items have a contrast that is the reference itself (the first: %s): a tie, which counts as wrong",
+            len(places),
+            places[0],
+        )
+
+
+def score_items(
+    translator: Translator, run: Path, suite: str, items: Sequence[SuiteItem], progress: ProgressCallback
+) -> list[ScoredItem]:
+    """The items with the model's scores. Each distinct pair of source and translation is scored once, and cached."""
+    pairs = distinct_pairs(items)
+    logger.info("%s: scoring %d translations of %d items", suite, len(pairs), len(items))
+
+    def scores(start: int) -> Iterator[Record]:
+        sources, targets = zip(*pairs[start:], strict=True)
+        for each in translator.score_stream(sources, targets, f"{suite}, text pair"):
+            record = TargetScore(each.log_probability, len(each.token_log_probabilities), " ".join(each.tokens))
+            yield asdict(record)
+
+    task = CachedTask("scoring", {"pairs": pairs}, len(pairs), TranslationOptions.window, scores)
+    records = cached_records(translator, run, task, progress)
+    return [*scored_items(items, (TargetScore(**record) for record in records))]

@@ -1,0 +1,183 @@
+"""What a run computes on a test set, translations and predictions of the references, cached line by line."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from jointnmt.data.store import build_store
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records, run_name
+from jointnmt.text.languages import check_sides
+from jointnmt.text.special import eos_id, with_end
+from jointnmt.translator import TranslationOptions, Translator
+from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
+
+logger = logging.getLogger(__name__)
+
+WINDOW = 128
+"""Sentences translated at a time; an interruption loses no more."""
+
+
+@dataclass(frozen=True)
+class RunOutputs:
+    """The results of a run on a test set."""
+
+    name: str
+    languages: tuple[str, str]
+    """Of source and target."""
+    lowercase: bool
+    """Whether the run writes lower case only."""
+    translations: Sequence[str]
+    cut: int
+    """Translations cut at the maximum length."""
+    log_probabilities: Sequence[float]
+    """Of each reference, given its source."""
+    hits: Sequence[Sequence[bool]]
+    """For each token of each reference, end marks included, whether the run finds it the most probable one."""
+    target_ids: Sequence[Sequence[int]]
+    """The ids of these tokens."""
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean negative log-probability of the references' tokens, end marks included, teacher-forced."""
+        return _perplexity(self.log_probabilities, self.hits)
+
+
+def ignores_case(runs: Sequence[RunOutputs]) -> bool:
+    """Whether a comparison has to ignore case, because one of the runs writes lower case only."""
+    return any(run.lowercase for run in runs)
+
+
+def check_runs(runs: Sequence[Path]) -> None:
+    """Check that the names of runs differ.
+
+    Raises:
+        ConfigurationError: if two have the same name.
+    """
+    if len({run_name(run) for run in runs}) < len(runs):
+        raise ConfigurationError("Two runs have the same name, and a figure could not tell them apart. Rename one.")
+
+
+def common_languages(systems: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The languages of source and target.
+
+    Raises:
+        ConfigurationError: if not all systems have the same.
+    """
+    if len(set(systems)) > 1:
+        raise ConfigurationError(f"The runs are not of the same languages: {', '.join(map('-'.join, systems))}.")
+    return systems[0]
+
+
+def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> RunOutputs:
+    """Translate the sources and predict the references, or resume an interrupted computation.
+
+    Raises:
+        DataError: naming the line, if a source is too long for the model, or empty while its reference is not; if the
+            file names say that source and reference are swapped.
+        ConfigurationError: if the cache cannot be written.
+    """
+    encoded = _encoded(translator, eval_set)
+    sources = list(eval_set.sources)
+
+    def translations(start: int) -> Iterator[Record]:
+        for found in translator.translate_stream(sources[start:], TranslationOptions(window=WINDOW)):
+            complete = not found.candidates or found.candidates[0].complete
+            yield {"text": found.text, "complete": complete}
+
+    facts = {"search": translator.experiment.search.plain(), "sources": sources}
+    task = CachedTask("translating", facts, len(sources), WINDOW, translations)
+    translated = cached_records(translator, run, task, progress)
+    predicted = _predicted(translator, run, eval_set, progress)
+    return RunOutputs(
+        name=run_name(run),
+        languages=translator.segmentation.languages,
+        lowercase=translator.segmentation.config.lowercase,
+        translations=[each["text"] for each in translated],
+        cut=sum(not each["complete"] for each in translated),
+        log_probabilities=[each["log_probability"] for each in predicted],
+        hits=[[*map(bool, each["hits"])] for each in predicted],
+        target_ids=[with_end(sentences[0].target) if sentences else () for sentences in encoded],
+    )
+
+
+def outputs_of_runs(
+    runs: Sequence[Path], eval_set: EvalSet, device: str, progress: ProgressCallback
+) -> tuple[list[RunOutputs], dict[str, list[int]]]:
+    """`run_outputs` of each run, and `training_counts` by name of those whose training text is there.
+
+    Raises:
+        ConfigurationError: if the runs are not of the same languages.
+    """
+    outputs, languages = [], []
+    counts: dict[str, list[int]] = {}
+    for run in runs:
+        translator = Translator.load(run, device)
+        languages.append(translator.segmentation.languages)
+        common_languages(languages)  # before the run is computed
+        found = training_counts(translator, run)  # first: a missing training text shows at once
+        if found is not None:
+            counts[run_name(run)] = found
+        outputs.append(run_outputs(translator, run, eval_set, progress))
+    return outputs, counts
+
+
+def measure_perplexity(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> float:
+    """`RunOutputs.perplexity` without translating; the errors are those of `run_outputs`."""
+    _encoded(translator, eval_set)
+    predicted = _predicted(translator, run, eval_set, progress)
+    return _perplexity([each["log_probability"] for each in predicted], [each["hits"] for each in predicted])
+
+
+def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSentence]]:
+    """The sentences of each line, all checked before any is computed."""
+    check_sides(eval_set.source_name, eval_set.reference_name, translator.segmentation.languages)
+    pairs = zip(eval_set.sources, eval_set.references, strict=True)
+    lines = [Line(i, f"{eval_set.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
+    return Preprocessor(translator.segmentation, translator.experiment.model.max_length).encode(lines)
+
+
+def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> list[Record]:
+    """The log-probability of each reference, and which of its tokens are the most probable ones."""
+    sources, references = list(eval_set.sources), list(eval_set.references)
+
+    def predictions(start: int) -> Iterator[Record]:
+        for score in translator.score_stream(sources[start:], references[start:]):
+            yield {"log_probability": score.log_probability, "hits": [*map(int, score.first_choices)]}
+
+    facts = {"sources": sources, "references": references}
+    task = CachedTask("predicting", facts, len(sources), TranslationOptions.window, predictions)
+    return cached_records(translator, run, task, progress)
+
+
+def _perplexity(log_probabilities: Sequence[float], hits: Sequence[Sequence[object]]) -> float:
+    """exp of the mean negative log-probability of a token; `hits` has an entry for each token."""
+    return math.exp(min(-math.fsum(log_probabilities) / max(sum(map(len, hits)), 1), 700.0))
+
+
+def training_counts(translator: Translator, run: Path) -> list[int] | None:
+    """Counts of each target piece in the run's training text; the end mark counts once a sentence.
+
+    None, with a warning, if the training text is not found.
+    """
+    try:
+        store = build_store(translator.experiment.data, translator.segmentation, "train")
+    except (ConfigurationError, DataError) as error:
+        logger.warning(
+            "%s: is left out of accuracy by frequency, because its training text is missing: %s", run_name(run), error
+        )
+        return None
+    counts = np.zeros(translator.segmentation.target.vocabulary_size, dtype=np.int64)
+    for start in range(0, len(store), 10_000):
+        pairs = store.pairs(range(start, min(start + 10_000, len(store))))
+        counts += np.bincount([*chain.from_iterable(target for _, target in pairs)], minlength=len(counts))
+    counts[eos_id] = len(store)
+    return [int(count) for count in counts]

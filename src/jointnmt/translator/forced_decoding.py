@@ -1,0 +1,48 @@
+"""Alignments and gates of given translations, by one teacher-forced pass over each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from jointnmt.data.batch import Batch
+from jointnmt.models import AttentionMaps, TranslationModel
+from jointnmt.models.gates import GateMeans, gate_means, plain_means
+from jointnmt.text.special import num_tokens
+from jointnmt.translator.preprocessing import EncodedSentence
+
+ROWS = 16
+"""Most translations of a pass: the attention weights of all layers are kept."""
+
+
+class ForcedDecoding(NamedTuple):
+    """The alignment and the gates of one translation."""
+
+    alignment: Float[np.ndarray, "T S"]
+    """How much each source token contributes to each target token, end marks included; a row sums to 1."""
+    gates: GateMeans
+    """The mean gates of lexical shortcuts; empty without them."""
+
+
+@torch.no_grad()
+def force_decode(
+    model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]
+) -> list[ForcedDecoding]:
+    """Run the model over sentences and the ids of their translations."""
+    device, forced = next(model.parameters()).device, []
+    for start in range(0, len(rows), ROWS):
+        some = rows[start : start + ROWS]
+        batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
+        maps = AttentionMaps()
+        model(batch.source, batch.target_input, maps)
+        assert maps.alignment is not None, "every family writes an alignment"
+        alignments = maps.alignment.float().cpu().numpy()
+        means = gate_means(maps, batch.source_mask, batch.target_mask)
+        for number, (sentence, ids) in enumerate(some):
+            alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]
+            forced.append(ForcedDecoding(alignment, plain_means(means, number)))
+    return forced

@@ -1,0 +1,41 @@
+"""Options of a translation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.search import SamplingConfig, SearchConfig
+
+OnLong = Literal["error", "split"]
+
+
+@dataclass(frozen=True)
+class TranslationOptions:
+    """How lines are translated, and what each translation comes with."""
+
+    search: SearchConfig | SamplingConfig | None = None
+    """Beam search or sampling; None: the search of the experiment."""
+    num_best: int = 1
+    """Translations, or samples, of each line."""
+    alignments: bool = False
+    """Align source and target tokens, which takes one more forward pass over each translation."""
+    gates: bool = False
+    """Return the mean gates of lexical shortcuts, which takes one more forward pass over each translation."""
+    long: OnLong = "error"
+    """A line beyond the model's `max_length` is an error, or split at its sentence ends. A model without `max_length`
+    takes lines of any length."""
+    seed: int = 0
+    """Of sampling."""
+    window: int = 1024
+    """Lines read ahead and batched by length; 1 translates each line before the next one is read."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_best", "window"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        if self.seed < 0:
+            raise ConfigurationError(f"seed is {self.seed}, but must not be negative.")
+        if self.long not in get_args(OnLong):
+            raise ConfigurationError(f"long is {self.long!r}, but must be one of {', '.join(get_args(OnLong))}.")

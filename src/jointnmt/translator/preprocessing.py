@@ -1,0 +1,158 @@
+"""Preprocessing: lines of text to piece ids of sentences that are not longer than the model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal, NamedTuple
+
+from jointnmt.errors import DataError
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.sentences import split_sentences
+from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
+
+
+class Line(NamedTuple):
+    """A line to translate, or a pair of lines."""
+
+    number: int
+    """From 1."""
+    origin: str
+    """The place for messages, as file:line."""
+    source: str
+    target: str
+    """A target prefix, or a whole translation."""
+
+
+@dataclass(frozen=True)
+class EncodedSentence:
+    """A sentence as piece ids, without begin and end marks: a line, or one sentence of a long line that was split."""
+
+    origin: str
+    number: tuple[int, int]
+    """The line's number, from 1, and the sentence's within the line, from 0."""
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    """A prefix, or a whole translation."""
+
+    @property
+    def source_tokens(self) -> int:
+        """Length of the source, end mark included."""
+        return num_tokens(self.source)
+
+    @property
+    def target_tokens(self) -> int:
+        """Length of the target, end mark included."""
+        return num_tokens(self.target)
+
+
+def checked_texts(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, each checked to be a `str`; a single string, whose letters would be taken for texts, is refused.
+
+    Raises:
+        TypeError: at once for a single string, and on the way for a text that is no `str`.
+    """
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
+    return _each_a_text(texts)
+
+
+def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} of those given is {text!r:.80}, which is no str")
+        yield text
+
+
+def pair_lines(sources: Iterable[str], targets: Iterable[str], origin: str, what: str) -> Iterator[Line]:
+    """Sources with their targets, line by line; `origin` names the sources' file, `what` the targets.
+
+    Raises:
+        DataError: if their numbers of lines differ.
+    """
+    for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+        if source is None or target is None:
+            more, fewer = ("lines", what) if target is None else (what, "lines")
+            raise DataError(
+                f"{origin}:{number}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give one "
+                "for each."
+            )
+        yield Line(number, f"{origin}:{number}", source, target)
+
+
+class Preprocessor:
+    """Segments lines, and refuses or splits those that are too long for the model.
+
+    Args:
+        segmentation: of both sides.
+        max_length: most source tokens of a sentence, end mark included; None: no limit.
+        long: a longer line is an error, or is split at its sentence ends; None: an error, and the message does not
+            offer splitting.
+        pieces: targets are pieces separated by spaces instead of text.
+    """
+
+    def __init__(
+        self,
+        segmentation: Segmentation,
+        max_length: int | None,
+        long: Literal["error", "split"] | None = None,
+        pieces: bool = False,
+    ) -> None:
+        self.segmentation, self.max_length, self.long = segmentation, max_length, long
+        target = segmentation.target
+        self._ids = {target.piece(i): i for i in range(target.vocabulary_size)} if pieces else None
+
+    def encode(self, lines: Sequence[Line]) -> list[list[EncodedSentence]]:
+        """The sentences of each line: one, none for an empty line, several for a long line that is split.
+
+        Raises:
+            DataError: naming the line, if a sentence is too long, or if an empty or a split line has a target.
+        """
+        texts = [line.source.strip() for line in lines]
+        encoded = self.segmentation.source.encode_ids_batch(texts)
+        return [self._encode_line(*each) for each in zip(lines, texts, encoded, self._targets(lines), strict=True)]
+
+    def _encode_line(self, line: Line, text: str, ids: list[int], target: tuple[int, ...]) -> list[EncodedSentence]:
+        sentences = [ids] if ids else []
+        if self.too_long(ids):
+            sentences = self._split(line, text, ids)
+        if line.target.strip() and len(sentences) != 1:
+            what = "an empty line" if not sentences else "a line that has to be split"
+            raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
+        return [EncodedSentence(line.origin, (line.number, i), tuple(each), target) for i, each in enumerate(sentences)]
+
+    def _targets(self, lines: Sequence[Line]) -> list[tuple[int, ...]]:
+        if self._ids is None:
+            return [tuple(ids) for ids in self.segmentation.target.encode_ids_batch([line.target for line in lines])]
+        return [self._ids_of_pieces(line, self._ids) for line in lines]
+
+    def _ids_of_pieces(self, line: Line, known: Mapping[str, int]) -> tuple[int, ...]:
+        pieces = line.target.split()
+        unknown = [piece for piece in pieces if known.get(piece) in (None, pad_id, bos_id, eos_id)]
+        if unknown:
+            raise DataError(
+                f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the "
+                "pieces of a translation by this model, without the end mark, or text without --pieces."
+            )
+        return tuple(known[piece] for piece in pieces)
+
+    def _split(self, line: Line, text: str, ids: list[int]) -> list[list[int]]:
+        if self.long != "split":
+            other = " or have long lines split at the ends of their sentences (--split-long)" if self.long else ""
+            raise DataError(f"{self._describe(line, ids)} Split it{',' if other else ''}{other}.")
+        sentences = self.segmentation.source.encode_ids_batch(split_sentences(text))
+        for sentence in sentences:
+            if self.too_long(sentence):
+                raise DataError(f"{self._describe(line, sentence)} It holds no end of a sentence: split it by hand.")
+        return [sentence for sentence in sentences if sentence]
+
+    def too_long(self, ids: Sequence[int]) -> bool:
+        """Whether a sentence of these pieces is longer than the model takes."""
+        return self.max_length is not None and num_tokens(ids) > self.max_length
+
+    def _describe(self, line: Line, ids: Sequence[int]) -> str:
+        return (
+            f"{line.origin}: a sentence has {num_tokens(ids)} tokens, end mark included, but the model takes at most "
+            f"{self.max_length} (model.max_length)."
+        )

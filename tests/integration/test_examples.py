@@ -1,0 +1,75 @@
+"""The scripts in `examples` run, on small models, and do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jointnmt import Translator
+from jointnmt.experiment import Experiment
+from support.tiny import tiny_recipe, write_corpus
+from support.tiny_run import experiment, write_run, write_run_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run_example(name: str, *arguments: object, stdin: str = "") -> str:
+    """Standard output of an example, which has to end well."""
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        input=stdin,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_there_is_a_test_of_every_example() -> None:
+    tested = re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text(encoding="utf-8"))
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*tested}
+
+
+def test_translate(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    sources = ["der Hund sieht die Katze .", "", "die Katze hört"]
+    lines = run_example("translate.py", run, stdin="".join(f"{line}\n" for line in sources)).splitlines()
+    first, empty, last = [each.candidates for each in Translator.load(run, "cpu").translate_stream(sources)]
+    assert empty == ()
+    assert lines == [f"{first[0].score:.3f}\t{first[0].text}", "", f"{last[0].score:.3f}\t{last[0].text}"]
+
+
+def test_train_and_continue(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, training__checkpoint_every=5)), encoding="utf-8")
+    printed = run_example("train.py", recipe, tmp_path / "runs")
+    assert re.fullmatch(r"[1-9]\d* tensors, 0 differ: none\n", printed)
+    for name in ("at-once", "continued"):
+        log = (tmp_path / "runs" / name / "log.jsonl").read_text(encoding="utf-8")
+        assert '"step": 20' in log
+
+
+def test_look_into_a_grid(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    arguments = ("der Hund sieht die Katze .", "the dog sees the cat .", "Hund")
+    lines = run_example("look_into_a_grid.py", run, *arguments).splitlines()
+    found = [re.fullmatch(r"under (\S+): Hund attends to (\S+) \((\d+)%\)", line) for line in lines]
+    assert [match and match[1] for match in found] == ["<s>", *arguments[1].split()]
+    assert all(match and match[2] in {*arguments[0].split(), "</s>"} for match in found)
+    assert all(match and int(match[3]) >= 100 // 7 for match in found)  # the largest of 7 weights
+
+
+def test_a_model_without_a_grid_is_named(tmp_path: Path) -> None:
+    model = {"family": "transformer", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8}
+    run = write_run_of(tmp_path / "run", Experiment.parse({**experiment().plain(), "model": model}, origin="test"))
+    with pytest.raises(AssertionError, match="of a family without a grid"):
+        run_example("look_into_a_grid.py", run, "der Hund", "the dog", "Hund")

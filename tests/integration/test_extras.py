@@ -1,0 +1,98 @@
+"""Without the packages of the extras: what still works, and what says which extra it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from support.tiny_run import write_run
+
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Hiding(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in HIDDEN else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
+from jointnmt.cli.main import main
+main()
+"""
+MODULES = {"lightning-fabric": "lightning_fabric"}
+"""Modules whose package has another name."""
+
+
+def packages(pyproject: Path, extra: str) -> set[str]:
+    """The modules of an extra's packages, those of the extras that it names included."""
+    found = set()
+    for requirement in tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"][extra]:
+        if requirement.startswith("jointnmt["):
+            for other in requirement.removeprefix("jointnmt[").removesuffix("]").split(","):
+                found |= packages(pyproject, other)
+        else:
+            name = requirement.partition(">=")[0]
+            found.add(MODULES.get(name, name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("extras") / "run")
+
+
+def without_extras(repository: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """The command line where no package of any extra can be found."""
+    hidden = packages(repository / "pyproject.toml", "all")
+    assert {"lightning_fabric", "matplotlib", "sacrebleu", "sacremoses"} <= hidden
+    code = f"HIDDEN = {hidden!r}\n{HIDE}"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], input=text, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("command", ["translate", "score", "align", "info"])
+def test_what_needs_no_extra_works_without_any(command: str, repository: Path, run: Path) -> None:
+    (run / "a.de").write_text("der Hund sieht die Katze .\n", encoding="utf-8")
+    (run / "a.en").write_text("the dog sees the cat .\n", encoding="utf-8")
+    files = ["--source", str(run / "a.de"), "--target", str(run / "a.en")] if command in ("score", "align") else []
+    result = without_extras(repository, command, str(run), *files, text="der Hund sieht die Katze .\n")
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [
+        (["train", "recipes/demo.yaml", "--out", "RUN/new"], "lightning_fabric", "train"),
+        (["report", "RUN", "--source", "x", "--reference", "y", "--out", "z"], "matplotlib", "report"),
+        (["attention", "RUN", "--source", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
+        (["evaluate", "--hypothesis", "RUN/a", "--reference", "RUN/a", "--language", "en"], "sacrebleu", "report"),
+    ],
+)
+def test_what_needs_an_extra_names_it(
+    arguments: list[str], package: str, extra: str, repository: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    (run / "a").write_text("a\n", encoding="utf-8")
+    result = without_extras(repository, *(argument.replace("RUN", str(run)) for argument in arguments))
+    assert result.returncode == 5, result.stderr
+    assert f"The package {package} is not installed" in result.stderr
+    assert f"pip install 'jointnmt[{extra}]'" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert package in packages(repository / "pyproject.toml", extra)
+    assert not (run / "new").exists()
+
+
+def test_a_model_on_moses_tokens_names_its_extra(repository: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    settings = run / "segmentation" / "segmentation.json"
+    settings.write_text(settings.read_text().replace('"moses": false', '"moses": true'))
+    result = without_extras(repository, "translate", str(run), text="der Hund\n")
+    assert result.returncode == 5, result.stderr
+    assert "pip install 'jointnmt[moses]'" in result.stderr

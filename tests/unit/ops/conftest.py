@@ -1,0 +1,24 @@
+"""What the tests of the operations are run with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from jointnmt.ops import backend
+from jointnmt.ops.native import library
+from jointnmt.ops.native.calls import has_gemm
+from support.kernels import GEMM_KINDS, NO_GEMM
+
+
+@pytest.fixture(params=GEMM_KINDS)
+def kind(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
+    """The type to multiply in; by the custom products, whatever the processor, or by PyTorch's."""
+    name, *by_pytorch = request.param.split(maxsplit=1)
+    kind: torch.dtype = getattr(torch, name)
+    if library() is None or not (by_pytorch or has_gemm(kind)):
+        pytest.skip(NO_GEMM)
+    with backend("native", gemm="pytorch" if by_pytorch else "custom"):
+        yield kind

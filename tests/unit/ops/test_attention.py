@@ -1,0 +1,162 @@
+"""Attention by the kernels, against the plain form in float64: values, gradients, masks and dropout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from jointnmt.models.layers.attention import CrossAttention, SelfAttention
+from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.ops import AttentionMask, attention, axial_attention, backend, cached_attention
+from support.kernels import needs_kernels
+
+NO_DROPOUT = SharedDropout(0.0)
+
+
+class FixedDropout(SharedDropout):
+    """Dropout with a mask that is given."""
+
+    def __init__(self, fixed: Tensor) -> None:
+        super().__init__(0.5)
+        self.fixed = fixed
+
+    def mask(self, *_: object) -> Tensor:
+        return self.fixed
+
+
+@needs_kernels
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 5, 7), 1), ((2, 5, 7), 2), ((2, 37), 1), ((1, 3, 16), 2)])
+def test_axial_attention(shape: tuple[int, ...], axis: int, causal: bool, drops: bool) -> None:
+    """Along either axis, with padding and dropped weights; also of parts of a wider tensor."""
+    torch.manual_seed(3)
+    heads, size = 3, 16
+    embed_dim, length = heads * size, shape[axis]
+    projected, bias = torch.randn(*shape, 3 * embed_dim), torch.randn(3 * embed_dim)
+    lengths = torch.randint(1, length + 1, shape[:1])
+    kept = [place for number, place in enumerate(shape) if number != axis]
+    dropout_mask = torch.rand(shape[0], *[1] * (len(kept) - 1), heads, length, length) if drops else None
+    real, single = torch.arange(length) < lengths[:, None], torch.zeros(())
+    mask, mask64 = (
+        AttentionMask.causal(length, like) if causal else AttentionMask.padding(real, like, axes=len(kept) + 1)
+        for like in (single, single.double())
+    )
+
+    def plain(projected: Tensor) -> Tensor:
+        query, key, value = (part.unflatten(-1, (heads, size)).movedim(axis, -2) for part in projected.chunk(3, dim=-1))
+        if dropout_mask is None:
+            result = attention(query, key, value, mask64)
+        else:
+            weights = (query @ key.transpose(-2, -1) / size**0.5 + mask64.bias).softmax(-1) * dropout_mask
+            result = weights @ value
+        return result.movedim(-2, axis).flatten(-2)
+
+    inputs = (projected.double() + bias).requires_grad_()
+    expected = plain(inputs)
+    gradient = torch.randn_like(expected)
+    (expected_gradient,) = torch.autograd.grad(expected, inputs, gradient)
+    dropout = NO_DROPOUT if dropout_mask is None else FixedDropout(dropout_mask)
+    bias, leaf, whole = (each.requires_grad_() for each in (bias, projected, projected + bias))
+    parts = whole.split([embed_dim, 2 * embed_dim], dim=-1)
+    for given, own_bias, inputs in (((leaf,), bias, (leaf, bias)), (parts, None, (whole,))):
+        result = axial_attention(given, heads, axis, mask, dropout, own_bias)
+        assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+        own, *of_bias = torch.autograd.grad(result, inputs, gradient.float(), retain_graph=True)
+        assert_close(own.double(), expected_gradient, rtol=1e-5, atol=1e-5)
+        for each in of_bias:
+            assert_close(each.double(), expected_gradient.flatten(0, -2).sum(0), rtol=1e-5, atol=1e-4)
+        with torch.no_grad():
+            assert torch.equal(axial_attention(given, heads, axis, mask, dropout, own_bias), result)
+
+
+@needs_kernels
+def test_a_mask_of_dropout_may_be_shared_by_queries_or_keys() -> None:
+    torch.manual_seed(12)
+    projected = torch.randn(2, 5, 7, 48)
+    mask = AttentionMask.causal(7, projected)
+    for shape in ((2, 1, 1, 1, 7), (2, 1, 1, 7, 1)):
+        shared = torch.rand(shape)
+        whole = shared.expand(2, 5, 1, 7, 7).contiguous()
+        own, wanted = (axial_attention([projected], 1, 2, mask, FixedDropout(each)) for each in (shared, whole))
+        assert torch.equal(own, wanted)
+
+
+def slots_mask(rows: Tensor, capacity: int, lines: int) -> AttentionMask:
+    visible = torch.zeros(rows.shape[0], capacity, dtype=torch.bool).scatter_(1, rows, True)
+    return AttentionMask.cached(visible.view(2, -1, capacity), rows, torch.zeros(()), axes=lines)
+
+
+@needs_kernels
+@pytest.mark.parametrize("lines", [(), (3,)])
+@pytest.mark.parametrize("padded", [True, False])
+def test_cached_attention(padded: bool, lines: tuple[int, ...]) -> None:
+    """Over the first keys of a sentence, or each row's own slots."""
+    torch.manual_seed(6)
+    query, cache = torch.randn(2, *lines, 2, 32), torch.randn(2, *lines, 6, 64)
+    if padded:
+        mask = AttentionMask.padding(torch.arange(6) < torch.tensor([[6], [2]]), query, axes=1 + len(lines) + 1)
+    else:
+        slots = torch.stack([torch.randperm(6)[:3] for _ in range(4)])
+        mask = slots_mask(slots, 6, 1 + len(lines))
+    with torch.no_grad():
+        own = cached_attention(query, cache, 2, mask)
+        with backend("plain"):
+            assert_close(own, cached_attention(query, cache, 2, mask), rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+@torch.no_grad()
+def test_rows_are_read_where_they_lie() -> None:
+    """A single row may have any distance to the next; rows at unequal distances are refused."""
+    torch.manual_seed(14)
+    cache = torch.randn(2, 3, 5, 64)
+    query = torch.randn(2, 3, 1, 32)
+    mask = AttentionMask.padding(torch.arange(5) < torch.tensor([[5], [2]]), query, axes=3)
+    expected = cached_attention(query, cache, 2, mask)
+    odd = query.as_strided(query.shape, (96, 32, 7, 1))
+    assert torch.equal(cached_attention(odd, cache, 2, mask), expected)
+    with pytest.raises(RuntimeError, match="view"):
+        cached_attention(torch.randn(3, 2, 1, 32).transpose(0, 1), cache, 2, mask)
+
+
+@pytest.mark.parametrize("name", ["native", "plain"])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_model_in_training_drops_weights_of_attention_to_its_source(name: str, gradient: bool) -> None:
+    """With and without gradient, by either implementation."""
+    torch.manual_seed(7)
+    layer, x, memory = CrossAttention(32, 2, 0.5), torch.randn(2, 4, 32), torch.randn(2, 6, 32)
+    mask = AttentionMask.padding(torch.ones(2, 6, dtype=torch.bool), x, axes=2)
+    with backend(name), torch.set_grad_enabled(gradient):  # type: ignore[arg-type]
+        projected = layer.project(memory)
+        first, second = (layer(x, projected, mask) for _ in range(2))
+        assert not torch.allclose(first, second)
+        layer.eval()
+        exact = layer(x, projected, mask)
+        assert torch.equal(layer(x, projected, mask), exact)
+        layer.train()
+        mean = torch.stack([layer(x, projected, mask) for _ in range(600)]).mean(0)
+    assert (mean - exact).norm() < 0.1 * (first - exact).norm()
+
+
+@pytest.mark.parametrize("name", ["native", "plain"])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_model_in_training_drops_weights_of_its_own_attention(name: str, gradient: bool) -> None:
+    torch.manual_seed(7)
+    layer, x = SelfAttention(32, 2, SharedDropout(0.5)), torch.randn(2, 5, 32)
+    with backend(name), torch.set_grad_enabled(gradient):  # type: ignore[arg-type]
+        mask = AttentionMask.causal(5, x)
+        assert not torch.allclose(layer(x, mask), layer(x, mask))
+        layer.eval()
+        assert torch.equal(layer(x, mask), layer(x, mask))
+
+
+@needs_kernels
+def test_a_value_that_is_not_finite_stays_visible() -> None:
+    x = torch.zeros(1, 2, 16)
+    x[0, 0, 3] = torch.nan
+    for each in (x, x.bfloat16()):
+        attended = axial_attention([each.repeat(1, 1, 3)], 1, 1, AttentionMask.causal(2, each), NO_DROPOUT)
+        assert attended[0, 0].isnan().any()

@@ -1,0 +1,70 @@
+"""Lexical shortcuts and the reduction: kernels against the plain forms, and those against the equations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jointnmt.ops import attention_pool, backend, gated_kv
+from support.kernels import needs_kernels, number_of_threads
+
+
+def inputs_of(shapes: list[tuple[int, ...]], fusion: bool, kind: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """A hidden input, which is part of a wider tensor; the gates' bias; and lexical parts."""
+    torch.manual_seed(8)
+    places, features = ((2, 7) if len(shapes[0]) == 2 else (2, 3, 5)), 64 if fusion else 32
+    wide, bias = torch.randn(*places, 16 + features, dtype=kind), torch.randn(2, 16, dtype=kind)
+    parts = [torch.randn(*shape, features, dtype=kind) for shape in shapes]
+    return [tensor.requires_grad_() for tensor in (wide, bias, *parts)]
+
+
+SHAPES = [[(2, 3, 1), (2, 1, 5)], [(2, 3, 5)], [(2, 7)]]
+
+
+@needs_kernels
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_gated_kv(shapes: list[tuple[int, ...]], fusion: bool, threads: int) -> None:
+    inputs = inputs_of(shapes, fusion)
+    results, gradients = [], []
+    for name in ("native", "plain"):
+        with backend(name), number_of_threads(threads):  # type: ignore[arg-type]
+            wide, bias, *parts = inputs
+            results.append(gated_kv(wide[..., 16:], parts, bias, fusion))
+            torch.manual_seed(9)
+            gradients.append(torch.autograd.grad(results[-1], inputs, torch.randn_like(results[-1])))
+            with torch.no_grad():
+                assert torch.equal(gated_kv(wide[..., 16:], parts, bias, fusion), results[-1])
+    assert_close(*results, rtol=1e-5, atol=1e-6)
+    assert_close(*gradients, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+def test_the_plain_gated_kv_is_the_equation(fusion: bool) -> None:
+    """Emelin et al. 2019, Eqs. 9-14."""
+    wide, bias, *parts = inputs_of([(2, 3, 1), (2, 1, 5)], fusion, torch.float64)
+    hidden, gates = wide[..., 16:], []
+    found = gated_kv(hidden, parts, bias, fusion, gates)
+    lexical = parts[0] + parts[1]
+    if fusion:
+        lexical, hidden = (lexical + hidden).chunk(2, dim=-1)
+    gate = 1 / (1 + torch.exp(-(lexical + hidden + bias.flatten())))
+    assert_close(found, gate * lexical + (1 - gate) * hidden)
+    assert_close(gates[0], gate.unflatten(-1, (2, 16)))
+
+
+@needs_kernels
+def test_attention_pool() -> None:
+    torch.manual_seed(7)
+    x, scores = (tensor.requires_grad_() for tensor in torch.randn(2, 3, 6, 4, 32).unbind())
+    mask = torch.arange(6) < torch.tensor([[6], [1], [4]])
+    expected = (scores.masked_fill(~mask[:, :, None, None], -torch.inf).softmax(1) * x).sum(1)
+    gradient = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (x, scores), gradient)
+    for name in ("native", "plain"):
+        with backend(name):  # type: ignore[arg-type]
+            result = attention_pool(x, scores, mask)
+            assert_close(result, expected, rtol=1e-5, atol=1e-6)
+            assert_close(torch.autograd.grad(result, (x, scores), gradient), wanted, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,125 @@
+"""Layer norm and the residual connection, against PyTorch: values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.ops import Normed, add_norm, backend, dropout_add, layer_norm, linear, mlp, normed
+from support.kernels import needs_kernels, number_of_threads
+
+NO_DROPOUT = SharedDropout(0.0)
+
+
+def norm_of(width: int) -> torch.nn.LayerNorm:
+    norm = torch.nn.LayerNorm(width)
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    return norm
+
+
+@needs_kernels
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("axes", [None, (1,), (2,), (1, 2), ()])
+def test_add_norm(axes: tuple[int, ...] | None, threads: int) -> None:
+    torch.manual_seed(4)
+    x, update = (each.requires_grad_() for each in torch.randn(2, 2, 3, 5, 32).unbind())
+    norm, dropout = norm_of(32), NO_DROPOUT if axes is None else SharedDropout(0.4, axes)
+    with number_of_threads(threads):
+        torch.manual_seed(5)
+        mask = dropout.mask(update.shape, update)
+        torch.manual_seed(5)
+        total, y = add_norm(x, update, dropout, norm)
+        torch.manual_seed(5)
+        assert_close(dropout_add(x, update, dropout), total)
+        inputs = [x, update, *norm.parameters()]
+        gradients = tuple(torch.randn(2, *x.shape))
+        own = torch.autograd.grad((total, y.value), inputs, gradients)
+    expected = x + (1 if mask is None else mask) * update
+    wanted = (expected, norm(expected))
+    assert_close((total, y.value), wanted, rtol=1e-5, atol=1e-5)
+    assert_close(own, torch.autograd.grad(wanted, inputs, gradients), rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+def test_a_norm_hands_its_input_on() -> None:
+    """Gradients of both are summed."""
+    torch.manual_seed(5)
+    x, norm = torch.randn(2, 3, 32, requires_grad=True), norm_of(32)
+    results = []
+    for name in ("native", "plain"):
+        with backend(name):  # type: ignore[arg-type]
+            again, y = normed(x, norm)
+            assert torch.equal(again, x)
+            results.append(torch.autograd.grad((again.square() * y.value.sin()).sum(), [x, *norm.parameters()]))
+    assert_close(*results, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+def test_dropout_add() -> None:
+    torch.manual_seed(5)
+    x, update = (each.requires_grad_() for each in torch.randn(2, 2, 3, 5, 32).unbind())
+    for dropout in (NO_DROPOUT, SharedDropout(0.4, (1,)), SharedDropout(0.4)):
+        torch.manual_seed(6)
+        mask = dropout.mask(update.shape, update)
+        torch.manual_seed(6)
+        total = dropout_add(x, update, dropout)
+        expected = x + (update if mask is None else update * mask)
+        assert_close(total, expected)
+        gradient = torch.randn_like(total)
+        own, wanted = (torch.autograd.grad(each, (x, update), gradient) for each in (total, expected))
+        assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("name", ["native", "plain"])
+def test_without_dropout_and_gradient(name: str) -> None:
+    x, update = torch.randn(2, 2, 3, 32).unbind()
+    norm = norm_of(32)
+    with backend(name), torch.no_grad():  # type: ignore[arg-type]
+        total, y = add_norm(x, update, NO_DROPOUT, norm)
+        assert torch.equal(total, x + update)
+        assert torch.equal(dropout_add(x, update, NO_DROPOUT), total)
+        assert_close(y.value, norm(x + update))
+        assert_close(layer_norm(x, norm), norm(x))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float32 by PyTorch", "bfloat16", "bfloat16 by PyTorch"], indirect=True)
+def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
+    """The norm is computed again in the backward pass; also where what it is of is not contiguous."""
+    torch.manual_seed(18)
+    x = (2 + 3 * torch.randn(3, 2, 32, 7).transpose(2, 3)).to(kind)
+    norm, hidden, output = norm_of(32), torch.nn.Linear(32, 48), torch.nn.Linear(48, 32)
+    parameters = [*norm.parameters(), hidden.weight]
+    wanted = norm(x.float())
+    expected = hidden(wanted), output(hidden(wanted).relu())
+    _, y = normed(x, norm)
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        own = linear(y, hidden.weight, hidden.bias), mlp(y, hidden, output, NO_DROPOUT)
+    assert y.value.data_ptr() not in {tensor.data_ptr() for tensor in kept}
+    precision = 0.1 if kind == torch.bfloat16 else 1e-5
+    for result, exact in zip(own, expected, strict=True):
+        gradients, exact_gradients = (
+            torch.autograd.grad(each.sum(), parameters, retain_graph=True) for each in (result, exact)
+        )
+        for value, right in zip((result, *gradients), (exact, *exact_gradients), strict=True):
+            assert (value - right).norm() <= precision * right.norm()
+
+
+@needs_kernels
+def test_an_empty_batch() -> None:
+    x, norm, layer = torch.empty(0, 2, 3, 16, requires_grad=True), torch.nn.LayerNorm(16), torch.nn.Linear(16, 16)
+    mlp(normed(x, norm)[1], layer, layer, NO_DROPOUT).sum().backward()
+    assert x.grad is not None and x.grad.shape == x.shape
+
+
+@needs_kernels
+def test_a_value_that_is_not_finite_stays_visible() -> None:
+    x = torch.zeros(1, 2, 16)
+    x[0, 0, 3] = torch.nan
+    assert layer_norm(x, torch.nn.LayerNorm(16))[0, 0].isnan().all()
+    with torch.no_grad():
+        result = mlp(Normed(x), torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), NO_DROPOUT)
+    assert result[0].isnan().tolist() == [[True] * 16, [False] * 16]

@@ -1,0 +1,113 @@
+"""Packed layers, and models prepared for inference with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Literal
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jointnmt.models import build_model
+from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.quantize import prepare_for_inference
+from jointnmt.ops import BFloat16Linear, Int8Linear, backend, mlp
+from jointnmt.ops.native.packed import has_int8_gemm
+from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
+
+NO_DROPOUT = SharedDropout(0.0)
+
+
+@needs_kernels
+def test_an_int8_layer_in_bfloat16() -> None:
+    torch.manual_seed(13)
+    linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
+    expected, layer = linear(x).detach(), Int8Linear(linear).bfloat16()
+    assert_close(layer(x.bfloat16()).float(), expected, rtol=0.05, atol=0.05)
+
+
+@needs_gemm
+def test_a_packed_layer_may_have_any_number_of_features() -> None:
+    linear, x = torch.nn.Linear(32, 40), torch.randn(3, 32)
+    assert_close(BFloat16Linear.of(linear)(x).float(), linear(x), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_kernels)])
+def test_int8_layers_are_linear_layers_but_for_rounding(kernels: bool, kind: torch.dtype) -> None:
+    torch.manual_seed(11)
+    linear, x = torch.nn.Linear(64, 48), torch.randn(3, 20, 64)
+    torch.nn.init.normal_(linear.bias)
+    x[0, 0] = 0
+    expected = linear(x).detach()
+    layer = Int8Linear(linear)
+    assert layer.weight.abs().max() == 127
+    with nullcontext() if kernels else backend("plain"):
+        result = layer(x.to(kind))
+    assert result.dtype == kind
+    assert_close(result[0, 0].float(), linear.bias, rtol=1e-2, atol=1e-2)
+    assert (result - expected).norm() < 0.015 * expected.norm()
+
+
+@needs_kernels
+@pytest.mark.skipif(not has_int8_gemm(), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 5, 6, 97])
+@pytest.mark.parametrize("sizes", GEMM_SIZES)
+def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threads: int) -> None:
+    """As the same integers in float64: rows and weights that are integers already, the largest of them 127."""
+    torch.manual_seed(17)
+    layers = torch.nn.Linear(*sizes), torch.nn.Linear(*reversed(sizes))
+    for layer in layers:
+        torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, 0] = 127
+        torch.nn.init.normal_(layer.bias)
+    x = torch.randint(-127, 128, (rows, sizes[0])).float()
+    x[:, 1] = -127
+    expected = x.double() @ layers[0].weight.double().t() + layers[0].bias.double()
+    hidden = expected.relu()
+    scales = hidden.amax(dim=1, keepdim=True).clamp(min=1) / 127
+    expected_block = (hidden / scales).round() * scales @ layers[1].weight.double().t() + layers[1].bias.double()
+    first, second = map(Int8Linear, layers)
+    with number_of_threads(threads):
+        own, own_block = first(x), mlp(x, first, second, NO_DROPOUT)
+    assert_close(own.double(), expected, rtol=1e-5, atol=1e-2)
+    assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
+
+
+@needs_gemm
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("kind", [BFloat16Linear.of, Int8Linear])
+def test_packed_layers_do_not_hide_a_value_that_is_not_finite(
+    kind: Callable[[torch.nn.Linear], torch.nn.Module], value: float
+) -> None:
+    x = torch.ones(3, 16, dtype=torch.bfloat16)
+    x[1, 3] = value
+    layer = kind(torch.nn.Linear(16, 32))
+    for result in (
+        layer(x),
+        mlp(x, layer, kind(torch.nn.Linear(32, 16)), NO_DROPOUT),
+    ):
+        assert result.isfinite().all(dim=1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_prepared_models_translate_nearly_alike(name: str, precision: Literal["bfloat16", "int8"]) -> None:
+    torch.manual_seed(12)
+    model = build_model(MODELS[name], VOCABULARY, VOCABULARY - 3).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    source, target = torch.randint(4, VOCABULARY - 3, (2, 3, 7)).unbind()
+    own_model = prepare_for_inference(model, precision)
+    with torch.no_grad():
+        expected = model(source, target).log_softmax(-1)
+        with torch.autocast("cpu", torch.bfloat16):
+            own = own_model(source, target).float().log_softmax(-1)
+    assert own.shape == expected.shape
+    assert (own - expected).abs().mean() < 0.03
+    assert not torch.equal(own, expected)
+    tables = (own_model.source_embedding.weight, model.source_embedding.weight)
+    assert tables[0] is tables[1]  # not copied
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

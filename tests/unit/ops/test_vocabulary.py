@@ -1,0 +1,76 @@
+"""Loss, log-probabilities and the best of them, by either implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jointnmt.ops import backend, cross_entropy, log_softmax, topk
+from support.kernels import needs_kernels
+
+
+@pytest.fixture(params=["native", "plain"], autouse=True)
+def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
+    with backend(request.param):
+        yield request.param
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("vocabulary", [16, 35])
+def test_cross_entropy(vocabulary: int, smoothing: float) -> None:
+    torch.manual_seed(6)
+    logits = (5 * torch.randn(9, vocabulary)).requires_grad_()
+    gold, weights = torch.randint(vocabulary, (9,)), torch.rand(9)
+    probabilities = logits.double().log_softmax(1)
+    nll = -probabilities.gather(1, gold[:, None])[:, 0]
+    expected = (weights * ((1 - smoothing) * nll - smoothing * probabilities.mean(1))).sum()
+    loss, own_nll = cross_entropy(logits, gold, weights, smoothing)
+    assert not own_nll.requires_grad
+    assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+    assert_close(own_nll.double(), nll, rtol=1e-5, atol=1e-6)
+    (gradient,), (wanted,) = (torch.autograd.grad(value * 3, logits) for value in (loss, expected))
+    assert_close(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("token", [-1, 35])
+def test_gold_tokens_outside_of_the_vocabulary_are_an_error(token: int) -> None:
+    with pytest.raises(IndexError):
+        cross_entropy(torch.randn(2, 35), torch.tensor([3, token]), torch.ones(2), 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [5, 96, 1003])
+def test_log_softmax(width: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(19)
+    logits = torch.randn(2, 7, width).mul(30).to(dtype)
+    logits[0, 0, 1:] = -torch.inf
+    found = log_softmax(logits)
+    assert found.dtype == torch.float32 and found[0, 0, 0] == 0
+    assert_close(found, logits.double().log_softmax(-1).float(), rtol=1e-6, atol=2e-5)
+    assert_close(log_softmax(logits.transpose(0, 1)), found.transpose(0, 1), rtol=0, atol=1e-5)
+    logits[1, 3, width // 2] = torch.nan
+    rows = log_softmax(logits).isnan()
+    assert rows[1, 3].all() and rows.sum() == width
+
+
+@needs_kernels
+@pytest.mark.parametrize("count", [1, 10, 70])
+@pytest.mark.parametrize("width", [70, 96, 1003])
+def test_topk(width: int, count: int) -> None:
+    """Of equal values the first, whatever their number; and no NaN goes unnoticed."""
+    torch.manual_seed(18)
+    values = torch.randn(7, width).mul(4).round().div(4)
+    values[0], values[1, 5:] = 0, -torch.inf
+    best, places, has_nan = topk(values, count)
+    ordered = values.sort(dim=-1, descending=True, stable=True)
+    finite = best > -torch.inf  # of impossible tokens, any may come first
+    assert torch.equal(best, ordered.values[:, :count])
+    assert torch.equal(places[finite], ordered.indices[:, :count][finite])
+    assert not has_nan
+    for place in (0, width // 2, width - 1):
+        damaged = values.clone()
+        damaged[4, place] = torch.nan
+        assert topk(damaged, count).has_nan
