@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from jointnmt.errors import DataError
+from jointnmt.serving.aside import aside
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.settings import Limits
@@ -51,7 +51,8 @@ async def to_sentences(
     """
     if targets is not None and len(targets) != len(sources):
         raise RequestError(400, f"{len(sources)} texts, but {len(targets)} targets or prefixes: give one for each.")
-    return await asyncio.to_thread(_sentences, engine, sources, targets, limits, may_split, scored)
+    texts = [*sources, *(targets or ())]
+    return await aside(texts, lambda: _sentences(engine, sources, targets, limits, may_split, scored))
 
 
 def _sentences(

@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from jointnmt.serving.admission import check_lines, to_sentences
+from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, SearchConfig, Translation, TranslationOptions
@@ -171,7 +172,7 @@ async def _translations(
 ) -> list[list[str]]:
     """The translations of each text, best first, without repetitions."""
     read = Html.of if asked.format == "html" else PlainText.of
-    documents: list[Document] = await asyncio.to_thread(lambda: [read(text) for text in texts])
+    documents: list[Document] = await aside(texts, lambda: [read(text) for text in texts])
     pieces = [piece for document in documents for piece in document.pieces]
     options = _options(shared, engine, asked.alternatives)
     plain, aligned = ([piece.text for piece in pieces if piece.needs_alignment == needed] for needed in (False, True))
@@ -180,7 +181,7 @@ async def _translations(
         for some, alignments in ((plain, False), (aligned, True))
     ]
     in_order = [next(found[piece.needs_alignment]) for piece in pieces]
-    return await asyncio.to_thread(_put_back, documents, in_order, asked.target)
+    return await aside(texts, lambda: _put_back(documents, in_order, asked.target))
 
 
 async def _translated(
