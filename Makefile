@@ -10,10 +10,10 @@ DEMO := demo
 BENCH := runs/benchmarks
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
-test test-fast: export OMP_NUM_THREADS ?= 1
+test test-fast faults: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast check bench format clean
+.PHONY: help venv demo test test-fast faults check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 
 test-fast: $(INSTALLED)  ## run the tests that take seconds: no whole commands or trainings (two minutes on 2 cores)
 	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
+
+faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
+	JOINTNMT_FAULTS=160 $(BIN)/pytest tests/faults
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .

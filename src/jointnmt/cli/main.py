@@ -31,6 +31,7 @@ COMMANDS = {
     "align": "Align the words of sentences and their translations.",
     "analyse": "Compare runs by sentence length, target position and token frequency.",
     "probe": "Measure the lexical information of each layer by probes.",
+    "serve": "Serve models over HTTP: LibreTranslate's API, and one of our own.",
     "report": "Write a report on several runs: scores, curves, analyses, samples, attention.",
     "kernels": "Build the custom CPU kernels, or show their status.",
 }

@@ -7,7 +7,8 @@ CJK_CLOSING = "”’）」』》"
 OPENING = "\"'“‘„«‹([{¿¡—–-"
 
 # One or more full stops with closing quotes and brackets, then white space unless it is a CJK stop.
-_END = re.compile(rf"(?P<stop>[.!?…]+[{CLOSING}]*)\s+|[。！？｡]+[{CJK_CLOSING}]*\s*")
+# No stop stands before it: else a long run of stops would be scanned from each of them.
+_END = re.compile(rf"(?P<stop>(?<![.!?…])[.!?…]+[{CLOSING}]*)\s+|[。！？｡]+[{CJK_CLOSING}]*\s*")
 # No sentence end after a single letter (z. B.) or a number of one or two digits (am 3. Mai).
 _ABBREVIATED = re.compile(r"(?<!\w)(?:[^\W\d_]|\d{1,2})\.$")
 
@@ -23,7 +24,7 @@ def split_sentences(text: str) -> list[str]:
     begin = 0
     for end in _END.finditer(text):
         sentence = text[begin : end.end()].strip()
-        if end["stop"] and (_ABBREVIATED.search(sentence) or text[end.end() :].lstrip(OPENING)[:1].islower()):
+        if end["stop"] and (_ABBREVIATED.search(sentence[-4:]) or text[end.end() :].lstrip(OPENING)[:1].islower()):
             continue
         sentences.append(sentence)
         begin = end.end()

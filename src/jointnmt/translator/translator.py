@@ -167,6 +167,16 @@ class Translator(PretrainedMixin):
                 total,
             )
 
+    def translate_lines(self, lines: Sequence[Line], options: TranslationOptions = DEFAULTS) -> list[Translation]:
+        """Translate lines as one window, for callers that choose what is computed together, such as a server.
+
+        The lines may be of several texts: samples are drawn by the numbers that the lines bring.
+
+        Raises:
+            DataError, ModelError: as of `translate_stream`.
+        """
+        return list(self._translate_window(lines, options))
+
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[ScoredTranslation]:
         """The log-probability of each target given its source; see `score_stream`."""
         return list(self.score_stream(sources, targets))

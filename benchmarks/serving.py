@@ -1,0 +1,179 @@
+"""What the server costs: many clients against `translate` on the same sentences, and one client's wait.
+
+    python -m benchmarks.serving RUN --source FILE [--sentences N] [--clients N] [--json FILE]
+
+The sentences are translated once as `jointnmt translate` does it, from one list, and once by so many clients over the
+loopback, each of which sends a sentence and waits for its translation before the next one. Both are measured by the
+wall clock and by the processor time of the process that computes; on a machine with other work on it only the latter
+means something. Then one client sends sentences one by one, and so does the translator itself: the difference of the
+medians is what a client waits for beside the translation. Translations have to be the same throughout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jointnmt import Translator
+
+ALONE = 100
+"""Sentences of the one client."""
+
+
+class Measured(NamedTuple):
+    """What a way of translating took."""
+
+    seconds: float
+    processor_seconds: float
+    translations: list[str]
+
+
+class Process:
+    """A server in a process of its own, on a free port of the loopback."""
+
+    def __init__(self, run: Path, folder: Path) -> None:
+        log = folder / "server.log"
+        command = [sys.executable, "-m", "jointnmt", "serve", str(run), "--port", "0", "--device", "cpu"]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
+            if self._process.poll() is not None:
+                raise RuntimeError(log.read_text())
+            time.sleep(0.1)
+        self.port = int(found[1])
+
+    def processor_seconds(self) -> float:
+        """Of all its threads so far."""
+        values = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self) -> None:
+        """Stop it."""
+        self._process.terminate()
+        self._process.wait(timeout=60)
+
+
+async def ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sentence: str, languages: tuple[str, str]
+) -> str:
+    """One request on an open connection."""
+    body = json.dumps({"q": [sentence], "source": languages[0], "target": languages[1]}).encode()
+    head = "POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", answer, re.IGNORECASE)
+    if not answer.startswith(b"HTTP/1.1 200") or length is None:
+        raise RuntimeError(answer.decode())
+    return str(json.loads(await reader.readexactly(int(length[1])))["translatedText"][0])
+
+
+async def many_clients(port: int, sentences: Sequence[str], languages: tuple[str, str], clients: int) -> list[str]:
+    """The translations by clients that each take the next sentence when they have their answer."""
+    found, remaining = [""] * len(sentences), iter(enumerate(sentences))
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number, sentence in remaining:
+            found[number] = await ask(reader, writer, sentence, languages)
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return found
+
+
+def measured(translate: Callable[[], list[str]], processor_seconds: Callable[[], float]) -> Measured:
+    """A way of translating, timed."""
+    processor, began = processor_seconds(), time.perf_counter()
+    translations = translate()
+    return Measured(time.perf_counter() - began, processor_seconds() - processor, translations)
+
+
+def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[float, float]:
+    """The median seconds of one sentence: by the translator itself, and by one client of the server."""
+    languages, pairs = translator.segmentation.languages, []
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for sentence in sentences:  # side by side, so that other work on the machine disturbs both
+            began = time.perf_counter()
+            translator.translate([sentence])
+            between = time.perf_counter()
+            await ask(reader, writer, sentence, languages)
+            pairs.append((between - began, time.perf_counter() - between))
+        writer.close()
+
+    asyncio.run(client())
+    own, served = zip(*pairs, strict=True)
+    return statistics.median(own), statistics.median(served)
+
+
+def compare(run: Path, sentences: Sequence[str], clients: int) -> dict[str, float]:
+    """Every number of the comparison.
+
+    Raises:
+        RuntimeError: if the server answers otherwise than the translator.
+    """
+    translator = Translator.load(run, "cpu")
+    translator.translate(sentences[:64])  # kernels and caches are warm
+    alone = measured(lambda: translator.translate(sentences), time.process_time)
+    with tempfile.TemporaryDirectory() as folder:
+        server = Process(run, Path(folder))
+        try:
+            languages = translator.segmentation.languages
+            asyncio.run(many_clients(server.port, sentences[:64], languages, clients))
+            served = measured(
+                lambda: asyncio.run(many_clients(server.port, sentences, languages, clients)),
+                server.processor_seconds,
+            )
+            own, one_client = waits(translator, server.port, sentences[:ALONE])
+        finally:
+            server.end()
+    if served.translations != alone.translations:
+        raise RuntimeError("The server translates otherwise than the translator.")
+    return {
+        "sentences": len(sentences),
+        "clients": clients,
+        "translate_seconds": alone.seconds,
+        "serve_seconds": served.seconds,
+        "throughput": alone.seconds / served.seconds,
+        "translate_processor_seconds": alone.processor_seconds,
+        "serve_processor_seconds": served.processor_seconds,
+        "processor_throughput": alone.processor_seconds / served.processor_seconds,
+        "one_sentence_ms": 1000 * own,
+        "one_client_ms": 1000 * one_client,
+        "added_ms": 1000 * (one_client - own),
+    }
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="the directory of a trained model")
+    parser.add_argument("--source", type=Path, required=True, help="sentences, one a line")
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--json", type=Path, help="a file for the numbers")
+    given = parser.parse_args()
+    # A line is a sentence here: the server would cut a line of several.
+    lines = (line.strip() for line in given.source.read_text(encoding="utf-8").splitlines())
+    sentences = [line for line in lines if line and not re.search(r"[.!?…]\S*\s", line)][: given.sentences]
+    found = compare(given.run, sentences, given.clients)
+    for name, value in found.items():
+        print(f"{name:28} {value:10.3f}" if isinstance(value, float) else f"{name:28} {value:10}")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

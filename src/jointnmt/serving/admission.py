@@ -1,0 +1,77 @@
+"""From texts that a request brings to sentences for the queue, within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jointnmt.errors import DataError
+from jointnmt.serving.aside import aside
+from jointnmt.serving.engine import Engine
+from jointnmt.serving.errors import RequestError
+from jointnmt.serving.settings import Limits
+from jointnmt.serving.work import Sentence
+
+
+def check_lines(texts: Sequence[str], limits: Limits) -> None:
+    """Refuse too many lines, and lines that are too long.
+
+    Raises:
+        RequestError: naming the limit.
+    """
+    lines = [line for text in texts for line in text.splitlines() or [""]]
+    if len(lines) > limits.lines:
+        raise RequestError(400, f"The request has {len(lines)} lines; at most {limits.lines} are taken.")
+    longest = max(map(len, lines), default=0)
+    if longest > limits.line_characters:
+        raise RequestError(
+            400, f"A line has {longest} characters; at most {limits.line_characters} are taken. Split it."
+        )
+
+
+async def to_sentences(
+    engine: Engine,
+    sources: Sequence[str],
+    targets: Sequence[str] | None,
+    limits: Limits,
+    may_split: bool = False,
+    scored: bool = False,
+) -> list[Sentence]:
+    """Sentences with their lengths.
+
+    Args:
+        engine: whose tokens are counted.
+        sources: one sentence each.
+        targets: a prefix or a translation for each; None: none.
+        limits: what is refused.
+        may_split: whether the translator splits what is too long for the model.
+        scored: whether targets are scored, so that their lengths matter too.
+
+    Raises:
+        RequestError: if a sentence is too long, is no Unicode text, or lists are not equally long.
+    """
+    if targets is not None and len(targets) != len(sources):
+        raise RequestError(400, f"{len(sources)} texts, but {len(targets)} targets or prefixes: give one for each.")
+    texts = [*sources, *(targets or ())]
+    return await aside(texts, lambda: _sentences(engine, sources, targets, limits, may_split, scored))
+
+
+def _sentences(
+    engine: Engine,
+    sources: Sequence[str],
+    targets: Sequence[str] | None,
+    limits: Limits,
+    may_split: bool,
+    scored: bool,
+) -> list[Sentence]:
+    given = targets or [""] * len(sources)
+    try:
+        source_tokens, target_tokens = engine.source_tokens(sources), engine.target_tokens(given)
+    except DataError as error:
+        raise RequestError(400, str(error)) from error
+    most = min(limits.sentence_tokens, engine.info.max_length or limits.sentence_tokens)
+    splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences
+    longest = max((0 if splits else max(source_tokens), max(target_tokens) if scored else 0))
+    if longest > most:
+        raise RequestError(400, f"A sentence has {longest} tokens, end mark included; at most {most} are taken.")
+    numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
+    return [Sentence(number, *values) for number, values in numbered]

@@ -1,0 +1,141 @@
+"""The web application: routes, errors and what stands before them, put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+import jointnmt
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.serving import libretranslate, v1
+from jointnmt.serving.errors import RequestError
+from jointnmt.serving.protection import KnownHosts, RequestRecord, WholeBodies, error_response
+from jointnmt.serving.services import Services, running
+
+logger = logging.getLogger(__name__)
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def create_app(services: Services) -> FastAPI:
+    """The application of a server."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with running(services):
+            yield
+
+    app = FastAPI(
+        title="jointnmt",
+        description="Neural machine translation: LibreTranslate's API, and one of our own under /v1.",
+        version=jointnmt.__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = services
+    app.include_router(libretranslate.router)
+    app.include_router(v1.router)
+    _add_operations(app, services)
+    _add_pages(app)
+    _add_errors(app)
+    _add_protection(app, services)
+    return app
+
+
+def _add_operations(app: FastAPI, services: Services) -> None:
+    """Liveness, readiness, metrics."""
+
+    @app.get("/livez", tags=["operation"])
+    async def livez() -> dict[str, str]:
+        """Whether the process answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["operation"])
+    async def readyz() -> dict[str, str]:
+        """Whether requests should be sent here: 503 while the server stops."""
+        if services.draining or not services.dispatcher.is_alive:
+            raise RequestError(503, "The server is stopping.", {"Retry-After": "10"})
+        return {"status": "ok"}
+
+    @app.get("/metrics", tags=["operation"], response_class=Response)
+    async def metrics() -> Response:
+        """Counters for Prometheus."""
+        return Response(services.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_pages(app: FastAPI) -> None:
+    """The description of the API as a page, which needs no network."""
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> HTMLResponse:
+        ui = f"{request.scope.get('root_path', '')}/static/swagger-ui"
+        return get_swagger_ui_html(
+            openapi_url=f"{request.scope.get('root_path', '')}/openapi.json",
+            title="jointnmt: API",
+            swagger_js_url=f"{ui}/swagger-ui-bundle.js",
+            swagger_css_url=f"{ui}/swagger-ui.css",
+            swagger_favicon_url=f"{ui}/favicon-32x32.png",
+            swagger_ui_parameters={"validatorUrl": None},  # else it sends the description to a validator on the web
+        )
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> RedirectResponse:
+        return RedirectResponse("docs")
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every error has one form: {"error": message}."""
+
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, error: RequestError) -> Response:
+        return error_response(error.status, error.message, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return error_response(400, "Invalid request: " + "; ".join(map(_described, error.errors())))
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        return error_response(error.status_code, f"{error.detail}.", dict(error.headers or {}))
+
+    @app.exception_handler(DataError)
+    @app.exception_handler(ConfigurationError)
+    async def mendable(_: Request, error: Exception) -> Response:
+        return error_response(400, str(error))
+
+    @app.exception_handler(Exception)
+    async def fault(_: Request, error: Exception) -> Response:
+        return error_response(500, "This is a fault of the server; its log says more.")
+
+
+def _described(error: dict[str, object]) -> str:
+    place = error["loc"]
+    assert isinstance(place, tuple)
+    where = ".".join(str(part) for part in place if part != "body")
+    missing = error["type"] == "missing"
+    return f"{where} is missing" if missing else f"{where}: {error['msg']}" if where else str(error["msg"])
+
+
+def _add_protection(app: FastAPI, services: Services) -> None:
+    """From the inside out."""
+    config = services.config
+    if config.allow_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(WholeBodies, limits=config.limits)
+    if config.host in LOOPBACK:
+        app.add_middleware(KnownHosts, names=(*LOOPBACK, *config.allow_hosts))
+    app.add_middleware(RequestRecord, metrics=services.metrics, log_text=config.log_text)

@@ -1,0 +1,103 @@
+"""Texts and HTML as lists of sentences, and their translations put back into their form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from jointnmt.serving.engine import Candidate
+from jointnmt.serving.markup import Marked, Part, escaped, read_markup
+from jointnmt.serving.paragraphs import Paragraphs, SpacedLine, space_of
+from jointnmt.serving.placing import joined, place_tags
+
+
+class Piece(NamedTuple):
+    """A sentence of a document."""
+
+    text: str
+    needs_alignment: bool = False
+    """Whether its translation can only be put back with an alignment."""
+
+
+class Rendered(NamedTuple):
+    """A sentence's translation."""
+
+    source_tokens: Sequence[str]
+    candidate: Candidate
+
+
+class Document(Protocol):
+    """Something that holds sentences."""
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All sentences, in order."""
+
+    def filled(self, translations: Sequence[Rendered], language: str) -> str:
+        """The document with translations into `language` in the place of its sentences."""
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """Lines of text."""
+
+    paragraphs: Paragraphs
+
+    @classmethod
+    def of(cls, text: str) -> PlainText:
+        """Read a text."""
+        return cls(Paragraphs.of(text))
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All sentences, in order."""
+        return [Piece(sentence) for sentence in self.paragraphs.sentences]
+
+    def filled(self, translations: Sequence[Rendered], language: str) -> str:
+        """The text with translations in the place of its sentences."""
+        return self.paragraphs.filled([each.candidate.text for each in translations], language)
+
+
+@dataclass(frozen=True)
+class Html:
+    """An HTML document or a fragment of one."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, source: str) -> Html:
+        """Read HTML; whatever is broken stays as it is."""
+        return cls(tuple(read_markup(source)))
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All sentences, in order."""
+        return list(self._pieces())
+
+    def filled(self, translations: Sequence[Rendered], language: str) -> str:
+        """The HTML with translations in the place of its sentences, and with all of its tags."""
+        remaining, space = iter(translations), space_of(language)
+        return "".join(_filled(part, remaining, space) for part in self.parts)
+
+    def _pieces(self) -> Iterator[Piece]:
+        for part in self.parts:
+            if isinstance(part, SpacedLine):
+                yield from map(Piece, part.sentences)
+            elif isinstance(part, Marked):
+                yield from (Piece(sentence.text, True) for sentence in part.sentences())
+
+
+def _filled(part: Part, translations: Iterator[Rendered], space: str) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, SpacedLine):
+        return escaped(part.filled([next(translations).candidate.text for _ in part.sentences], space))
+    placed = []
+    for sentence in part.sentences():
+        tokens, candidate = next(translations)
+        assert candidate.alignment is not None, "a marked sentence is translated with alignments"
+        placed.append(place_tags(sentence, candidate.text, tokens, candidate.tokens, candidate.alignment))
+    text = part.text
+    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    return escaped(before) + joined(placed, space) + escaped(after)

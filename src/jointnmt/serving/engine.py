@@ -1,0 +1,160 @@
+"""The only door to the translator: everything that the server asks of a model goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jointnmt.analysis.attention import By, View, attention_numbers
+from jointnmt.config import Config
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.search import SamplingConfig, SearchConfig, target_limit
+from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
+from jointnmt.translator.batching import plan_batches
+from jointnmt.translator.preprocessing import Line
+from jointnmt.translator.translator import SCORED_TOKENS, Precision
+
+Search = SearchConfig | SamplingConfig
+
+__all__ = [
+    "By",
+    "Candidate",
+    "Engine",
+    "ModelInfo",
+    "Precision",
+    "ScoredTranslation",
+    "Search",
+    "SearchConfig",
+    "Translation",
+    "TranslationOptions",
+]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known of a model without computing anything."""
+
+    source_language: str
+    target_language: str
+    family: str
+    parameters: int
+    max_length: int | None
+    """Most source tokens of a sentence, end mark counted; None: any number."""
+    has_gates: bool
+    beam_size: int
+
+
+class Engine:
+    """A loaded model.
+
+    `translate`, `score` and `attention` compute, and are for one thread alone; the rest may be called from any.
+    """
+
+    def __init__(self, translator: Translator) -> None:
+        self._translator = translator
+        model = translator.experiment.model
+        source, target = translator.segmentation.languages
+        self.info = ModelInfo(
+            source_language=source,
+            target_language=target,
+            family=model.family,
+            parameters=sum(parameter.numel() for parameter in translator.trained.parameters()),
+            max_length=model.max_length,
+            has_gates=bool(model.shortcut_places),
+            beam_size=translator.experiment.search.beam_size,
+        )
+
+    @classmethod
+    def load(cls, run: Path, device: str, precision: Precision) -> Engine:
+        """The model of a RUN directory.
+
+        Raises:
+            ConfigurationError: if the device is not there, or has no such precision.
+            ModelError: if a part of RUN is missing or damaged.
+        """
+        return cls(Translator.load(run, device, precision))
+
+    def source_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, end mark counted.
+
+        Raises:
+            DataError: if one of them is not Unicode text.
+        """
+        return [len(ids) + 1 for ids in self._translator.segmentation.source.encode_ids_batch(texts)]
+
+    def target_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Likewise of texts in the target language."""
+        return [len(ids) + 1 for ids in self._translator.segmentation.target.encode_ids_batch(texts)]
+
+    def search(self, settings: dict[str, Any], sampling: bool = False) -> Search:
+        """The model's own way of searching, with `settings` in place of its values.
+
+        Raises:
+            ConfigurationError: naming what is wrong.
+        """
+        kind: type[Config] = SamplingConfig if sampling else SearchConfig
+        own = self._translator.experiment.search.plain()
+        values = {name: value for name, value in own.items() if name in kind.model_fields} | settings
+        found = kind.parse(values, origin="request")
+        assert isinstance(found, SamplingConfig | SearchConfig)
+        return found
+
+    def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
+        """Which sentences to translate together with the first one, itself included, as the translator would."""
+        search = options.search or self._translator.experiment.search
+        rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
+        limits = [target_limit(tokens, search) for tokens in source_tokens]
+        cells = self._translator.max_cells
+        return plan_batches(source_tokens, limits, cells // rows, cells)[0]
+
+    def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:
+        """Which pairs to score together with the first one, itself included."""
+        return plan_batches(source_tokens, target_tokens, self._translator.max_cells, SCORED_TOKENS)[0]
+
+    def translate(
+        self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
+    ) -> list[Translation]:
+        """Translate texts; `numbers` are their places in the request, from 0, by which samples are drawn."""
+        lines = [
+            Line(number + 1, f"line {number + 1}", text, prefix)
+            for number, text, prefix in zip(numbers, texts, prefixes, strict=True)
+        ]
+        return self._translator.translate_lines(lines, options)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], pieces: bool) -> list[ScoredTranslation]:
+        """How probable the model finds each target, given its source."""
+        return list(self._translator.score_stream(sources, targets, pieces=pieces))
+
+    def attention(self, source: str, target: str | None, by: By, most_tokens: int) -> dict[str, Any]:
+        """What the model looks at while it reads a sentence with its translation; None: with its own translation.
+
+        Raises:
+            DataError: if one of them has more than `most_tokens` tokens.
+        """
+        _check_tokens(self.source_tokens([source]), most_tokens)  # before it is translated
+        text = self._translator.translate([source])[0] if target is None else target
+        _check_tokens(self.target_tokens([text]), most_tokens)
+        read = attend(self._translator, source, text, "request")
+        return {"translation": text, **attention_numbers(*read, View(by))}
+
+    def check_options(self, options: TranslationOptions) -> None:
+        """See that the model can do what is asked for.
+
+        Raises:
+            ConfigurationError: if it cannot.
+        """
+        if options.gates and not self.info.has_gates:
+            raise ConfigurationError("Gates were asked for, but this model has no lexical shortcuts.")
+        search = options.search or self._translator.experiment.search
+        if isinstance(search, SearchConfig) and options.num_best > search.beam_size:
+            raise ConfigurationError(
+                f"{options.num_best} best translations were asked for, but the beam is {search.beam_size} wide: raise "
+                "beam_size."
+            )
+
+
+def _check_tokens(tokens: Sequence[int], most: int) -> None:
+    if max(tokens) > most:
+        raise DataError(f"The sentence or its translation has more than {most} tokens: take a shorter one.")

@@ -1,0 +1,25 @@
+"""What a request is refused with."""
+
+from __future__ import annotations
+
+
+class RequestError(Exception):
+    """A request that is not answered as it is, with an HTTP status and a message for the client."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers or {}
+
+
+class BusyError(RequestError):
+    """The server has no room or no time for a request now; it may come again."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(503, message, {"Retry-After": str(retry_after)})
+
+
+class ClientGoneError(RequestError):
+    """The client has closed its connection: nobody is there to read an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "The client has gone.")

@@ -1,0 +1,115 @@
+"""API keys: whom the server lets in, and how often.
+
+A key is 256 random bits, so a plain hash of it is enough: nobody guesses it. The file holds only hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from jointnmt.config import Config, read_yaml
+from jointnmt.errors import ConfigurationError
+from jointnmt.serving.errors import RequestError
+
+
+class Key(Config):
+    """One key, as the file has it."""
+
+    name: str = Field(min_length=1, description="who has it; stands in the log")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the key, in hexadecimal")
+    requests_per_minute: int | None = Field(None, ge=1, description="most requests a minute; null: any number")
+
+
+class KeyFile(Config):
+    """The file of keys."""
+
+    keys: tuple[Key, ...] = Field(description="whom the server lets in")
+
+
+def digest(key: str) -> str:
+    """What the file holds of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """The keys of a file.
+
+    Raises:
+        ConfigurationError: if it cannot be read, or is no file of keys.
+    """
+    return KeyFile.parse(read_yaml(path), str(path)).keys
+
+
+def add_key(path: Path, name: str, requests_per_minute: int | None) -> str:
+    """Draw a new key and write its hash to the file, which is made if it is not there; the key itself.
+
+    Raises:
+        ConfigurationError: if the file is no file of keys, or has a key of this name.
+    """
+    keys = read_keys(path) if path.exists() else ()
+    if name in (each.name for each in keys):
+        raise ConfigurationError(f"{path}: there is a key named {name}. Delete its entry, or choose another name.")
+    key = secrets.token_urlsafe(32)
+    added = Key(name=name, sha256=digest(key), requests_per_minute=requests_per_minute)
+    plain = KeyFile(keys=(*keys, added)).plain()
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return key
+
+
+class Access:
+    """Checks keys and counts requests; without keys, everybody may come in."""
+
+    def __init__(self, keys: tuple[Key, ...] | None) -> None:
+        self._keys = keys
+        self._rates = {key.name: Rate(key.requests_per_minute) for key in keys or () if key.requests_per_minute}
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a key is needed at all."""
+        return self._keys is not None
+
+    def admit(self, given: str | None) -> str | None:
+        """The name of the key that is given, whose request counts from now on; None if no key is needed.
+
+        Raises:
+            RequestError: if it is none of the file's, or has had its requests of this minute.
+        """
+        if self._keys is None:
+            return None
+        found = digest(given or "")
+        # All of them are compared, so that time does not tell which one it nearly was.
+        matching = [key.name for key in self._keys if hmac.compare_digest(key.sha256, found)]
+        if not given or not matching:
+            problem = "Invalid API key." if given else "An API key is needed: ask the operator of this server for one."
+            raise RequestError(403, problem)
+        name = matching[0]
+        if name in self._rates and (wait := self._rates[name].wait()):
+            raise RequestError(
+                429, "Slow down: this key has had its requests of this minute.", {"Retry-After": str(wait)}
+            )
+        return name
+
+
+class Rate:
+    """So many requests a minute: a bucket of tokens that is full at first, and fills up at a steady rate."""
+
+    def __init__(self, requests_per_minute: int) -> None:
+        self._size, self._left, self._at = requests_per_minute, float(requests_per_minute), time.monotonic()
+
+    def wait(self) -> int:
+        """0 and one token less if there is one; else the seconds until there is."""
+        now = time.monotonic()
+        self._left = min(self._size, self._left + (now - self._at) * self._size / 60)
+        self._at = now
+        if self._left < 1:
+            return max(1, round((1 - self._left) * 60 / self._size + 0.5))
+        self._left -= 1
+        return 0

@@ -1,0 +1,272 @@
+"""LibreTranslate's API, as its clients speak it: JSON, forms or query parameters in, JSON out.
+
+What this server cannot do is refused: a language without a model, files, suggestions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from babel import Locale, UnknownLocaleError
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from jointnmt.serving.admission import check_lines, to_sentences
+from jointnmt.serving.aside import aside
+from jointnmt.serving.detection import Detected, confidence, detect
+from jointnmt.serving.documents import Document, Html, PlainText, Rendered
+from jointnmt.serving.engine import Engine, SearchConfig, Translation, TranslationOptions
+from jointnmt.serving.errors import RequestError
+from jointnmt.serving.schemas import ERRORS
+from jointnmt.serving.services import Services, Shared
+from jointnmt.serving.work import Translating
+
+router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
+
+
+class Lenient(BaseModel):
+    """Parameters of a request: what is not known is passed over, as LibreTranslate does."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class TranslateParameters(Lenient):
+    """What `/translate` takes."""
+
+    q: str | list[str] = Field(description="a text, or several", min_length=1)
+    source: str = Field(description="a language code, or `auto` if only one language comes into question", min_length=1)
+    target: str = Field(description="a language code", min_length=1)
+    format: Literal["text", "html"] = Field("text", description="`html` keeps tags")
+    alternatives: int = Field(0, ge=0, description="how many further translations to give, at most")
+    api_key: str | None = Field(None, description="the API key, if the server needs one")
+
+
+class DetectParameters(Lenient):
+    """What `/detect` takes."""
+
+    q: Annotated[str, BeforeValidator(lambda q: " ".join(map(str, q)) if isinstance(q, list) else q)] = Field(
+        description="a text", min_length=1
+    )
+    api_key: str | None = None
+
+
+class Language(BaseModel):
+    """A source language."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class Detection(BaseModel):
+    """A language that a text may be in."""
+
+    language: str
+    confidence: float = Field(description="in percent")
+
+
+class LibreTranslateAnswer(BaseModel):
+    """What `/translate` answers: of a list, lists."""
+
+    translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
+    detectedLanguage: Detection | list[Detection] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+def _body(parameters: type[BaseModel]) -> dict[str, Any]:
+    """The description of a body that may be JSON or a form."""
+    schema = parameters.model_json_schema()
+    kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+@router.post(
+    "/translate",
+    openapi_extra=_body(TranslateParameters),
+    response_model=LibreTranslateAnswer,
+    response_model_exclude_none=True,
+)
+async def translate(request: Request, shared: Shared) -> LibreTranslateAnswer:
+    """Translate a text, or each text of a list; lines stay lines, and HTML keeps its tags."""
+    values = await _values(request)
+    shared.admit(request, _text(values.get("api_key")))
+    asked = _parse(TranslateParameters, values)
+    texts = asked.q if isinstance(asked.q, list) else [asked.q]
+    check_lines(texts, shared.config.limits)
+    model = shared.models.for_pair(asked.source, asked.target)
+    answer = _translations(shared, model.engine, texts, asked)
+    ranked = await shared.answer(request, answer)
+    found = LibreTranslateAnswer(translatedText=[ranks[0] for ranks in ranked])
+    if asked.source == "auto":
+        language = model.pair[0]
+        sure = await asyncio.to_thread(lambda: [confidence(text, language) for text in texts])
+        found.detectedLanguage = [Detection(language=language, confidence=each) for each in sure]
+    if asked.alternatives:
+        found.alternatives = [ranks[1:] for ranks in ranked]
+    request.state.texts = texts, [ranks[0] for ranks in ranked]
+    return found if isinstance(asked.q, list) else _single(found)
+
+
+@router.get("/languages")
+async def languages(shared: Shared) -> list[Language]:
+    """The languages that models here translate from, and those that they translate to."""
+    pairs = shared.models.pairs()
+    codes = [*pairs, *(target for target in shared.models.targets() if target not in pairs)]
+    return [Language(code=code, name=_name(code), targets=pairs.get(code, [])) for code in codes]
+
+
+@router.post("/detect", openapi_extra=_body(DetectParameters))
+async def detect_language(request: Request, shared: Shared) -> list[Detection]:
+    """The languages that a text may be in, likeliest first; an empty list if nothing can be told."""
+    values = await _values(request)
+    shared.admit(request, _text(values.get("api_key")))
+    asked = _parse(DetectParameters, values)
+    check_lines([asked.q], shared.config.limits)
+    found: list[Detected] = await asyncio.to_thread(detect, asked.q)
+    return [Detection(language=language, confidence=sure) for language, sure in found]
+
+
+@router.get("/frontend/settings")
+async def frontend_settings(shared: Shared) -> dict[str, Any]:
+    """What LibreTranslate's own page asks for when it opens."""
+    source, target = next(iter(shared.models)).pair
+    return {
+        "apiKeys": shared.access.needs_key,
+        "charLimit": shared.config.limits.body_bytes,
+        "filesTranslation": False,
+        "frontendTimeout": 500,
+        "keyRequired": shared.access.needs_key,
+        "language": {
+            "source": {"code": source, "name": _name(source)},
+            "target": {"code": target, "name": _name(target)},
+        },
+        "suggestions": False,
+        "supportedFilesFormat": [],
+    }
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """Whether the server answers."""
+    return {"status": "ok"}
+
+
+@router.post("/translate_file", status_code=403, include_in_schema=False)
+async def translate_file() -> None:
+    """Files are not translated."""
+    raise RequestError(403, "This server does not translate files: send their text to /translate.")
+
+
+@router.post("/suggest", status_code=403, include_in_schema=False)
+async def suggest() -> None:
+    """Suggestions are not taken."""
+    raise RequestError(403, "This server takes no suggestions.")
+
+
+async def _translations(
+    shared: Services, engine: Engine, texts: Sequence[str], asked: TranslateParameters
+) -> list[list[str]]:
+    """The translations of each text, best first, without repetitions."""
+    read = Html.of if asked.format == "html" else PlainText.of
+    documents: list[Document] = await aside(texts, lambda: [read(text) for text in texts])
+    pieces = [piece for document in documents for piece in document.pieces]
+    options = _options(shared, engine, asked.alternatives)
+    plain, aligned = ([piece.text for piece in pieces if piece.needs_alignment == needed] for needed in (False, True))
+    found = [
+        iter(await _translated(shared, engine, some, options, alignments))
+        for some, alignments in ((plain, False), (aligned, True))
+    ]
+    in_order = [next(found[piece.needs_alignment]) for piece in pieces]
+    return await aside(texts, lambda: _put_back(documents, in_order, asked.target))
+
+
+async def _translated(
+    shared: Services, engine: Engine, texts: Sequence[str], options: TranslationOptions, alignments: bool
+) -> list[Translation]:
+    if not texts:
+        return []
+    limits = shared.config.limits
+    if len(texts) > limits.lines:
+        raise RequestError(400, f"The request has {len(texts)} sentences; at most {limits.lines} are taken.")
+    sentences = await to_sentences(engine, texts, None, limits)
+    wanted = TranslationOptions(options.search, options.num_best, alignments)
+    return await shared.dispatcher.results(Translating(engine, wanted), sentences)
+
+
+def _options(shared: Services, engine: Engine, alternatives: int) -> TranslationOptions:
+    """The model's own search; for alternatives, its beam is as wide as they are many."""
+    number, limits = alternatives + 1, shared.config.limits
+    if number > min(limits.num_best, limits.beam_size):
+        most = min(limits.num_best, limits.beam_size) - 1
+        raise RequestError(400, f"{alternatives} alternatives were asked for; at most {most} are given.")
+    search = engine.search({})
+    assert isinstance(search, SearchConfig)
+    if number > search.beam_size:
+        search = engine.search({"beam_size": number})
+    return TranslationOptions(search, number)
+
+
+def _put_back(documents: Sequence[Document], translations: Sequence[Translation], language: str) -> list[list[str]]:
+    found, begin = [], 0
+    for document in documents:
+        end = begin + len(document.pieces)
+        candidates = [
+            [Rendered(each.source_tokens, candidate) for candidate in each.candidates]
+            for each in translations[begin:end]
+        ]
+        ranks = zip(*candidates, strict=False) if candidates else [()]
+        found.append(list(dict.fromkeys(document.filled(rank, language) for rank in ranks)))
+        begin = end
+    return found
+
+
+def _single(answer: LibreTranslateAnswer) -> LibreTranslateAnswer:
+    """The answer for a text that was not in a list."""
+    values = {
+        name: value[0] for name in LibreTranslateAnswer.model_fields if (value := getattr(answer, name)) is not None
+    }
+    return LibreTranslateAnswer(**values)
+
+
+async def _values(request: Request) -> dict[str, Any]:
+    """The parameters: of a JSON object, or of query and form.
+
+    Raises:
+        RequestError: if the body cannot be read.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            values = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            raise RequestError(400, "The body is not valid JSON.") from None
+        if not isinstance(values, dict):
+            raise RequestError(400, "The body should be a JSON object.")
+        return {name: value for name, value in values.items() if value is not None}
+    form = await request.form()
+    # Forms end lines as the web does; texts have the same length either way with plain line feeds.
+    sent = {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}
+    return {**request.query_params, **sent}
+
+
+def _parse(kind: type[Any], values: dict[str, Any]) -> Any:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _name(code: str) -> str:
+    """A language's English name; its code, if it has none."""
+    try:
+        return Locale.parse(code.replace("-", "_")).get_display_name("en") or code
+    except (UnknownLocaleError, ValueError):
+        return code

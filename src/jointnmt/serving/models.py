@@ -1,0 +1,168 @@
+"""The models that are served, by name and by language pair; loaded anew when they have changed on disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.serving.engine import Engine
+from jointnmt.serving.errors import RequestError
+from jointnmt.serving.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+Load = Callable[[Path], Awaitable[Engine]]
+Fingerprint = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model under its name."""
+
+    name: str
+    path: Path
+    fingerprint: Fingerprint
+    engine: Engine
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The source and the target language."""
+        return self.engine.info.source_language, self.engine.info.target_language
+
+
+def named_paths(models: Sequence[str]) -> dict[str, Path]:
+    """Names and directories of models given as `RUN` or `NAME=RUN`; without a name, the directory's counts.
+
+    Raises:
+        ConfigurationError: if there is no model, or a name occurs twice.
+    """
+    found: dict[str, Path] = {}
+    for model in models:
+        name, equals, path = model.partition("=")
+        run = Path(path if equals else model)
+        name = name if equals else run.resolve().name
+        if not name:
+            raise ConfigurationError(f"{model}: a model needs a name. Give it as NAME=RUN.")
+        if name in found:
+            raise ConfigurationError(
+                f"{model}: a model named {name} is given already ({found[name]}). Name it otherwise: NAME={run}."
+            )
+        found[name] = run
+    if not found:
+        raise ConfigurationError("There is no model to serve. Name the RUN directory of at least one.")
+    return found
+
+
+def fingerprint(run: Path) -> Fingerprint:
+    """Name, size and time of every file that a model is loaded from: another one, another model."""
+    files = [run / "experiment.yaml", run / "model.safetensors", *sorted((run / "segmentation").glob("*"))]
+    stats = ((file, file.stat()) for file in files if file.is_file())
+    return tuple((file.name, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+
+
+class Models:
+    """The models in the order in which they were given: of one pair, the first one translates unless another is named.
+
+    A request keeps the model it began with, also when that is exchanged meanwhile.
+    """
+
+    def __init__(self, served: Sequence[Served], metrics: Metrics) -> None:
+        self._served = {each.name: each for each in served}
+        self._metrics = metrics
+
+    @classmethod
+    def load(cls, paths: dict[str, Path], load: Callable[[Path], Engine], metrics: Metrics) -> Models:
+        """Load the models of these names and directories.
+
+        Raises:
+            JointNMTError: if one cannot be loaded.
+        """
+        served = []
+        for name, path in paths.items():
+            found = fingerprint(path)  # before loading: a change meanwhile is found by the next reload
+            served.append(Served(name, path, found, load(path)))
+            logger.info("loaded %s from %s: %s to %s", name, path, *served[-1].pair)
+        return cls(served, metrics)
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._served.values())
+
+    async def reload(self, load: Load) -> None:
+        """Load what has changed on disk; what cannot be loaded stays as it is, and the log says so."""
+        for old in list(self._served.values()):
+            found = fingerprint(old.path)
+            if found == old.fingerprint:
+                continue
+            try:
+                self._served[old.name] = replace(old, fingerprint=found, engine=await load(old.path))
+            except Exception as error:
+                self._metrics.reloads.labels("failed").inc()
+                logger.error("%s stays as it was: %s", old.name, error)
+            else:
+                self._metrics.reloads.labels("loaded").inc()
+                logger.info("loaded %s anew from %s", old.name, old.path)
+
+    def named(self, name: str) -> Served:
+        """The model of a name.
+
+        Raises:
+            RequestError: if there is none.
+        """
+        if name not in self._served:
+            raise RequestError(400, f"There is no model {name!r}; there are {', '.join(sorted(self._served))}.")
+        return self._served[name]
+
+    def for_pair(self, source: str, target: str) -> Served:
+        """The first model from one language to another; `auto` stands for the source if only one fits.
+
+        Raises:
+            RequestError: saying what is missing, if there is no such model, or `auto` could be several languages.
+        """
+        if target not in self.targets():
+            raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
+        if source == "auto":
+            sources = [each for each, targets in self.pairs().items() if target in targets]
+            if len(sources) > 1:
+                raise RequestError(
+                    400, f"The source language cannot be left open: it may be {' or '.join(sources)}. Name it."
+                )
+            source = sources[0]
+        if source not in self.pairs():
+            raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
+        for each in self:
+            if each.pair == (source, target):
+                return each
+        raise RequestError(400, f"No model here translates from {source} to {target}.")
+
+    def choose(self, name: str | None, source: str | None, target: str | None) -> Served:
+        """The model of a name, or of a pair, or the only one.
+
+        Raises:
+            RequestError: if these do not name one model.
+        """
+        if name is not None:
+            found = self.named(name)
+            if (source or found.pair[0], target or found.pair[1]) != found.pair:
+                raise RequestError(400, f"The model {name!r} translates from {found.pair[0]} to {found.pair[1]}.")
+            return found
+        if target is not None:
+            return self.for_pair(source or "auto", target)
+        if len(self._served) > 1 or source is not None:
+            raise RequestError(400, f"Name a model ({', '.join(sorted(self._served))}), or a pair of languages.")
+        return next(iter(self._served.values()))
+
+    def pairs(self) -> dict[str, list[str]]:
+        """The target languages of each source language."""
+        found: dict[str, list[str]] = {}
+        for each in self:
+            source, target = each.pair
+            if target not in found.setdefault(source, []):
+                found[source].append(target)
+        return found
+
+    def targets(self) -> list[str]:
+        """All target languages."""
+        return list(dict.fromkeys(each.pair[1] for each in self))

@@ -1,0 +1,62 @@
+"""Text of any form into sentences, and their translations back into the same form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.sentences import split_sentences
+
+_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
+
+
+@dataclass(frozen=True)
+class SpacedLine:
+    """A line with the white space around its sentences."""
+
+    before: str
+    sentences: tuple[str, ...]
+    after: str
+
+    @classmethod
+    def of(cls, text: str, end: str = "") -> SpacedLine:
+        """Cut a line into sentences; `end` comes after it."""
+        inside = text.strip()
+        if not inside:
+            return cls("", (), text + end)
+        begin = text.index(inside)
+        return cls(text[:begin], tuple(split_sentences(inside)), text[begin + len(inside) :] + end)
+
+    def filled(self, translations: Sequence[str], space: str) -> str:
+        """The line with translations in the place of its sentences; `space` stands between them."""
+        return self.before + space.join(text for text in translations if text) + self.after
+
+
+@dataclass(frozen=True)
+class Paragraphs:
+    """A text: its lines, and the line breaks between them."""
+
+    lines: tuple[SpacedLine, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Paragraphs:
+        """Cut a text into lines, and these into sentences."""
+        parts = [*_BREAK.split(text), ""]
+        return cls(tuple(SpacedLine.of(line, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
+
+    @property
+    def sentences(self) -> list[str]:
+        """All sentences, in order."""
+        return [sentence for line in self.lines for sentence in line.sentences]
+
+    def filled(self, translations: Sequence[str], language: str) -> str:
+        """The text with translations into `language` in the place of its sentences."""
+        remaining, space = iter(translations), space_of(language)
+        return "".join(line.filled([next(remaining) for _ in line.sentences], space) for line in self.lines)
+
+
+def space_of(language: str) -> str:
+    """What stands between the sentences of a language."""
+    return "" if base_language(language) in LANGUAGES_WITHOUT_SPACES else " "

@@ -1,0 +1,181 @@
+"""HTML into sentences, and back with all of its tags: writing.
+
+An inline tag encloses the translations of the words that it enclosed: each word of a translation takes the tags of the
+source word that it is aligned with, by the model's own weights. An element whose words come apart is written twice; one
+that no word would have is given the word that it weighs most in, or stays, empty, at the end of the sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+from jaxtyping import Float
+
+from jointnmt.serving.markup import Atom, Marked, Stack, escaped
+from jointnmt.text.segmentation import SPACE
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A bit of output and the elements around it."""
+
+    markup: str
+    stack: Stack
+
+
+def place_tags(
+    sentence: Marked,
+    text: str,
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
+    alignment: Float[np.ndarray, "T S"],
+) -> list[Chunk]:
+    """The translation of a sentence with the sentence's tags.
+
+    Args:
+        sentence: the source.
+        text: its translation.
+        source_tokens: pieces and the end mark.
+        target_tokens: likewise.
+        alignment: how much each source token contributes to each target token.
+    """
+    sources, targets = _source_words(sentence), [match.span() for match in WORD.finditer(text)]
+    if not targets:
+        atoms = [Chunk(atom.raw, atom.stack) for atom in sentence.atoms]
+        return [Chunk(escaped(text), ()), *(Chunk("", stack) for stack in _elements(sentence)), *atoms]
+    weights = (
+        _shares(targets, _piece_spans(target_tokens[:-1], text), text)
+        @ alignment[:-1, :-1]
+        @ _shares(sources, _piece_spans(source_tokens[:-1], sentence.text), sentence.text).T
+    )
+    _prefer_copies(weights, [sentence.text[slice(*span)] for span in sources], [text[slice(*span)] for span in targets])
+    best = weights.argmax(axis=1)
+    stacks = [sentence.stacks[sources[source][0]] for source in best]
+    lost = _restore(stacks, weights, sentence, sources)
+    before: dict[int, list[Atom]] = {}
+    for atom in sentence.atoms:
+        before.setdefault(_place_of(atom, sources, best.tolist()), []).append(atom)
+    chunks: list[Chunk] = []
+    end, last = 0, stacks[0]
+    for number, ((begin, stop), stack) in enumerate(zip(targets, stacks, strict=True)):
+        chunks.append(Chunk(escaped(text[end:begin]), _common(last, stack)))
+        chunks += [Chunk(atom.raw, atom.stack) for atom in before.get(number, ())]
+        chunks.append(Chunk(escaped(text[begin:stop]), stack))
+        end, last = stop, stack
+    chunks.append(Chunk(escaped(text[end:]), last))
+    chunks += [Chunk(atom.raw, atom.stack) for atom in before.get(len(targets), ())]
+    return [*chunks, *(Chunk("", stack) for stack in lost)]
+
+
+def joined(sentences: Sequence[Sequence[Chunk]], space: str) -> str:
+    """The sentences of a segment as HTML, well nested; elements that go on from one to the next are not interrupted."""
+    chunks: list[Chunk] = []
+    for sentence in filter(None, sentences):
+        if chunks:
+            chunks.append(Chunk(space, _common(chunks[-1].stack, sentence[0].stack)))
+        chunks += sentence
+    written: list[str] = []
+    stack: Stack = ()
+    for chunk in chunks:
+        if chunk.markup or chunk.stack:
+            written += [*_move(stack, chunk.stack), chunk.markup]
+            stack = chunk.stack
+    return "".join([*written, *_move(stack, ())])
+
+
+def _move(old: Stack, new: Stack) -> list[str]:
+    """The tags between two places."""
+    kept = len(_common(old, new))
+    return [*(element.closing for element in reversed(old[kept:])), *(element.opening for element in new[kept:])]
+
+
+def _common(one: Stack, other: Stack) -> Stack:
+    """The elements around both of two places."""
+    return tuple(a for a, _ in takewhile(lambda pair: pair[0] is pair[1], zip(one, other, strict=False)))
+
+
+def _source_words(sentence: Marked) -> list[tuple[int, int]]:
+    """Where words begin and end, and parts of words where a tag divides one."""
+    spans = []
+    for match in WORD.finditer(sentence.text):
+        begin = match.start()
+        for place in range(match.start() + 1, match.end()):
+            if sentence.stacks[place] != sentence.stacks[place - 1]:
+                spans.append((begin, place))
+                begin = place
+        spans.append((begin, match.end()))
+    return spans or [(0, len(sentence.text))]
+
+
+def _prefer_copies(weights: Float[np.ndarray, "T S"], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Let a word that the source has too, a full stop or a name, go with it alone, in place.
+
+    One piece may hold a word and the full stop after it; their weights do not tell them apart.
+    """
+    copied = np.array([[source == target for source in sources] for target in targets])
+    weights[copied.any(axis=1, keepdims=True) & ~copied] = 0
+    weights[copied] += 1e-9
+
+
+def _piece_spans(pieces: Sequence[str], text: str) -> list[tuple[float, float]]:
+    """Which of a text's characters, white space not counted, each piece stands for.
+
+    If the pieces have another length than the text (unknown characters, Moses tokenisation), they are stretched to it.
+    """
+    lengths = [len(piece.replace(SPACE, "")) for piece in pieces]
+    total = sum(map(len, text.split()))
+    stretch = total / max(1, sum(lengths))
+    ends = np.cumsum(lengths) * stretch
+    return [(end - length * stretch, end) for end, length in zip(ends.tolist(), lengths, strict=True)]
+
+
+def _shares(
+    words: Sequence[tuple[int, int]], pieces: Sequence[tuple[float, float]], text: str
+) -> Float[np.ndarray, "W P"]:
+    """How much of each piece is in each word."""
+    place, places = 0, []
+    for character in text:
+        places.append(place)
+        place += not character.isspace()
+    places.append(place)
+    found = np.zeros((len(words), len(pieces)))
+    for row, (begin, end) in enumerate(words):
+        for column, (first, last) in enumerate(pieces):
+            overlap = min(places[end], last) - max(places[begin], first)
+            found[row, column] = max(0.0, overlap) / max(last - first, 1e-9)
+    return found
+
+
+def _elements(sentence: Marked) -> list[Stack]:
+    """The innermost stack of every element that encloses text, outer ones first."""
+    found = {stack[: depth + 1]: None for stack in sentence.stacks for depth in range(len(stack))}
+    return sorted(found, key=len)
+
+
+def _restore(
+    stacks: list[Stack], weights: Float[np.ndarray, "T S"], sentence: Marked, sources: Sequence[tuple[int, int]]
+) -> list[Stack]:
+    """Give elements that no word has a word of their own, in place; those that get none."""
+    lost = []
+    for element in _elements(sentence):
+        if any(stack[: len(element)] == element for stack in stacks):
+            continue
+        columns = [n for n, (begin, _) in enumerate(sources) if sentence.stacks[begin][: len(element)] == element]
+        word = int(weights[:, columns].sum(axis=1).argmax()) if columns else 0
+        if columns and element[: len(stacks[word])] == stacks[word]:
+            stacks[word] = element
+        else:
+            lost.append(element)
+    return lost
+
+
+def _place_of(atom: Atom, sources: Sequence[tuple[int, int]], best: Sequence[int]) -> int:
+    """The target word that an atom stands before: the first one that goes with the source word after it."""
+    following = next((number for number, (begin, _) in enumerate(sources) if begin >= atom.position), None)
+    return best.index(following) if following in best else len(best)

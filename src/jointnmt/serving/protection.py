@@ -1,0 +1,131 @@
+"""What stands before the routes: a limit for bodies, in size and time, and the record of every request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jointnmt.serving.metrics import Metrics
+from jointnmt.serving.settings import Limits
+
+logger = logging.getLogger(__name__)
+
+CLOSE = {"Connection": "close"}
+"""What is left of a body is not read."""
+
+
+def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error as all parts of the server give it; what a client sent may stand in it, whatever letters it has."""
+    return _Ascii({"error": message}, status, headers)
+
+
+class _Ascii(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode("ascii")
+
+
+class WholeBodies:
+    """Reads each body before anything else is done, within limits of size and time."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with its whole body, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if int(dict(scope["headers"]).get(b"content-length", b"0")) > self._limits.body_bytes:
+            await self._too_long(scope, receive, send)
+            return
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    if len(body) > self._limits.body_bytes:
+                        await self._too_long(scope, receive, send)
+                        return
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            late = f"The body did not arrive within {self._limits.body_seconds:g} seconds."
+            await error_response(408, late, CLOSE)(scope, receive, send)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, replay, send)
+
+    async def _too_long(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = f"The body has more than {self._limits.body_bytes} bytes."
+        await error_response(413, message, CLOSE)(scope, receive, send)
+
+
+class KnownHosts:
+    """Refuses requests under another name than the server's own.
+
+    A web page whose name has been made to point to this machine (DNS rebinding) gets no further than this.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+        self._app, self._names = app, frozenset(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, if it names this server."""
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
+        name = re.sub(r":\d*$", "", host).strip("[]").lower()
+        if scope["type"] != "http" or name in self._names:
+            await self._app(scope, receive, send)
+            return
+        message = f"The server is not known as {name!r} here: allow_hosts of its settings adds names."
+        await error_response(400, message, CLOSE)(scope, receive, send)
+
+
+class RequestRecord:
+    """Counts and logs every request: method, route, status, time and key, and texts only where that is wanted."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log_text: bool) -> None:
+        self._app, self._metrics, self._log_text = app, metrics, log_text
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on and record what became of it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, began = 499, time.monotonic()
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        scope.setdefault("state", {})
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            self._note(scope, status, time.monotonic() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None) or "other"
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        key = scope["state"].get("key")
+        logger.info("%s %s %d %.0f ms%s", scope["method"], route, status, 1000 * seconds, f" key={key}" if key else "")
+        if self._log_text and "texts" in scope["state"]:
+            for source, translation in zip(*scope["state"]["texts"], strict=False):
+                logger.info("text %r -> %r", source, translation)

@@ -1,0 +1,195 @@
+"""What `/v1` takes and gives, typed; FastAPI checks requests by it and describes it as OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jointnmt.serving.engine import By
+
+
+class ErrorAnswer(BaseModel):
+    """What a request is refused with."""
+
+    error: str
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": what}
+    for status, what in (
+        (400, "The request is wrong, or asks for too much"),
+        (403, "The API key is missing or wrong, or the server does not do this"),
+        (408, "The request did not arrive in time"),
+        (413, "The request is too large"),
+        (429, "The key has had its requests of this minute"),
+        (503, "The server is busy; Retry-After says when to come again"),
+    )
+}
+
+
+class Asked(BaseModel):
+    """A request: an unknown key is an error, and so is a number in quotes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class OfModel(Asked):
+    """Which model is asked."""
+
+    model: str | None = Field(None, description="its name, as /v1/models has it; null: by languages, or the only one")
+    source_language: str | None = Field(None, description="code of the source language")
+    target_language: str | None = Field(None, description="code of the target language")
+
+
+class Sampling(Asked):
+    """How translations are drawn at random, in place of beam search."""
+
+    temperature: float = Field(1.0, ge=0.0001, le=1000, description="below 1, likely tokens become likelier")
+    top_k: int | None = Field(None, ge=1, le=2**31, description="draw from so many likeliest tokens; null: from all")
+    top_p: float = Field(1.0, gt=0, le=1, description="draw from the fewest tokens of this probability")
+    seed: int = Field(0, ge=0, lt=2**63, description="another seed, other samples")
+
+
+class TranslateRequest(OfModel):
+    """Lines to translate."""
+
+    texts: list[str] = Field(min_length=1, description="the lines")
+    prefixes: list[str] | None = Field(None, description="what each translation has to begin with; empty: anything")
+    num_best: int = Field(1, ge=1, description="how many translations of each line, or samples")
+    beam_size: int | None = Field(None, ge=1, description="hypotheses followed at once; null: as the model has it")
+    length_penalty: float | None = Field(
+        None, ge=0, le=100, description="score = log-probability / length ** this; null: as the model has it"
+    )
+    allow_unknown: bool | None = Field(None, description="whether `<unk>` may be written; null: as the model has it")
+    sampling: Sampling | None = Field(None, description="draw translations at random; null: beam search")
+    alignments: bool = Field(False, description="whether to align source and target tokens")
+    gates: bool = Field(False, description="whether to tell the mean gates of lexical shortcuts")
+    long: Literal["error", "split"] = Field("error", description="what to do about lines beyond the model's length")
+
+
+class CandidateAnswer(BaseModel):
+    """One translation of a line."""
+
+    text: str
+    score: float = Field(description="what candidates are ranked by")
+    log_probability: float
+    complete: bool = Field(description="false if the translation was ended at the greatest length allowed")
+    tokens: list[str] = Field(description="target pieces and the end mark")
+    token_log_probabilities: list[float]
+    alignment: list[list[float]] | None = Field(
+        None, description="for each target token, how much each source token contributes; a row sums to 1"
+    )
+    gates: dict[str, list[dict[str, float]]] | None = Field(None, description="mean gates of lexical shortcuts")
+
+
+class TranslationAnswer(BaseModel):
+    """A line and its translations."""
+
+    source: str
+    source_tokens: list[str] = Field(description="source pieces and the end mark")
+    translation: str = Field(description="the best one, or the first sample; empty for an empty line")
+    candidates: list[CandidateAnswer] = Field(description="best first, or samples; none for an empty line")
+
+
+class TranslateAnswer(BaseModel):
+    """All translations."""
+
+    model: str
+    translations: list[TranslationAnswer]
+
+
+class StreamedTranslation(TranslationAnswer):
+    """A line of a stream."""
+
+    line: int = Field(description="its number, from 1")
+
+
+class StreamedError(ErrorAnswer):
+    """A line of a stream that could not be translated, or the end of a stream that cannot go on."""
+
+    line: int
+
+
+class ScoreRequest(OfModel):
+    """Pairs to score."""
+
+    sources: list[str] = Field(min_length=1)
+    targets: list[str] = Field(min_length=1)
+    pieces: bool = Field(False, description="whether targets are pieces with spaces between them, not text")
+
+
+class ScoreAnswer(BaseModel):
+    """How probable the model finds a translation."""
+
+    source: str
+    target: str
+    score: float
+    log_probability: float
+    tokens: list[str]
+    token_log_probabilities: list[float]
+    first_choices: list[bool] = Field(description="whether each token is the one that the model finds most probable")
+
+
+class ScoresAnswer(BaseModel):
+    """All scores."""
+
+    model: str
+    scores: list[ScoreAnswer]
+
+
+class AttentionRequest(OfModel):
+    """A sentence to look into."""
+
+    source: str = Field(min_length=1)
+    target: str | None = Field(None, description="its translation; null: the model's own")
+    by: By = Field("mean", description="means over layers and heads; each layer; each head of each layer")
+
+
+class AttentionPanel(BaseModel):
+    """One attention matrix."""
+
+    title: str
+    layer: int | None
+    head: int | None
+    averaged_over: str
+    row_axis: str
+    rows: list[str]
+    column_axis: str
+    columns: list[str]
+    weights: list[list[float]]
+
+
+class AttentionAnswer(BaseModel):
+    """What the model looked at, teacher-forced."""
+
+    model: str
+    translation: str
+    source: list[str] = Field(description="source pieces, without the end mark")
+    target: list[str] = Field(description="target pieces, without begin and end mark")
+    panels: list[AttentionPanel]
+    source_attention: list[list[list[float]]] | None = Field(
+        None, description="of a grid: [t][s] are the weights of source position s under target position t"
+    )
+    target_attention: list[list[list[float]]] | None = Field(
+        None, description="of a grid: [s][t] are the weights of target position t under source position s"
+    )
+
+
+class ModelAnswer(BaseModel):
+    """A model that is served."""
+
+    name: str
+    source_language: str
+    target_language: str
+    family: str
+    parameters: int
+    max_length: int | None = Field(description="most source tokens of a sentence; null: only the server's limit")
+    has_gates: bool = Field(description="whether it has lexical shortcuts, whose gates can be told")
+    beam_size: int = Field(description="of its own search")
+
+
+class ModelsAnswer(BaseModel):
+    """The models in the order in which they were given: of one pair, the first one translates unless named."""
+
+    models: Annotated[list[ModelAnswer], Field(min_length=1)]

@@ -1,0 +1,150 @@
+"""The process: sockets, signals, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.serving.app import LOOPBACK, create_app
+from jointnmt.serving.connections import protocol
+from jointnmt.serving.dispatcher import Dispatcher
+from jointnmt.serving.engine import Engine, Precision
+from jointnmt.serving.keys import Access, read_keys
+from jointnmt.serving.metrics import Metrics
+from jointnmt.serving.models import Models, named_paths
+from jointnmt.serving.services import Services
+from jointnmt.serving.settings import ServerConfig
+from jointnmt.serving.work import Loading, Sentence
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 256
+IDLE_SECONDS = 10
+"""How long a connection may stay open between two requests."""
+
+
+def serve(models: Sequence[str], config: ServerConfig, device: str = "auto", precision: Precision = "float32") -> None:
+    """Serve models (`RUN` or `NAME=RUN`) until SIGTERM or Ctrl-C; on SIGHUP, load what has changed on disk.
+
+    Raises:
+        ConfigurationError: if the address cannot be listened on, or the configuration is wrong.
+        KeyboardInterrupt: after Ctrl-C, when the running requests have ended.
+        ModelError: if a model cannot be loaded.
+    """
+    keys = None if config.keys is None else read_keys(config.keys)
+    paths = named_paths(models)
+    listening = _listen(config)
+    with listening:
+        metrics = Metrics()
+        load = partial(Engine.load, device=device, precision=precision)
+        dispatcher = Dispatcher(config.limits, metrics)
+        loaded = Models.load(paths, load, metrics)
+        services = Services(config, loaded, dispatcher, Access(keys), metrics)
+        server = Server(services, device, precision)
+        if config.host not in LOOPBACK and keys is None:
+            logger.warning("whoever can reach this machine may translate; --keys asks for API keys")
+        logger.info("listening on %s", _address(listening))
+        server.run(sockets=[listening])
+    if server.interrupted:
+        raise KeyboardInterrupt
+
+
+class Server(uvicorn.Server):
+    """uvicorn with this server's signals: SIGTERM and SIGINT end it, without an error; SIGHUP reloads."""
+
+    def __init__(self, services: Services, device: str, precision: Precision) -> None:
+        super().__init__(http_config(services))
+        self.interrupted = False
+        self._services, self._device, self._precision = services, device, precision
+        self._reloading: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while the server runs."""
+        loop = asyncio.get_running_loop()
+        handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._interrupt, signal.SIGHUP: self._reload}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+        try:
+            yield
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        logger.info("stopping: no new requests, the running ones end")
+        self._services.draining = self.should_exit = True
+
+    def _interrupt(self) -> None:
+        self.force_exit = self.interrupted  # a second Ctrl-C does not wait
+        self.interrupted = True
+        self._stop()
+
+    def _reload(self) -> None:
+        if self._reloading is None or self._reloading.done():
+            self._read_keys()
+            self._reloading = asyncio.create_task(self._services.models.reload(self._load))
+
+    def _read_keys(self) -> None:
+        keys = self._services.config.keys
+        if keys is None:
+            return
+        try:
+            self._services.access = Access(read_keys(keys))
+        except ConfigurationError as error:
+            logger.error("the keys stay as they were: %s", error)
+
+    async def _load(self, path: Path) -> Engine:
+        work = Loading(path, self._device, self._precision)
+        found: list[Engine] = await self._services.dispatcher.results(work, [Sentence(0, "")], even_if_full=True)
+        return found[0]
+
+
+def http_config(services: Services) -> uvicorn.Config:
+    """How uvicorn speaks HTTP for a server of these parts."""
+    limits = services.config.limits
+    return uvicorn.Config(
+        create_app(services),
+        http=protocol(limits),
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=limits.drain_seconds,
+        h11_max_incomplete_event_size=limits.header_bytes,
+    )
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    """A socket on the configured address.
+
+    Raises:
+        ConfigurationError: if that is impossible.
+    """
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{config.host} port {config.port} cannot be listened on ({error.strerror or error}). Choose another "
+            "one by --host and --port, or end what listens there."
+        ) from error
+    listening.setblocking(False)
+    return listening
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,89 @@
+"""What the routes share, and how a request waits for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast
+
+from fastapi import Depends, Request
+
+from jointnmt.serving.dispatcher import Dispatcher
+from jointnmt.serving.errors import BusyError, ClientGoneError
+from jointnmt.serving.keys import Access
+from jointnmt.serving.metrics import Metrics
+from jointnmt.serving.models import Models
+from jointnmt.serving.settings import ServerConfig
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Services:
+    """The parts of a running server."""
+
+    config: ServerConfig
+    models: Models
+    dispatcher: Dispatcher
+    access: Access
+    metrics: Metrics
+    draining: bool = False
+    """Whether the server has been told to stop."""
+
+    def admit(self, request: Request, given: str | None = None) -> None:
+        """Let a request in by its key, in the `Authorization` header or `given`.
+
+        Raises:
+            RequestError: if it may not come in.
+        """
+        kind, _, header = request.headers.get("authorization", "").partition(" ")
+        request.state.key = self.access.admit(header.strip() if kind.lower() == "bearer" else given)
+
+    async def answer(self, request: Request, computed: Coroutine[Any, Any, Answer]) -> Answer:
+        """What is computed, unless the client goes away or it takes too long: then the computation is given up.
+
+        Raises:
+            ClientGoneError: if nobody is there any more.
+            BusyError: if the time is over.
+        """
+        work, gone = asyncio.create_task(computed), asyncio.create_task(_gone(request))
+        try:
+            seconds = self.config.limits.request_seconds
+            await asyncio.wait({work, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            if gone.done():
+                raise ClientGoneError
+            raise BusyError(
+                f"The answer was not ready within {seconds:g} seconds.", self.config.limits.retry_after_seconds
+            )
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client has closed its connection; its whole request has been read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def services(request: Request) -> Services:
+    """The server's parts."""
+    return cast(Services, request.app.state.services)
+
+
+Shared = Annotated[Services, Depends(services)]
+
+
+@asynccontextmanager
+async def running(shared: Services) -> AsyncIterator[None]:
+    """The worker at work."""
+    shared.dispatcher.start()
+    try:
+        yield
+    finally:
+        await shared.dispatcher.stop()

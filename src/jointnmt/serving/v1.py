@@ -1,0 +1,211 @@
+"""The server's own API."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from jointnmt.serving.admission import check_lines, to_sentences
+from jointnmt.serving.dispatcher import refusal
+from jointnmt.serving.engine import Candidate, Engine, ScoredTranslation, Translation, TranslationOptions
+from jointnmt.serving.errors import RequestError
+from jointnmt.serving.models import Served
+from jointnmt.serving.schemas import (
+    ERRORS,
+    AttentionAnswer,
+    AttentionRequest,
+    CandidateAnswer,
+    ModelAnswer,
+    ModelsAnswer,
+    ScoreAnswer,
+    ScoreRequest,
+    ScoresAnswer,
+    StreamedError,
+    StreamedTranslation,
+    TranslateAnswer,
+    TranslateRequest,
+    TranslationAnswer,
+)
+from jointnmt.serving.services import Services, Shared
+from jointnmt.serving.work import Attending, Scoring, Sentence, Translating
+
+LINES = "application/x-ndjson"
+
+bearer = HTTPBearer(auto_error=False, description="the API key, if the server needs one")
+
+
+async def admitted(
+    request: Request, shared: Shared, _: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+) -> None:
+    """Let a request in by its key."""
+    shared.admit(request)
+
+
+router = APIRouter(prefix="/v1", tags=["v1"], responses=ERRORS, dependencies=[Depends(admitted)])
+
+
+@router.post("/translate", response_model_exclude_none=True)
+async def translate(request: Request, asked: TranslateRequest, shared: Shared) -> TranslateAnswer:
+    """Translate lines: n-best, scores, prefixes, alignments, gates, samples."""
+    model, options = _translation(shared, asked)
+
+    async def answer() -> list[Translation]:
+        sentences = await _sentences(shared, model.engine, asked)
+        return await shared.dispatcher.results(Translating(model.engine, options), sentences)
+
+    found = await shared.answer(request, answer())
+    request.state.texts = asked.texts, [each.text for each in found]
+    return TranslateAnswer(model=model.name, translations=[TranslationAnswer(**_plain(each)) for each in found])
+
+
+@router.post(
+    "/translate/stream",
+    response_class=StreamingResponse,
+    responses={200: {"description": "StreamedTranslation or StreamedError, one a line", "content": {LINES: {}}}},
+)
+async def translate_stream(request: Request, asked: TranslateRequest, shared: Shared) -> StreamingResponse:
+    """Translate a document as a stream: one JSON object a line, in order, each as soon as it is ready.
+
+    A line that cannot be translated is answered by its error, and the others go on.
+    """
+    model, options = _translation(shared, asked)
+    sentences = await shared.answer(request, _sentences(shared, model.engine, asked))
+    outcomes = shared.dispatcher.outcomes(Translating(model.engine, options), sentences)
+    # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
+    first = await shared.answer(request, _next(outcomes))
+    return StreamingResponse(_lines(shared, first, outcomes), media_type=LINES)
+
+
+@router.post("/score")
+async def score(request: Request, asked: ScoreRequest, shared: Shared) -> ScoresAnswer:
+    """Tell how probable a model finds given translations."""
+    limits = shared.config.limits
+    check_lines(asked.sources, limits)
+    check_lines(asked.targets, limits)
+    model = _chosen(shared, asked)
+
+    async def answer() -> list[ScoredTranslation]:
+        sentences = await to_sentences(model.engine, asked.sources, asked.targets, limits, scored=True)
+        return await shared.dispatcher.results(Scoring(model.engine, asked.pieces), sentences)
+
+    found = await shared.answer(request, answer())
+    request.state.texts = asked.sources, asked.targets
+    return ScoresAnswer(model=model.name, scores=[ScoreAnswer(**each.plain()) for each in found])
+
+
+@router.post("/attention")
+async def attention(request: Request, asked: AttentionRequest, shared: Shared) -> AttentionAnswer:
+    """Tell what a model looks at while it reads a sentence with its translation."""
+    limits = shared.config.limits
+    texts = [asked.source, *([] if asked.target is None else [asked.target])]
+    check_lines(texts, limits)
+    model = _chosen(shared, asked)
+
+    async def answer() -> dict[str, Any]:
+        sentences = await to_sentences(model.engine, [asked.source], None, limits)
+        work = Attending(model.engine, asked.target, asked.by, limits.attention_tokens)
+        found: list[dict[str, Any]] = await shared.dispatcher.results(work, sentences)
+        return found[0]
+
+    found = await shared.answer(request, answer())
+    request.state.texts = [asked.source], [found["translation"]]
+    return AttentionAnswer(model=model.name, **found)
+
+
+@router.get("/models")
+async def models(shared: Shared) -> ModelsAnswer:
+    """The models that are served."""
+    return ModelsAnswer(models=[ModelAnswer(name=each.name, **asdict(each.engine.info)) for each in shared.models])
+
+
+def _chosen(shared: Services, asked: Any) -> Served:
+    return shared.models.choose(asked.model, asked.source_language, asked.target_language)
+
+
+def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, TranslationOptions]:
+    """The model that is asked, and the options, within the limits."""
+    limits = shared.config.limits
+    check_lines(asked.texts, limits)
+    check_lines(asked.prefixes or [], limits)
+    for name in ("num_best", "beam_size"):
+        if (getattr(asked, name) or 1) > getattr(limits, name):
+            raise RequestError(400, f"{name} is {getattr(asked, name)}; at most {getattr(limits, name)} is taken.")
+    if asked.sampling and asked.beam_size is not None:
+        raise RequestError(400, "beam_size does not go with sampling, which follows no beam.")
+    model = _chosen(shared, asked)
+    given = {
+        "beam_size": asked.beam_size,
+        "length_penalty": asked.length_penalty,
+        "allow_unknown": asked.allow_unknown,
+        **(asked.sampling.model_dump(exclude={"seed"}) if asked.sampling else {}),
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    options = TranslationOptions(
+        search=model.engine.search(settings, sampling=asked.sampling is not None),
+        num_best=asked.num_best,
+        alignments=asked.alignments,
+        gates=asked.gates,
+        long=asked.long,
+        seed=asked.sampling.seed if asked.sampling else 0,
+    )
+    model.engine.check_options(options)
+    return model, options
+
+
+async def _sentences(shared: Services, engine: Engine, asked: TranslateRequest) -> list[Sentence]:
+    return await to_sentences(
+        engine, asked.texts, asked.prefixes, shared.config.limits, may_split=asked.long == "split"
+    )
+
+
+async def _next(outcomes: AsyncIterator[Any]) -> Any:
+    return await anext(outcomes)
+
+
+async def _lines(shared: Services, first: Any, outcomes: AsyncIterator[Any]) -> AsyncIterator[str]:
+    """The lines of a stream; it ends with an error when the request's time is over."""
+    end = time.monotonic() + shared.config.limits.request_seconds
+    number = 1
+    async with aclosing(outcomes):  # type: ignore[type-var]
+        yield _line(number, first)
+        while True:
+            number += 1
+            try:
+                async with asyncio.timeout(max(0.0, end - time.monotonic())):
+                    outcome = await anext(outcomes)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                yield _line(
+                    number, RequestError(503, "The request's time is over: the lines from here on are missing.")
+                )
+                return
+            yield _line(number, outcome)
+
+
+def _line(number: int, outcome: Any) -> str:
+    if isinstance(outcome, Exception):
+        return StreamedError(line=number, error=refusal(outcome).message).model_dump_json() + "\n"
+    return StreamedTranslation(line=number, **_plain(outcome)).model_dump_json(exclude_none=True) + "\n"
+
+
+def _plain(translation: Translation) -> dict[str, Any]:
+    return {
+        "source": translation.source,
+        "source_tokens": translation.source_tokens,
+        "translation": translation.text,
+        "candidates": [_candidate(each) for each in translation.candidates],
+    }
+
+
+def _candidate(candidate: Candidate) -> CandidateAnswer:
+    values = candidate.plain()
+    return CandidateAnswer(text=values.pop("translation"), **values)

@@ -1,0 +1,107 @@
+"""What the worker computes: sentences, and what is to be done with them.
+
+Sentences whose `Work` is equal may be computed together, of whichever requests they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from jointnmt.serving.engine import By, Engine, Precision, ScoredTranslation, Translation, TranslationOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One text to work on."""
+
+    number: int
+    """Its place in the request, from 0."""
+    source: str
+    target: str = ""
+    """A target prefix, or a whole translation."""
+    source_tokens: int = 1
+    target_tokens: int = 1
+    """Both with the end mark; of the target, only where it is scored."""
+
+
+class Work(Protocol):
+    """Something to do with sentences; equality says what may be done together."""
+
+    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+        """Which of the sentences to compute at once: the first one, and those that go well with it."""
+
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Any]:
+        """A result for each sentence; called by the worker's thread alone."""
+
+
+@dataclass(frozen=True)
+class Translating:
+    """Translate."""
+
+    engine: Engine
+    options: TranslationOptions
+
+    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+        """Sentences of similar lengths, within the translator's limit of cells."""
+        return self.engine.plan_translations([each.source_tokens for each in sentences], self.options)
+
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Translation]:
+        """Their translations."""
+        numbers, sources = [each.number for each in sentences], [each.source for each in sentences]
+        return self.engine.translate(numbers, sources, [each.target for each in sentences], self.options)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """ScoredTranslation given translations."""
+
+    engine: Engine
+    pieces: bool
+
+    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+        """Sentences of similar lengths, within the translator's limits."""
+        lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
+        return self.engine.plan_scores(*lengths)
+
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[ScoredTranslation]:
+        """Their scores."""
+        sources, targets = [each.source for each in sentences], [each.target for each in sentences]
+        return self.engine.score(sources, targets, self.pieces)
+
+
+@dataclass(frozen=True)
+class Attending:
+    """Tell what the model looks at in one sentence and its translation."""
+
+    engine: Engine
+    target: str | None
+    by: By
+    most_tokens: int
+
+    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+        """One at a time: its attention weights take much memory."""
+        return [0]
+
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[dict[str, Any]]:
+        """The attention, as plain numbers."""
+        return [self.engine.attention(each.source, self.target, self.by, self.most_tokens) for each in sentences]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Read a model from disk, on the same thread as everything else that uses torch."""
+
+    path: Path
+    device: str
+    precision: Precision
+
+    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+        """By itself."""
+        return [0]
+
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Engine]:
+        """The model."""
+        return [Engine.load(self.path, self.device, self.precision)]

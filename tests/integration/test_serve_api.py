@@ -1,0 +1,426 @@
+"""The server's answers, in this process: both APIs against the translator itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from jointnmt import Translator
+from jointnmt.search import SamplingConfig
+from jointnmt.serving.app import create_app
+from jointnmt.serving.keys import Key, digest
+from jointnmt.translator import TranslationOptions, attend
+from support.serving import application, services, write_model
+from support.tiny_run import SOURCE_WORDS
+
+SENTENCES = [" ".join(SOURCE_WORDS[: 1 + number % 9]) for number in range(30)]
+GATED = {"model": {"shortcuts": {}}}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "main": write_model(folder / "main"),
+        "letters": write_model(folder / "letters", seed=1, segmentation={"kind": "bpe", "joint": False}),
+        "back": write_model(folder / "back", "en", "de", seed=2),
+    }
+
+
+@pytest.fixture(scope="module")
+def client(runs: dict[str, Path]) -> Iterator[TestClient]:
+    with TestClient(application(runs)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def translator(runs: dict[str, Path]) -> Translator:
+    return Translator.load(runs["main"], "cpu")
+
+
+def post(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
+    response = client.post(path, json=values)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def translate(client: TestClient, q: Any, status: int = 200, **values: Any) -> Any:
+    return post(client, "/translate", status, **{"q": q, "source": "de", "target": "en", **values})
+
+
+def error(client: TestClient, path: str, **values: Any) -> str:
+    answer = post(client, path, 400, **values)
+    assert list(answer) == ["error"]
+    return str(answer["error"])
+
+
+def test_a_text_is_translated_as_the_translator_does(client: TestClient, translator: Translator) -> None:
+    for sentence in SENTENCES[:9]:
+        assert translate(client, sentence) == {"translatedText": translator.translate([sentence])[0]}
+
+
+def test_a_list_gives_a_list(client: TestClient, translator: Translator) -> None:
+    assert translate(client, SENTENCES) == {"translatedText": translator.translate(SENTENCES)}
+
+
+def test_lines_and_sentences_stay_where_they_are(client: TestClient, translator: Translator) -> None:
+    one, two = translator.translate(["der Hund .", "die Katze"])
+    assert translate(client, "  der Hund .\n\nder Hund . Die Katze\n")["translatedText"].startswith(f"  {one}\n\n")
+    assert translate(client, "\n die Katze \r\n")["translatedText"] == f"\n {two} \r\n"
+    assert translate(client, " \n ")["translatedText"] == " \n "
+
+
+def test_forms_and_query_parameters_are_understood(client: TestClient) -> None:
+    values = {"q": "der Hund", "source": "de", "target": "en"}
+    expected = translate(client, "der Hund")
+    assert client.post("/translate", data=values).json() == expected
+    assert client.post("/translate", files={name: (None, value) for name, value in values.items()}).json() == expected
+    assert client.post("/translate", params=values).json() == expected
+    assert client.post("/translate", json={**values, "api_key": None, "format": None, "more": 1}).json() == expected
+
+
+def test_alternatives_are_further_translations(client: TestClient, translator: Translator) -> None:
+    options = TranslationOptions(num_best=3)
+    best = next(translator.translate_stream(["die Katze sieht"], options))
+    expected = list(dict.fromkeys(each.text for each in best.candidates))
+    answer = translate(client, "die Katze sieht", alternatives=2)
+    assert [answer["translatedText"], *answer["alternatives"]] == expected
+    listed = translate(client, ["die Katze sieht", ""], alternatives=2)
+    assert listed["alternatives"] == [answer["alternatives"], []]
+    wider = translate(client, "die Katze sieht", alternatives=7)
+    assert len(wider["alternatives"]) > 2, "the beam is as wide as the alternatives need"
+
+
+def test_html_keeps_its_tags(client: TestClient) -> None:
+    source = '<p class="x">der <b>Hund</b> sieht <a href="u">die Katze</a></p><img src="a">'
+    answer = translate(client, source, format="html")["translatedText"]
+    for tag in ('<p class="x">', "<b>", "</b>", '<a href="u">', "</a>", "</p>", '<img src="a">'):
+        assert tag in answer
+    assert "sieht" not in answer
+
+
+def test_auto_takes_the_only_pair_that_fits_and_says_how_sure_it_is(client: TestClient) -> None:
+    answer = translate(client, "der Hund", source="auto")
+    assert answer["translatedText"] == translate(client, "der Hund")["translatedText"]
+    assert answer["detectedLanguage"]["language"] == "de"
+    assert 0 <= answer["detectedLanguage"]["confidence"] <= 100
+    listed = translate(client, ["der Hund", "x"], source="auto")["detectedLanguage"]
+    assert [each["language"] for each in listed] == ["de", "de"]
+
+
+def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_path: Path) -> None:
+    with TestClient(application({**runs, "fr": write_model(tmp_path / "fr", "fr", "en")})) as client:
+        assert "de or fr" in error(client, "/translate", q="x", source="auto", target="en")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "fr"}, "'fr' is not supported"),
+        ({"target": "fr"}, "'fr' is not supported"),
+        ({"target": "de"}, "from de to de"),
+        ({"target": "\ud800"}, "target"),
+        ({"q": None}, "q is missing"),
+        ({"q": ""}, "q"),
+        ({"q": []}, "q"),
+        ({"q": 3}, "q"),
+        ({"q": "\ud800"}, "surrogate"),
+        ({"source": None}, "source is missing"),
+        ({"target": None}, "target is missing"),
+        ({"format": "pdf"}, "format"),
+        ({"alternatives": -1}, "alternatives"),
+        ({"alternatives": 1000}, "at most 15"),
+        ({"alternatives": "x"}, "alternatives"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(client: TestClient, changes: dict[str, Any], message: str) -> None:
+    values = {"q": "der Hund", "source": "de", "target": "en", **changes}
+    response = client.post("/translate", content=json.dumps(values), headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert message in response.json()["error"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_json_object_is_refused(client: TestClient, body: bytes) -> None:
+    for path in ("/translate", "/detect", "/v1/translate", "/v1/score", "/v1/attention"):
+        response = client.post(path, content=body, headers={"content-type": "application/json"})
+        assert response.status_code == 400, path
+        assert response.json()["error"]
+
+
+def test_languages_are_those_of_the_models(client: TestClient) -> None:
+    assert client.get("/languages").json() == [
+        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": ["de"]},
+    ]
+
+
+def test_languages_of_texts_are_told_apart(client: TestClient) -> None:
+    for text, language in (
+        ("Das ist ein schöner deutscher Satz.", "de"),
+        ("Ceci est une phrase en français.", "fr"),
+        ("This is quite an English sentence.", "en"),
+    ):
+        assert post(client, "/detect", q=text)[0]["language"] == language
+    assert post(client, "/detect", q="1234") == []
+
+
+def test_settings_health_and_what_there_is_not(client: TestClient) -> None:
+    settings = client.get("/frontend/settings").json()
+    assert settings["language"]["source"] == {"code": "de", "name": "German"}
+    assert (settings["keyRequired"], settings["filesTranslation"]) == (False, False)
+    assert client.get("/health").json() == client.get("/livez").json() == client.get("/readyz").json()
+    for path in ("/translate_file", "/suggest"):
+        assert client.post(path).status_code == 403
+    for path in ("/nothing", "/translate"):
+        response = client.get(path)
+        assert response.status_code in (404, 405)
+        assert response.json()["error"]
+
+
+def test_v1_gives_what_the_translator_gives(client: TestClient, translator: Translator) -> None:
+    options = TranslationOptions(num_best=2, alignments=True)
+    texts = ["der Hund sieht", "", "die Katze"]
+    prefixes = ["the dog", "", ""]
+    expected = list(translator.translate_stream(texts, options, prefixes))
+    answer = post(client, "/v1/translate", model="main", texts=texts, prefixes=prefixes, num_best=2, alignments=True)
+    assert answer["model"] == "main"
+    for given, own in zip(answer["translations"], expected, strict=True):
+        assert (given["source"], given["translation"]) == (own.source, own.text)
+        assert given["source_tokens"] == list(own.source_tokens)
+        assert len(given["candidates"]) == len(own.candidates)
+        for one, other in zip(given["candidates"], own.candidates, strict=True):
+            plain = other.plain()
+            assert (one["text"], one["tokens"], one["complete"]) == (other.text, plain["tokens"], other.complete)
+            assert one["score"] == pytest.approx(other.score, abs=1e-5)
+            assert one["alignment"] == [pytest.approx(row, abs=1e-4) for row in plain["alignment"]]
+    assert answer["translations"][0]["translation"].startswith("the dog")
+
+
+def test_v1_gives_gates_where_there_are_shortcuts(tmp_path: Path, client: TestClient) -> None:
+    run = write_model(tmp_path / "gated", **GATED)
+    with TestClient(application({"gated": run})) as gated:
+        answer = post(gated, "/v1/translate", texts=["der Hund"], gates=True)
+        own = next(Translator.load(run, "cpu").translate_stream(["der Hund"], TranslationOptions(gates=True)))
+        assert answer["translations"][0]["candidates"][0]["gates"].keys() == own.candidates[0].gates.keys()
+    assert "no lexical shortcuts" in error(client, "/v1/translate", model="main", texts=["der Hund"], gates=True)
+
+
+def test_v1_samples_by_seed_whatever_else_is_asked(client: TestClient, translator: Translator) -> None:
+    search = SamplingConfig.parse(
+        {**translator.experiment.search.model_dump(exclude={"beam_size"}), "temperature": 1.5}, "test"
+    )
+    options = TranslationOptions(search=search, num_best=3, seed=7)
+    expected = [[each.text for each in line.candidates] for line in translator.translate_stream(SENTENCES, options)]
+
+    def sampled(seed: int) -> list[list[str]]:
+        sampling = {"temperature": 1.5, "seed": seed}
+        answer = post(client, "/v1/translate", model="main", texts=SENTENCES, num_best=3, sampling=sampling)
+        return [[each["text"] for each in line["candidates"]] for line in answer["translations"]]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(sampled, [7, 8, 7, 7]))
+    assert found[0] == found[2] == found[3] == expected
+    assert found[1] != expected
+
+
+def test_v1_streams_lines_in_order(client: TestClient, translator: Translator) -> None:
+    values = {"model": "main", "texts": [*SENTENCES, "", "der Hund"]}
+    with client.stream("POST", "/v1/translate/stream", json=values) as response:
+        assert response.headers["content-type"].startswith("application/x-ndjson")
+        lines = [json.loads(line) for line in response.iter_lines()]
+    assert [line["line"] for line in lines] == list(range(1, len(lines) + 1))
+    assert [line["translation"] for line in lines] == translator.translate(values["texts"])
+
+
+def test_a_line_of_a_stream_that_fails_does_not_end_it(client: TestClient) -> None:
+    values = {"model": "main", "texts": ["der Hund"] * 3, "prefixes": ["", "the " * 100, ""]}
+    with client.stream("POST", "/v1/translate/stream", json=values) as response:
+        first, second, third = [json.loads(line) for line in response.iter_lines()]
+    assert "prefix" in second["error"]
+    assert first["translation"] == third["translation"]
+
+
+def test_v1_scores_as_the_translator_does(client: TestClient, translator: Translator) -> None:
+    sources, targets = ["der Hund", "", "die Katze"], ["the dog", "", "the cat sees"]
+    expected = translator.score(sources, targets)
+    answer = post(client, "/v1/score", model="main", sources=sources, targets=targets)
+    for given, own in zip(answer["scores"], expected, strict=True):
+        assert given["tokens"] == list(own.tokens)
+        assert given["token_log_probabilities"] == pytest.approx(own.token_log_probabilities, abs=1e-5)
+        assert given["score"] == pytest.approx(own.score, abs=1e-5)
+    assert "targets" in error(client, "/v1/score", model="main", sources=sources, targets=["one"])
+
+
+def test_v1_shows_attention(client: TestClient, translator: Translator) -> None:
+    answer = post(client, "/v1/attention", model="main", source="der Hund sieht", target="the dog")
+    read = attend(translator, "der Hund sieht", "the dog")
+    assert (answer["source"], answer["target"]) == (read.source_pieces, read.target_pieces)
+    for panel in answer["panels"]:
+        assert len(panel["weights"]) == len(panel["rows"])
+        for row in panel["weights"]:
+            assert sum(row) == pytest.approx(1, abs=0.01)
+    heads = post(client, "/v1/attention", model="main", source="der Hund", by="head")
+    assert any(panel["head"] for panel in heads["panels"])
+    assert heads["translation"] == translator.translate(["der Hund"])[0]
+
+
+def test_v1_lists_models_and_chooses_among_them(client: TestClient) -> None:
+    models = client.get("/v1/models").json()["models"]
+    assert [each["name"] for each in models] == ["main", "letters", "back"]
+    assert (models[2]["source_language"], models[2]["target_language"]) == ("en", "de")
+    pair = {"source_language": "de", "target_language": "en"}
+    assert post(client, "/v1/translate", texts=["der Hund"], **pair)["model"] == "main"
+    assert post(client, "/v1/translate", texts=["der Hund"], model="letters", **pair)["model"] == "letters"
+    assert "Name a model" in error(client, "/v1/translate", texts=["x"])
+    assert "no model 'other'" in error(client, "/v1/translate", texts=["x"], model="other")
+    assert "from de to en" in error(client, "/v1/translate", texts=["x"], model="main", target_language="de")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_best": 17},
+        {"num_best": 4},
+        {"num_best": 0},
+        {"num_best": "2"},
+        {"beam_size": 17},
+        {"beam_size": 2, "sampling": {}},
+        {"unknown": 1},
+        {"texts": []},
+        {"texts": "der Hund"},
+        {"texts": [3]},
+        {"prefixes": ["a", "b"]},
+        {"sampling": {"temperature": 0}},
+        {"sampling": {"seed": -1}},
+        {"length_penalty": -1},
+        {"long": "cut"},
+    ],
+)
+def test_v1_refuses_what_is_wrong(client: TestClient, changes: dict[str, Any]) -> None:
+    assert error(client, "/v1/translate", **{"model": "main", "texts": ["der Hund"], **changes})
+
+
+def test_translations_do_not_depend_on_company(client: TestClient) -> None:
+    """Each sentence alone, then many clients at once, and amid a long document."""
+    alone = [translate(client, sentence)["translatedText"] for sentence in SENTENCES]
+    document = {"model": "main", "texts": SENTENCES[::-1] * 10, "num_best": 1}
+    with ThreadPoolExecutor(17) as pool:
+        long = pool.submit(post, client, "/v1/translate", **document)
+        crowded = list(pool.map(lambda sentence: translate(client, sentence)["translatedText"], SENTENCES * 4))
+    assert crowded == alone * 4
+    assert [each["translation"] for each in long.result()["translations"]] == alone[::-1] * 10
+
+
+def test_requests_that_wait_are_translated_together(runs: dict[str, Path]) -> None:
+    shared = services({"main": runs["main"]})
+    with TestClient(create_app(shared)) as client, ThreadPoolExecutor(32) as pool:
+        list(pool.map(lambda sentence: translate(client, sentence), SENTENCES * 4))
+        counts = {each.name: each.value for metric in shared.metrics.registry.collect() for each in metric.samples}
+    assert counts["jointnmt_batch_sentences_sum"] == 4 * len(SENTENCES)
+    assert counts["jointnmt_batch_sentences_count"] < 4 * len(SENTENCES)
+    assert counts["jointnmt_queued_sentences"] == 0
+
+
+def test_the_description_of_the_api_needs_no_network(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+    assert re.search(r'"validatorUrl":\s*null', page.text), "the page would ask a validator on the web"
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
+        assert f"/static/swagger-ui/{name}" in page.text
+        assert client.get(f"/static/swagger-ui/{name}").status_code == 200
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/translate", "/languages", "/detect", "/v1/translate", "/v1/attention", "/metrics"} <= paths.keys()
+    assert client.get("/", follow_redirects=False).headers["location"] == "docs"
+
+
+KEYS = (
+    Key(name="one", sha256=digest("secret"), requests_per_minute=4),
+    Key(name="two", sha256=digest("other")),
+)
+
+
+def test_keys_are_asked_for(runs: dict[str, Path]) -> None:
+    with TestClient(application(runs, KEYS)) as client:
+        assert "key is needed" in translate(client, "der Hund", 403)["error"]
+        assert "Invalid" in translate(client, "der Hund", 403, api_key="wrong")["error"]
+        assert translate(client, "der Hund", api_key="other")["translatedText"]
+        assert client.post("/detect", data={"q": "x", "api_key": "other"}).status_code == 200
+        assert client.get("/v1/models").status_code == 403
+        assert client.get("/v1/models", headers={"Authorization": "Bearer other"}).status_code == 200
+        assert client.get("/v1/models", headers={"Authorization": "Bearer wrong"}).status_code == 403
+        assert client.get("/frontend/settings").json()["keyRequired"]
+        for path in ("/languages", "/health", "/livez", "/readyz", "/metrics"):
+            assert client.get(path).status_code == 200
+        statuses = [client.post("/detect", data={"q": "x", "api_key": "secret"}).status_code for _ in range(6)]
+        assert statuses == [200] * 4 + [429] * 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "values", "status"),
+    [
+        ({"body_bytes": 300}, {"q": "x" * 400}, 413),
+        ({"lines": 3}, {"q": "a\nb\nc\nd"}, 400),
+        ({"lines": 3}, {"q": ["a", "b", "c", "d"]}, 400),
+        ({"lines": 3}, {"q": "Ja. Ja. Ja. Ja."}, 400),
+        ({"line_characters": 9}, {"q": "der Hund und"}, 400),
+        ({"sentence_tokens": 5}, {"q": "der der der der der"}, 400),
+        ({"num_best": 2}, {"q": "x", "alternatives": 2}, 400),
+        ({"queued_sentences": 3}, {"q": ["a", "b", "c", "d"]}, 413),
+    ],
+)
+def test_limits_hold(runs: dict[str, Path], limits: dict[str, Any], values: dict[str, Any], status: int) -> None:
+    with TestClient(application(runs, limits=limits)) as client:
+        assert translate(client, status=status, **values)["error"]
+        assert translate(client, "der Hund")["translatedText"]
+
+
+def test_other_origins_are_let_in_only_if_named(runs: dict[str, Path]) -> None:
+    headers = {"Origin": "https://example.org"}
+    with TestClient(application(runs)) as client:
+        assert "access-control-allow-origin" not in client.get("/languages", headers=headers).headers
+    with TestClient(application(runs, allow_origins=["https://example.org"])) as client:
+        allowed = client.get("/languages", headers=headers).headers["access-control-allow-origin"]
+        assert allowed == "https://example.org"
+        headers["Origin"] = "https://example.com"
+        assert "access-control-allow-origin" not in client.get("/languages", headers=headers).headers
+
+
+def test_other_hosts_are_refused_on_the_loopback(client: TestClient, runs: dict[str, Path]) -> None:
+    refused = client.get("/languages", headers={"Host": "evil.example:5000"})
+    assert (refused.status_code, list(refused.json())) == (400, ["error"])
+    for host in ("localhost:5000", "127.0.0.1", "[::1]:5000", "[::1]", "LOCALHOST"):
+        assert client.get("/languages", headers={"Host": host}).status_code == 200, host
+    with TestClient(application(runs, host="0.0.0.0")) as public:
+        assert public.get("/languages", headers={"Host": "mt.example"}).status_code == 200
+
+
+def test_the_log_has_no_text_unless_asked(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "jointnmt")
+    with TestClient(application(runs)) as client:
+        translate(client, "der Hund hört")
+        client.post("/translate", params={"q": "der Hund hört", "source": "de", "target": "en"})
+    assert "POST /translate 200" in caplog.text
+    assert "hört" not in caplog.text
+    with TestClient(application(runs, log_text=True)) as client:
+        translate(client, "der Hund hört")
+    assert "hört" in caplog.text
+
+
+def test_metrics_count_requests_and_tokens(runs: dict[str, Path], translator: Translator) -> None:
+    with TestClient(application(runs)) as client:
+        translate(client, "der Hund")
+        text = client.get("/metrics").text
+    assert 'jointnmt_requests_total{route="/translate",status="200"} 1.0' in text
+    assert "jointnmt_source_tokens_total 3.0" in text
+    tokens = len(next(translator.translate_stream(["der Hund"])).candidates[0].tokens)
+    assert f"jointnmt_target_tokens_total {tokens}.0" in text

@@ -1,0 +1,166 @@
+"""`jointnmt serve` as a process: its signals, its end, its errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+from typer.testing import CliRunner
+
+from jointnmt import Translator
+from jointnmt.cli.main import app
+from support.serving import server_process, wait_until, write_model
+
+VALUES = {"q": "die Katze sieht", "source": "de", "target": "en"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "main")
+
+
+def translate(url: str) -> str:
+    response = httpx.post(f"{url}/translate", json=VALUES, timeout=30)
+    assert response.status_code == 200, response.text
+    return str(response.json()["translatedText"])
+
+
+def expected(run: Path) -> str:
+    return Translator.load(run, "cpu").translate([VALUES["q"]])[0]
+
+
+def test_sigterm_lets_running_requests_end(tmp_path: Path, run: Path) -> None:
+    texts = ["der Hund sieht die Katze und die Katze hört der Hund nicht ."] * 600
+    with server_process(tmp_path, [run]) as server:
+        with httpx.stream("POST", f"{server.url}/v1/translate/stream", json={"texts": texts}, timeout=60) as response:
+            lines = response.iter_lines()
+            found = [next(lines)]
+            server.signal(signal.SIGTERM)
+            server.wait_for("stopping")
+            found += lines
+        assert [json.loads(line)["line"] for line in found] == list(range(1, len(texts) + 1))
+        assert server.process.wait(timeout=30) == 0, server.log
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))
+    assert "Traceback" not in server.log
+
+
+def test_ctrl_c_ends_with_its_own_code(tmp_path: Path, run: Path) -> None:
+    with server_process(tmp_path, [run]) as server:
+        server.signal(signal.SIGINT)
+        assert server.process.wait(timeout=30) == 130, server.log
+
+
+def test_sighup_loads_what_has_changed_and_drops_no_request(tmp_path: Path, run: Path) -> None:
+    old, other = expected(run), write_model(tmp_path / "other", seed=5)
+    new = expected(other)
+    assert old != new
+    found: list[str] = []
+    stop = threading.Event()
+
+    def ask(url: str) -> None:
+        while not stop.is_set():
+            found.append(translate(url))
+
+    with server_process(tmp_path, [run]) as server:
+        threads = [threading.Thread(target=ask, args=(server.url,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            shutil.copy(other / "model.safetensors", run / "model.safetensors")
+            server.signal(signal.SIGHUP)
+            server.wait_for("loaded main anew")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(timeout=60)
+        assert set(found) <= {old, new}
+        assert translate(server.url) == new
+        (run / "model.safetensors").write_bytes(b"damaged")
+        server.signal(signal.SIGHUP)
+        server.wait_for("main stays as it was")
+        assert translate(server.url) == new
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert 'jointnmt_reloads_total{outcome="loaded"} 1.0' in metrics
+        assert 'jointnmt_reloads_total{outcome="failed"} 1.0' in metrics
+
+
+def test_after_sigkill_it_serves_again_on_the_same_port(tmp_path: Path, run: Path) -> None:
+    with server_process(tmp_path, [run]) as server:
+        first = translate(server.url)
+        server.signal(signal.SIGKILL)
+        server.process.wait(timeout=30)
+    with server_process(tmp_path, [run], port=server.port) as again:
+        assert translate(again.url) == first
+
+
+def test_several_models_have_names(tmp_path: Path, run: Path) -> None:
+    back = write_model(tmp_path / "back", "en", "de")
+    with server_process(tmp_path, [run, f"other={run}", back]) as server:
+        models = httpx.get(f"{server.url}/v1/models").json()["models"]
+        assert [each["name"] for each in models] == ["main", "other", "back"]
+
+
+def test_keys_and_settings_are_taken(tmp_path: Path, run: Path) -> None:
+    keys, config = tmp_path / "keys.yaml", tmp_path / "serve.yaml"
+    made = CliRunner().invoke(app, ["serve", "--keys", str(keys), "--add-key", "me", "--per-minute", "2"])
+    key = made.stdout.strip()
+    config.write_text("limits: {lines: 5}\n")
+    options = ["--keys", str(keys), "--config", str(config), "--set", "limits.line_characters=20"]
+    with server_process(tmp_path, [run], *options) as server:
+        assert httpx.post(f"{server.url}/translate", json=VALUES).status_code == 403
+        assert httpx.post(f"{server.url}/translate", json={**VALUES, "api_key": key}).status_code == 200
+        response = httpx.post(f"{server.url}/translate", json={**VALUES, "q": "a" * 21, "api_key": key})
+        assert "at most 20" in response.json()["error"]
+        assert httpx.post(f"{server.url}/translate", json={**VALUES, "api_key": key}).status_code == 429
+        keys.write_text("keys: []\n")
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: httpx.post(f"{server.url}/detect", data={"q": "x", "api_key": key}).status_code == 403)
+        assert key not in server.log
+        assert "key=me" in server.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "no model to serve"),
+        (["RUN", "RUN"], 2, "NAME="),
+        (["nowhere"], 4, "no trained model"),
+        (["RUN", "--set", "limits.linse=3"], 2, "did you mean lines"),
+        (["RUN", "--set", "limits.lines=0"], 2, "limits.lines"),
+        (["RUN", "--host", "256.1.1.1"], 2, "cannot be listened on"),
+        (["RUN", "--keys", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["--add-key", "me"], 2, "--keys FILE"),
+        (["RUN", "--per-minute", "3"], 2, "--add-key"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [str(run) if each == "RUN" else each for each in arguments]
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", "--port", "0", *given])
+    assert result.exit_code == code, result.output
+    assert message in result.output
+
+
+def test_a_missing_package_is_named_with_its_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "babel", None)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", str(run)])
+    assert result.exit_code == 5
+    assert "jointnmt[serve]" in result.output
+
+
+def test_a_port_that_is_taken_is_named(run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(app, ["serve", str(run), "--port", str(port)])
+    assert result.exit_code == 2
+    assert f"port {port}" in result.output

@@ -1,0 +1,175 @@
+"""The server among clients that are too many, too slow, broken or gone, over the loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from jointnmt.serving.services import Services
+from support.serving import busy_worker, exchange, http_request, live, services, wait_until, write_model
+
+Make = Callable[..., Services]
+BODY = json.dumps({"q": ["der Hund"] * 4, "source": "de", "target": "en"}).encode()
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes the parts of a server with given limits."""
+    run = write_model(tmp_path_factory.mktemp("runs") / "main")
+    return lambda **limits: services({"main": run}, limits=limits)
+
+
+def translate(port: int, q: Any = "der Hund", timeout: float = 20) -> httpx.Response:
+    values = {"q": q, "source": "de", "target": "en"}
+    return httpx.post(f"http://127.0.0.1:{port}/translate", json=values, timeout=timeout)
+
+
+def test_a_full_queue_answers_at_once_when_to_come_again(make: Make) -> None:
+    shared = make(queued_sentences=4)
+    with live(shared) as port, busy_worker(shared):
+        began = time.monotonic()
+        response = translate(port, ["der Hund"] * 4)
+        assert time.monotonic() - began < 5
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "2")
+        assert "busy" in response.json()["error"]
+        stream = httpx.post(f"http://127.0.0.1:{port}/v1/translate/stream", json={"texts": ["der Hund"] * 4})
+        assert (stream.status_code, stream.headers["Retry-After"]) == (503, "2")
+        for path in ("livez", "readyz", "metrics", "languages"):
+            assert httpx.get(f"http://127.0.0.1:{port}/{path}").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/translate", "/v1/translate", "/v1/translate/stream"])
+def test_a_client_that_goes_away_frees_its_places(make: Make, path: str) -> None:
+    shared = make()
+    values = {"q": ["der Hund"] * 4, "source": "de", "target": "en"} if path == "/translate" else {"texts": ["x"] * 4}
+    with live(shared) as port, busy_worker(shared):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(http_request(path, json.dumps(values).encode()))
+            wait_until(lambda: shared.dispatcher.queue.held == 5)
+        wait_until(lambda: shared.dispatcher.queue.held == 1)
+
+
+def test_a_client_that_goes_away_amid_a_stream_frees_its_places(make: Make) -> None:
+    shared = make()
+    with live(shared) as port:
+        with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/translate/stream", json={"texts": ["der"] * 2000}) as it:
+            next(it.iter_lines())
+        wait_until(lambda: shared.dispatcher.queue.held == 0)
+        assert translate(port).status_code == 200
+
+
+def test_a_sentence_does_not_wait_for_the_end_of_a_document(make: Make) -> None:
+    shared = make()
+    document = {"texts": [" ".join(["der Hund"] * (1 + number % 12)) for number in range(2000)], "num_best": 2}
+    with (
+        live(shared) as port,
+        httpx.stream("POST", f"http://127.0.0.1:{port}/v1/translate/stream", json=document, timeout=60) as response,
+    ):
+        lines = response.iter_lines()
+        next(lines)
+        assert translate(port).status_code == 200
+        assert shared.dispatcher.queue.held > 500, "the document should not be done yet"
+        assert sum(1 for _ in lines) == 1999
+
+
+def test_a_request_that_takes_too_long_is_given_up(make: Make) -> None:
+    shared = make(request_seconds=0.5)
+    with live(shared) as port, busy_worker(shared):
+        response = translate(port, ["der Hund"] * 3)
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "2")
+        wait_until(lambda: shared.dispatcher.queue.held == 1)
+
+
+def test_a_slow_answer_is_not_taken_for_a_slow_client(make: Make) -> None:
+    shared = make(header_seconds=0.3)
+    with live(shared) as port, busy_worker(shared) as end, httpx.Client() as client:
+        url, values = f"http://127.0.0.1:{port}/v1/translate", {"texts": ["der Hund"]}
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(http_request("/translate", BODY))
+            time.sleep(1.0)
+            end.set()
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        for _ in range(5):
+            assert client.post(url, json=values).status_code == 200
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "parts", [(), (b"POST /translate HTTP/1.1\r\n",), (b"POST /tr", b"anslate HTTP", b"/1.1\r\nA: b")]
+)
+def test_a_request_that_does_not_come_is_not_waited_for(make: Make, parts: tuple[bytes, ...]) -> None:
+    with live(make(header_seconds=0.3)) as port:
+        began = time.monotonic()
+        assert exchange(port, *parts, pause=0.05) == b""
+        assert time.monotonic() - began < 10
+        assert translate(port).status_code == 200
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(make: Make) -> None:
+    with live(make(body_seconds=0.3)) as port:
+        assert exchange(port, http_request("/translate", b'{"q"', 100)).startswith(b"HTTP/1.1 408")
+        drip = [http_request("/translate", b"", 100), *(b"x" for _ in range(20))]
+        assert exchange(port, *drip, pause=0.05)[:12] in (b"HTTP/1.1 408", b"")
+        assert translate(port).status_code == 200
+
+
+def test_half_a_body_is_nothing(make: Make) -> None:
+    shared = make()
+    with live(shared) as port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(http_request("/translate", BODY[:20], len(BODY)))
+        assert translate(port).status_code == 200
+        assert shared.dispatcher.queue.held == 0
+
+
+def test_large_bodies_are_refused_before_they_have_come(make: Make) -> None:
+    with live(make(body_bytes=1000)) as port:
+        assert exchange(port, http_request("/translate", b"", 10**9)).startswith(b"HTTP/1.1 413")
+        head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunk = b"%x\r\n%s\r\n" % (800, b"x" * 800)
+        assert exchange(port, head, chunk, chunk, chunk).startswith(b"HTTP/1.1 413")
+        assert translate(port).status_code == 200
+
+
+def test_large_headers_are_refused(make: Make) -> None:
+    with live(make(header_bytes=2000)) as port:
+        answer = exchange(port, b"GET /languages HTTP/1.1\r\nHost: 127.0.0.1\r\nA: " + b"x" * 5000)
+        assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 431"))
+        assert translate(port).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_broken_http_is_refused(make: Make, sent: bytes) -> None:
+    with live(make(header_seconds=0.5, body_seconds=0.5)) as port:
+        assert exchange(port, sent)[:10] in (b"HTTP/1.1 4", b"")
+        assert translate(port).status_code == 200
+
+
+def test_too_many_connections_are_told_so(make: Make) -> None:
+    with live(make(connections=3)) as port:
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        time.sleep(0.2)
+        answer = exchange(port, http_request("/translate", BODY))
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 2" in answer
+        for connection in idle:
+            connection.close()
+        wait_until(lambda: exchange(port, http_request("/translate", BODY), seconds=1).startswith(b"HTTP/1.1 200"))

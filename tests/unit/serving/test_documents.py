@@ -1,0 +1,178 @@
+"""Texts and HTML: cut into sentences, and put together again."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jointnmt.serving.documents import Document, Html, PlainText, Rendered
+from jointnmt.serving.engine import Candidate
+from jointnmt.serving.markup import DEEPEST, VOID
+
+WORDS = st.lists(st.sampled_from(["Hund", "Katze", "sieht.", "ja!", "&amp;", "a&lt;b", "ü"]), max_size=4).map(" ".join)
+
+
+def words_as_tokens(text: str) -> list[str]:
+    return [*(f"▁{word}" for word in text.split()), "</s>"]
+
+
+def translated(text: str, backwards: bool = False) -> Rendered:
+    """Each word in capitals, in the same order or the other way round, aligned accordingly."""
+    words = text.split()
+    order = list(range(len(words)))[:: -1 if backwards else 1]
+    target = " ".join(words[place].upper() for place in order)
+    alignment = np.zeros((len(words) + 1, len(words) + 1))
+    alignment[range(len(words) + 1), [*order, len(words)]] = 1
+    candidate = Candidate(target, tuple(words_as_tokens(target)), (), 0.0, True, alignment)
+    return Rendered(words_as_tokens(text), candidate)
+
+
+def capitals(document: Document, backwards: bool = False) -> str:
+    return document.filled([translated(piece.text, backwards) for piece in document.pieces], "en")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences", "filled"),
+    [
+        ("a", ["a"], "A"),
+        ("", [], ""),
+        ("  \n\n ", [], "  \n\n "),
+        (
+            "  Ein Satz. Noch einer!  \r\n\tund\n",
+            ["Ein Satz.", "Noch einer!", "und"],
+            "  EIN SATZ. NOCH EINER!  \r\n\tUND\n",
+        ),
+    ],
+)
+def test_text_keeps_its_lines_and_the_space_around_them(text: str, sentences: list[str], filled: str) -> None:
+    document = PlainText.of(text)
+    assert [piece.text for piece in document.pieces] == sentences
+    assert capitals(document) == filled
+
+
+@given(st.text(alphabet=" \t\n\r\x0b\x0c\x85\u2028abA.!?", max_size=40))
+def test_text_keeps_everything_but_the_space_between_sentences(text: str) -> None:
+    filled = capitals(PlainText.of(text))
+    assert filled.split() == text.upper().split()
+    assert re.findall(r"[\n\r]", filled) == re.findall(r"[\n\r]", text)
+
+
+def test_languages_without_spaces_have_none_between_sentences() -> None:
+    assert PlainText.of("Ja. Nein.").filled([translated("是。"), translated("不。")], "zh") == "是。不。"
+
+
+@pytest.mark.parametrize(
+    ("source", "filled"),
+    [
+        ("<p>ein <b>Hund</b> sieht</p>", "<p>EIN <b>HUND</b> SIEHT</p>"),
+        ("ein <b>Hund</b>.", "EIN <b>HUND</b>."),
+        ("<p class='x'>a &lt; b &amp; c</p>", "<p class='x'>A &lt; B &amp; C</p>"),
+        ("<a href=u>eins <i>zwei</i></a> drei", "<a href=u>EINS <i>ZWEI</i></a> DREI"),
+        ("eins <img src=a> zwei", "EINS <img src=a>ZWEI"),
+        ("eins<!-- c --> zwei <b>drei</b>", "EINS <!-- c -->ZWEI <b>DREI</b>"),
+        ("<script>var a = '<b>x</b>';</script>ja", "<script>var a = '<b>x</b>';</script>JA"),
+        ("ein <code>x y</code> da", "EIN <code>x y</code> DA"),
+        ("<p translate=no>ein <b>Hund</b><p>ja", "<p translate=no>ein <b>Hund</b><p>ja"),
+        ("<span class='a notranslate'>ein</span> ja", "<span class='a notranslate'>ein</span> JA"),
+        ("<b>eins <p>zwei</b> drei", "<b>EINS <p>ZWEI</b> DREI"),
+        ("<b>Eins. Zwei.</b> <i>Drei</i>", "<b>EINS. ZWEI.</b> <i>DREI</i>"),
+        ("a<br>b<hr/>c", "A<br>B<hr/>C"),
+        ("<!DOCTYPE html><title>ja</title>", "<!DOCTYPE html><title>JA</title>"),
+        ("1 < 2 & 3", "1 &lt; 2 &amp; 3"),
+        ("<", "&lt;"),
+    ],
+)
+def test_html_keeps_its_tags_around_their_words(source: str, filled: str) -> None:
+    assert capitals(Html.of(source)) == filled
+
+
+def test_tags_go_with_their_words_to_other_places() -> None:
+    filled = capitals(Html.of("<p>eins <b>zwei</b> drei <a href=u>vier</a></p>"), backwards=True)
+    assert filled == "<p><a href=u>VIER</a> DREI <b>ZWEI</b> EINS</p>"
+
+
+def test_an_element_whose_words_come_apart_is_written_twice() -> None:
+    text, target = "der rote Hund", "DOG THE RED"
+    alignment = np.eye(4)[[2, 0, 1, 3]]
+    candidate = Candidate(target, tuple(words_as_tokens(target)), (), 0.0, True, alignment)
+    document = Html.of("der <b>rote Hund</b>")
+    assert document.filled([Rendered(words_as_tokens(text), candidate)], "en") == "<b>DOG</b> THE <b>RED</b>"
+
+
+def test_an_element_that_no_word_would_have_gets_the_one_it_weighs_most_in() -> None:
+    alignment = np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
+    candidate = Candidate("ONE TWO", ("▁ONE", "▁TWO", "</s>"), (), 0.0, True, alignment)
+    document = Html.of("eins <b>zwei</b>")
+    assert document.filled([Rendered(words_as_tokens("eins zwei"), candidate)], "en") == "ONE <b>TWO</b>"
+
+
+def test_an_empty_translation_keeps_the_tags() -> None:
+    candidate = Candidate("", ("</s>",), (), 0.0, True, np.array([[0.5, 0.2, 0.3]]))
+    document = Html.of("eins <b>zwei</b><img>")
+    assert tags(document.filled([Rendered(words_as_tokens("eins zwei"), candidate)], "en")) == ["<b>", "</b>", "<img>"]
+
+
+def tags(source: str) -> list[str]:
+    return re.findall(r"<[^>]*>", source)
+
+
+class Nesting(HTMLParser):
+    """Notes end tags that close nothing, and counts start tags."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.started: Counter[str] = Counter()
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.started[tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+        else:
+            self.wrong.append(tag)
+
+
+def nested(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    elements = st.tuples(st.sampled_from(["b", "i", "a", "p", "div", "span"]), children)
+    several = st.lists(st.one_of(children, elements.map(lambda each: f"<{each[0]}>{each[1]}</{each[0]}>")), max_size=4)
+    return several.map(" ".join)
+
+
+MARKUP = st.recursive(st.one_of(WORDS, st.sampled_from(["<img>", "<br>", "<!-- x -->"])), nested, max_leaves=12)
+
+
+@given(MARKUP, st.booleans())
+def test_no_tag_is_lost_and_all_are_nested_well(source: str, backwards: bool) -> None:
+    filled = capitals(Html.of(source), backwards)
+    before, after = Nesting(source), Nesting(filled)
+    assert (after.wrong, after.open) == ([], [])
+    assert not before.started - after.started, "tags are lost"
+    assert set(after.started) == set(before.started)
+    text = sorted(re.sub(r"<[^>]*>", " ", source).upper().replace("&AMP;", "&amp;").replace("&LT;", "&lt;").split())
+    assert sorted("".join(re.sub(r"<[^>]*>", " ", filled).split())) == sorted("".join(text))
+
+
+@given(st.text(alphabet="<>/!-=\"' abpi&;\n", max_size=60))
+def test_broken_html_is_put_up_with(source: str) -> None:
+    capitals(Html.of(source))
+
+
+def test_deep_nesting_takes_no_longer_than_it_should() -> None:
+    deep = 20_000
+    source = "<b>" * deep + "x <i>y</i> " * 1000 + "</b>" * deep
+    assert capitals(Html.of(source)).count("<b>") == deep
+    shallow = "<b>" * DEEPEST + "x <i>y</i>" + "</b>" * DEEPEST
+    assert capitals(Html.of(shallow)).count("<b>") == DEEPEST

@@ -1,0 +1,139 @@
+"""Which sentences are computed next, and whose places are freed when."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from jointnmt.errors import DataError
+from jointnmt.serving.queue import QueueFullError, Ticket, WorkQueue
+from jointnmt.serving.work import Sentence
+from jointnmt.serving.worker import outcomes
+
+
+@dataclass(frozen=True)
+class Upper:
+    """Work that writes capitals, ten sentences at once; `bad` ones spoil their batch."""
+
+    name: str = ""
+
+    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+        return list(range(min(10, len(sentences))))
+
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[str]:
+        if any(each.source == "bad" for each in sentences):
+            raise DataError("bad text")
+        return [each.source.upper() for each in sentences]
+
+
+def ticket(count: int, work: Any = Upper(), name: str = "a") -> Ticket:
+    return Ticket(work, deque(Sentence(number, f"{name}{number}") for number in range(count)), lambda *_: None)
+
+
+def sources(queue: WorkQueue) -> list[str]:
+    chosen = queue.take()
+    assert chosen is not None
+    return [each.source for each in chosen.sentences]
+
+
+def test_a_small_request_does_not_wait_for_a_large_one() -> None:
+    queue = WorkQueue(5000)
+    queue.put(ticket(1000, name="large"))
+    assert sources(queue) == [f"large{n}" for n in range(10)]
+    queue.put(ticket(1, name="small"))
+    assert "small0" in sources(queue) + sources(queue)
+
+
+def test_requests_of_different_work_take_turns() -> None:
+    queue = WorkQueue(5000)
+    for name in "xyz":
+        queue.put(ticket(25, Upper(name), name))
+    first_letters = [sources(queue)[0][0] for _ in range(7)]
+    assert first_letters == ["x", "y", "z", "x", "y", "z", "x"]
+
+
+def test_equal_work_of_several_requests_is_done_together() -> None:
+    queue = WorkQueue(100)
+    for name in "abc":
+        queue.put(ticket(2, Upper(), name))
+    queue.put(ticket(2, Upper("other"), "d"))
+    assert sorted(sources(queue)) == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    assert sources(queue) == ["d0", "d1"]
+
+
+def test_every_sentence_is_given_out_once() -> None:
+    queue = WorkQueue(5000)
+    for number, count in enumerate((700, 1, 33)):
+        queue.put(ticket(count, Upper(), f"{number}."))
+    queue.close()
+    found = []
+    while (chosen := queue.take()) is not None:
+        found += [each.source for each in chosen.sentences]
+    assert sorted(found) == sorted(f"{a}.{b}" for a, count in enumerate((700, 1, 33)) for b in range(count))
+
+
+def test_a_full_queue_refuses_a_request_as_a_whole() -> None:
+    queue = WorkQueue(10)
+    queue.put(ticket(8))
+    with pytest.raises(QueueFullError):
+        queue.put(ticket(3))
+    queue.put(ticket(2))
+    assert queue.held == 10
+    with pytest.raises(QueueFullError):
+        queue.put(ticket(1))
+    queue.put(ticket(1), even_if_full=True)
+
+
+def test_places_are_free_again_when_work_is_done_or_given_up() -> None:
+    queue = WorkQueue(20)
+    given_up = ticket(15)
+    queue.put(given_up)
+    chosen = queue.take()
+    assert chosen is not None
+    queue.cancel(given_up)
+    assert queue.held == 10, "those that are being computed still count"
+    queue.done(chosen)
+    assert queue.held == 0
+    queue.cancel(given_up)
+    assert queue.held == 0, "giving up twice frees nothing more"
+
+
+def test_a_closed_queue_gives_out_what_it_has_and_takes_no_more() -> None:
+    queue = WorkQueue(20)
+    queue.put(ticket(1))
+    queue.close()
+    assert sources(queue) == ["a0"]
+    assert queue.take() is None
+    with pytest.raises(QueueFullError):
+        queue.put(ticket(1))
+
+
+def test_who_waits_for_work_is_woken() -> None:
+    queue, found = WorkQueue(20), []
+    thread = threading.Thread(target=lambda: found.append(queue.take()))
+    thread.start()
+    queue.put(ticket(1))
+    thread.join(timeout=10)
+    assert found[0] is not None
+
+
+def test_one_bad_sentence_does_not_spoil_the_others() -> None:
+    sentences = [Sentence(0, "a"), Sentence(1, "bad"), Sentence(2, "c")]
+    first, second, third = outcomes(Upper(), sentences)
+    assert (first, third) == ("A", "C")
+    assert isinstance(second, DataError)
+
+
+def test_a_plan_that_fails_does_not_stop_the_queue() -> None:
+    class Unplanned(Upper):
+        def plan(self, sentences: Sequence[Sentence]) -> list[int]:
+            raise ArithmeticError
+
+    queue = WorkQueue(20)
+    queue.put(ticket(2, Unplanned()))
+    assert [sources(queue), sources(queue)] == [["a0"], ["a1"]]
