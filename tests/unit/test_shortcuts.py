@@ -149,7 +149,7 @@ def attention(kind: str | None) -> SelfAttention:
 
 def attended(layer: SelfAttention, x: torch.Tensor, embedded: torch.Tensor | None = None) -> torch.Tensor:
     everything = AttentionMask(torch.zeros(()))
-    return layer(x, everything, lexical=None if embedded is None else [layer.shortcut.project(embedded)])
+    return layer(x, everything, lexical=None if embedded is None else [layer.shortcut.project(embedded)]).total
 
 
 @torch.no_grad()

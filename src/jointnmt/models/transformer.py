@@ -19,7 +19,7 @@ from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.ops import AttentionMask, Normed, add_norm, dropout_add, normed, to_autocast_dtype
+from jointnmt.ops import AttentionMask, Biased, Normed, add_norm, dropout_add, normed, to_autocast_dtype
 from jointnmt.text.special import pad_id
 
 NormPlace = Literal["pre", "post"]
@@ -87,7 +87,7 @@ class Residual(nn.Module):
         return normed(x, self.norm) if self.norm_first else (x, Normed(x))
 
     def add(
-        self, x: Float[Tensor, "B L E"], y: Normed, update: Float[Tensor, "B L E"], following: Residual
+        self, x: Float[Tensor, "B L E"], y: Normed, update: Biased, following: Residual
     ) -> tuple[Float[Tensor, "B L E"], Normed]:
         """The state after the sub-layer that made `update` of `y`, and what the `following` sub-layer reads."""
         if not self.norm_first:
@@ -95,7 +95,7 @@ class Residual(nn.Module):
             return x, Normed(x)
         return add_norm(y.value if self.adds_normed else x, update, self.dropout, following.norm)
 
-    def add_last(self, x: Float[Tensor, "B L E"], update: Float[Tensor, "B L E"]) -> Float[Tensor, "B L E"]:
+    def add_last(self, x: Float[Tensor, "B L E"], update: Biased) -> Float[Tensor, "B L E"]:
         """The state after the last sub-layer of a layer."""
         if not self.norm_first:
             return add_norm(x, update, self.dropout, self.norm)[1].value

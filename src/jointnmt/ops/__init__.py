@@ -13,16 +13,17 @@ from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
 from jointnmt.ops.backend import backend
 from jointnmt.ops.dropout import Dropout, dropout_mask
 from jointnmt.ops.gating import gated_kv
-from jointnmt.ops.linear import linear, mlp
+from jointnmt.ops.linear import linear, linear_update, mlp, mlp_update
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Int8Linear
-from jointnmt.ops.norm import Normed, add_norm, dropout_add, layer_norm, normed
+from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
 from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
 
 __all__ = [
     "AttentionMask",
     "BFloat16Linear",
+    "Biased",
     "Dropout",
     "Int8Linear",
     "Normed",
@@ -41,8 +42,10 @@ __all__ = [
     "gated_kv",
     "layer_norm",
     "linear",
+    "linear_update",
     "log_softmax",
     "mlp",
+    "mlp_update",
     "no_autocast",
     "normed",
     "to_autocast_dtype",

@@ -15,7 +15,7 @@ from jointnmt.ops.backend import uses_kernels, uses_own_gemm
 from jointnmt.ops.dropout import Dropout
 from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of, rows_or_norm, zeros
 from jointnmt.ops.native.packed import PackedLinear
-from jointnmt.ops.norm import Normed, norm_again
+from jointnmt.ops.norm import Biased, Normed, norm_again
 
 BLOCK_ROWS = 2048
 """Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
@@ -28,17 +28,26 @@ def linear(
 ) -> Float[Tensor, "*places F"]:
     """`x weight^T + bias`, in the type of x; of a `Normed`, the norm is computed again in the backward pass."""
     x, source = _value_and_source(x, weight)
-    # Without gradient PyTorch keeps weights that mixed precision has converted, and few rows do not pay for packing.
-    if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _pays_packing(x, weight)):
+    # Without gradient PyTorch keeps weights that mixed precision has converted.
+    if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _multiplies(x, weight)):
         return functional.linear(x, weight, bias)
     result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
     return result
 
 
-def mlp(
+def linear_update(x: Float[Tensor, "B *places E"], layer: nn.Module) -> Biased:
+    """`layer(x)` for a residual connection, to which the bias is left where PyTorch multiplies."""
+    if isinstance(layer, nn.Linear) and _leaves_bias(x, layer.weight):
+        return Biased(linear(x, layer.weight), layer.bias)
+    return Biased(layer(x))
+
+
+def mlp_update(
     x: Float[Tensor, "B *places E"] | Normed, hidden: nn.Module, output: nn.Module, dropout: Dropout
-) -> Float[Tensor, "B *places E"]:
-    """`dropout(max(0, x W1 + b1)) W2 + b2`: the feed-forward block (Li et al. 2020, Eq. 3).
+) -> Biased:
+    """`dropout(max(0, x W1 + b1)) W2 + b2` for a residual connection: the feed-forward block (Li et al. 2020, Eq. 3).
+
+    b2 is left to the residual connection where PyTorch multiplies.
 
     Args:
         x: as of `linear`.
@@ -47,25 +56,29 @@ def mlp(
         dropout: of the hidden layer.
     """
     value = x.value if isinstance(x, Normed) else x
-    result: Tensor
     if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
-        result = hidden.mlp(value, output)
-        return result
+        return Biased(hidden.mlp(value, output))
     if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)) or not uses_kernels(
         value, *hidden.weight.shape
     ):
-        result = output(dropout(functional.relu(hidden(x))))
-        return result
+        return Biased(output(dropout(functional.relu(hidden(x)))))
     mask = dropout.mask((*value.shape[:-1], hidden.out_features), value)
-    biases = exact(hidden.bias), exact(output.bias)
-    if torch.is_grad_enabled() or _pays_packing(value, hidden.weight):
+    bias = exact(hidden.bias)
+    added, left = (None, output.bias) if _leaves_bias(value, hidden.weight) else (exact(output.bias), None)
+    if torch.is_grad_enabled() or _multiplies(value, hidden.weight):
         source = _value_and_source(x, hidden.weight)[1]
-        result = _MLP.apply(value, hidden.weight, biases[0], output.weight, biases[1], mask, *source)
-        return result
+        return Biased(_MLP.apply(value, hidden.weight, bias, output.weight, added, mask, *source), left)
     activation = functional.linear(value, hidden.weight)
     factors = broadcast_to(activation, mask)
-    call("bias_relu_forward", activation, *rows_of(activation), activation, biases[0], ctypes.byref(factors))
-    return functional.linear(activation, output.weight, output.bias)
+    call("bias_relu_forward", activation, *rows_of(activation), activation, bias, ctypes.byref(factors))
+    return Biased(functional.linear(activation, output.weight), left)
+
+
+def mlp(
+    x: Float[Tensor, "B *places E"] | Normed, hidden: nn.Module, output: nn.Module, dropout: Dropout
+) -> Float[Tensor, "B *places E"]:
+    """`mlp_update` with its bias."""
+    return mlp_update(x, hidden, output, dropout).total
 
 
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -80,9 +93,15 @@ def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple
     return x.value, (x.source or ()) if recomputed else ()
 
 
-def _pays_packing(x: Tensor, weight: Tensor) -> bool:
-    """Without gradient: whether the custom products, which pack their weights at each call, are the faster ones."""
-    return rows_of(x)[0] >= MANY_ROWS and uses_own_gemm(x, *weight.shape)
+def _multiplies(x: Tensor, weight: Tensor) -> bool:
+    """Whether the custom products multiply: they pack the weights at each call, which few rows do not pay for where no
+    gradient needs them."""
+    return uses_own_gemm(x, *weight.shape) and (torch.is_grad_enabled() or rows_of(x)[0] >= MANY_ROWS)
+
+
+def _leaves_bias(x: Tensor, weight: Tensor) -> bool:
+    """Whether a residual connection is the cheaper place to add the bias: the custom products add it as they store."""
+    return uses_kernels(x, *weight.shape) and not _multiplies(x, weight)
 
 
 class _Linear(torch.autograd.Function):
@@ -130,11 +149,11 @@ class _MLP(torch.autograd.Function):
         hidden_weight: Tensor,
         hidden_bias: Tensor,
         output_weight: Tensor,
-        output_bias: Tensor,
+        output_bias: Tensor | None,
         mask: Tensor | None,
         *source: Tensor,
     ) -> Tensor:
-        """See `_Linear` for `source`."""
+        """Where PyTorch multiplies, there is no `output_bias`. See `_Linear` for `source`."""
         ctx.weight_type = hidden_weight.dtype
         weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
         x = x.contiguous()
@@ -150,7 +169,7 @@ class _MLP(torch.autograd.Function):
             hidden = _product(x, weights[0].t())
             factors = broadcast_to(hidden, mask)
             call("bias_relu_forward", hidden, *rows_of(hidden), hidden, hidden_bias, ctypes.byref(factors))
-            result = _product(hidden, weights[1].t(), output_bias)
+            result = _product(hidden, weights[1].t())
         ctx.save_for_backward(hidden, *weights, mask, *(source or (x,)))
         return result
 
@@ -175,8 +194,7 @@ class _MLP(torch.autograd.Function):
         d_hidden = _product(gradient, output_weight)
         call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
         d_first = _weight_gradient(d_hidden.flatten(0, -2), _rows(x, norm), kind)
-        d_output_bias = _column_sums(rows)
-        return _product(d_hidden, hidden_weight), d_first, d_bias, d_second, d_output_bias, *nothing
+        return _product(d_hidden, hidden_weight), d_first, d_bias, d_second, None, *nothing
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

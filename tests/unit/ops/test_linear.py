@@ -8,7 +8,9 @@ from torch.testing import assert_close
 
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
-from jointnmt.ops import linear, mlp
+from jointnmt.models.layers.linear import Linear
+from jointnmt.ops import linear, linear_update, mlp, mlp_update
+from jointnmt.ops.backend import uses_own_gemm
 from jointnmt.ops.linear import BLOCK_ROWS, MANY_ROWS
 from support.kernels import GEMM_SIZES, exact_and_rounded, needs_kernels, number_of_threads
 
@@ -82,6 +84,20 @@ def test_without_gradient_the_products_are_the_same(sizes: tuple[int, int], kind
     assert_close(*results, rtol=0 if kind == torch.bfloat16 else 1e-5, atol=0 if kind == torch.bfloat16 else 1e-5)
 
 
+@pytest.mark.parametrize("gradient", [True, False])
+def test_an_update_with_its_bias_is_the_layer(gradient: bool, kind: torch.dtype) -> None:
+    """The bias is left where PyTorch multiplies, and added where the custom products do."""
+    torch.manual_seed(18)
+    hidden, output, x = Linear(32, 48), Linear(48, 32), torch.randn(2, 5, 51, 32).to(kind)
+    with torch.set_grad_enabled(gradient):
+        update, block = linear_update(x, hidden), mlp_update(x, hidden, output, NO_DROPOUT)
+        by_pytorch = not uses_own_gemm(x, 32, 48)
+        assert (update.bias is hidden.bias, block.bias is output.bias) == (by_pytorch, by_pytorch)
+        assert by_pytorch or (update.bias is None and block.bias is None)
+        expected = linear(x, hidden.weight, hidden.bias), mlp(x, hidden, output, NO_DROPOUT)
+    assert_close((update.total, block.total), expected)
+
+
 @needs_kernels
 def test_gradients_of_weights_are_summed_in_blocks(kind: torch.dtype) -> None:
     """A single sum of many rows would lose digits."""
@@ -100,6 +116,6 @@ def test_layers_take_float32_under_autocast() -> None:
     torch.manual_seed(9)
     layer, x = FeedForward(32, 48, SharedDropout(0.3, (1, 2))), torch.randn(2, 3, 5, 32, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        result = layer(x)
+        result = layer(x).total
     result.sum().backward()
     assert x.grad is not None and x.grad.dtype == torch.float32

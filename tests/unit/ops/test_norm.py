@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.ops import Normed, add_norm, backend, dropout_add, layer_norm, linear, mlp, normed
-from support.kernels import needs_kernels, number_of_threads
+from jointnmt.ops import Biased, Normed, add_norm, backend, dropout_add, layer_norm, linear, mlp, normed
+from support.kernels import exact_and_rounded, needs_kernels, number_of_threads
 
 NO_DROPOUT = SharedDropout(0.0)
 
@@ -71,6 +71,45 @@ def test_dropout_add() -> None:
         gradient = torch.randn_like(total)
         own, wanted = (torch.autograd.grad(each, (x, update), gradient) for each in (total, expected))
         assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("axes", [None, (1,), (1, 2), ()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["native", "plain"])
+def test_the_bias_of_an_update(name: str, dtype: torch.dtype, axes: tuple[int, ...] | None, threads: int) -> None:
+    """It is dropped with the product that it belongs to; its gradient is a sum in float32."""
+    torch.manual_seed(7)
+    (x64, x), (update64, update) = (exact_and_rounded(dtype, 2, 3, 5, 32) for _ in range(2))
+    norm, norm64 = norm_of(32), torch.nn.LayerNorm(32).double()
+    norm64.load_state_dict(norm.state_dict())
+    bias = torch.randn(32, requires_grad=True)
+    bias64 = bias.detach().double().requires_grad_()
+    dropout = NO_DROPOUT if axes is None else SharedDropout(0.5, axes)  # factors of 0 and 2
+    gradients = [torch.randn(x.shape).to(dtype) for _ in range(2)]
+    with backend(name), number_of_threads(threads):  # type: ignore[arg-type]
+        torch.manual_seed(8)
+        added = dropout_add(x, Biased(update, bias), dropout)
+        torch.manual_seed(8)
+        total, y = add_norm(x, Biased(update, bias), dropout, norm)
+        torch.manual_seed(8)
+        with torch.no_grad():
+            without = add_norm(x, Biased(update, bias), dropout, norm)
+        of_sum = torch.autograd.grad(added, [x, update, bias], gradients[0])
+        of_both = torch.autograd.grad((total, y.value), [x, update, bias, *norm.parameters()], gradients)
+        torch.manual_seed(8)
+        mask = dropout.mask(update.shape, update)
+    assert torch.equal(added, total) and torch.equal(without[0], total) and torch.equal(without[1].value, y.value)
+    expected = x64 + (1 if mask is None else mask.double()) * (update64 + bias64)
+    wanted = (expected, norm64(expected))
+    gradients64 = [each.double() for each in gradients]
+    expected_sum = torch.autograd.grad(expected, [x64, update64, bias64], gradients64[0], retain_graph=True)
+    expected_both = torch.autograd.grad(wanted, [x64, update64, bias64, *norm64.parameters()], gradients64)
+    own = total, y.value, *of_sum, *of_both
+    for value, exact in zip(own, (*wanted, *expected_sum, *expected_both), strict=True):
+        assert (value - exact).norm() <= (0.02 if dtype == torch.bfloat16 else 1e-6) * exact.norm()
+    if name == "native":
+        assert_close(of_sum[2].double(), expected_sum[2], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["native", "plain"])

@@ -12,7 +12,7 @@ from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear, projection
 from jointnmt.models.layers.shortcut import Shortcut
-from jointnmt.ops import AttentionMask, Normed, axial_attention, cached_attention, linear
+from jointnmt.ops import AttentionMask, Biased, Normed, axial_attention, cached_attention, linear, linear_update
 
 Lexical = Sequence[Tensor]
 """The summands of a projected lexical input (`Shortcut.project`), each broadcast to the places of the layer."""
@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
         lexical: Lexical | None = None,
         record: AttentionRecord | None = None,
         key_value_input: Float[Tensor, "B *places E"] | None = None,
-    ) -> Float[Tensor, "B *places E"]:
+    ) -> Biased:
         """Attend along the axis.
 
         Args:
@@ -106,7 +106,7 @@ class SelfAttention(nn.Module):
             query, key_value = projected
             cache.append(key_value)
             attended = cached_attention(query, cache.stored, self.num_heads, mask, self.dropout, weights)
-        return self.output(attended)  # type: ignore[no-any-return]
+        return linear_update(attended, self.output)
 
     def _query_and_hidden(self, x: Tensor | Normed, key_value_input: Tensor | None) -> Sequence[Tensor]:
         """Queries, and what the shortcut makes keys and values of."""
@@ -159,8 +159,8 @@ class CrossAttention(nn.Module):
         projected: Float[Tensor, "B S EE"],
         mask: AttentionMask,
         record: AttentionRecord | None = None,
-    ) -> Float[Tensor, "B T E"]:
+    ) -> Biased:
         """Attend to those `projected` sources that are in the `mask`."""
         weights = None if record is None else record.weights
         attended = cached_attention(self.query(x), projected, self.num_heads, mask, self.dropout, weights)
-        return self.output(attended)  # type: ignore[no-any-return]
+        return linear_update(attended, self.output)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear
-from jointnmt.ops import Normed, mlp
+from jointnmt.ops import Biased, Normed, mlp_update
 
 
 class FeedForward(nn.Module):
@@ -26,7 +26,7 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Float[Tensor, "B *places E"] | Normed) -> Float[Tensor, "B *places E"]:
+    def forward(self, x: Float[Tensor, "B *places E"] | Normed) -> Biased:
         if self.input_dropout is not None and self.input_dropout.active:
             x = self.input_dropout(x.value if isinstance(x, Normed) else x)
-        return mlp(x, self.hidden, self.output, self.hidden_dropout)
+        return mlp_update(x, self.hidden, self.output, self.hidden_dropout)

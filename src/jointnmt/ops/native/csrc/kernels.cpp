@@ -33,18 +33,18 @@
                                           int threads) {                                                               \
         return guarded([&] { cached_attention(*g, q, qs, kept, out, threads); });                                      \
     }                                                                                                                  \
-    extern "C" int add_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u,                        \
-                                                const Broadcast<TYPE>* dropout, const float* w, const float* b, TYPE* sum, \
-                                                TYPE* normed, float* statistics, int threads) {                        \
-        return guarded([&] { add_norm_forward(rows, width, x, u, *dropout, w, b, sum, normed,                          \
-            statistics, threads); });                                                                                  \
+    extern "C" int add_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub,       \
+                                           const Broadcast<TYPE>* dropout, const float* w, const float* b, TYPE* sum,  \
+                                           TYPE* normed, float* statistics, int threads) {                             \
+        return guarded([&] { add_norm_forward(rows, width, x, u, ub, *dropout, w, b, sum, normed, statistics,          \
+            threads); });                                                                                              \
     }                                                                                                                  \
     extern "C" int add_norm_backward_##NAME(long rows, long width, const TYPE* x, const float* statistics,             \
-                                                 const Broadcast<TYPE>* dropout, const float* w, const TYPE* d_sum,    \
-                                                 const TYPE* d_normed, TYPE* dx, TYPE* du, float* gradients,           \
-                                                 int threads) {                                                        \
+                                            const Broadcast<TYPE>* dropout, const float* w, const TYPE* d_sum,         \
+                                            const TYPE* d_normed, TYPE* dx, TYPE* du, float* gradients,                \
+                                            float* d_update_bias, int threads) {                                       \
         return guarded([&] { add_norm_backward(rows, width, x, statistics, *dropout, w, d_sum, d_normed,               \
-            dx, du, gradients, threads); });                                                                           \
+            dx, du, gradients, d_update_bias, threads); });                                                            \
     }                                                                                                                  \
     extern "C" int bias_relu_forward_##NAME(long rows, long width, TYPE* x, const float* bias,                         \
                                             const Broadcast<TYPE>* dropout, int threads) {                             \

@@ -24,9 +24,9 @@ inline Vector normed(Vector x, float mean, float scale, const float* weight, con
     return (x - mean) * scale * load(weight) + load(bias);
 }
 
-// x + dropout * update, and the layer norm of that, if `out` is not null.
+// x + dropout * (update + update_bias), and the layer norm of that, if `out` is not null.
 template <class T>
-void add_norm_forward(long rows, long width, const T* x, const T* update,
+void add_norm_forward(long rows, long width, const T* x, const T* update, const float* update_bias,
                            const Broadcast<T> dropout, const float* weight, const float* bias, T* sum_out, T* out,
                            float* statistics, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
@@ -39,6 +39,7 @@ void add_norm_forward(long rows, long width, const T* x, const T* update,
                 Vector value = load(x + r * width + e);
                 if (update) {
                     Vector u = load(update + r * width + e);
+                    if (update_bias) u += load(update_bias + e);
                     if (factors) u *= load(factors + e);
                     value = rounded(value + u, x);  // the norm is of what others will read
                     store(sum_out + r * width + e, value);
@@ -61,14 +62,14 @@ void add_norm_forward(long rows, long width, const T* x, const T* update,
     });
 }
 
-// gradients: [2, width] of weight and bias.
+// gradients: [2, width] of weight and bias. d_update_bias is null if there is none, and d_x if it is not wanted.
 template <class T>
 void add_norm_backward(long rows, long width, const T* x, const float* statistics, const Broadcast<T> dropout,
                             const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
-                            float* gradients, int threads) {
-    std::vector<float> sums(threads * 2 * width);
+                            float* gradients, float* d_update_bias, int threads) {
+    std::vector<float> sums(threads * 3 * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
-        float* totals = sums.data() + thread * 2 * width;
+        float* totals = sums.data() + thread * 3 * width;
         for (long r = begin; r < end; ++r) {
             const float mean = d_normed ? statistics[2 * r] : 0, scale = d_normed ? statistics[2 * r + 1] : 0;
             const T* factors = d_update && dropout.data ? dropout.row(r) : nullptr;
@@ -88,16 +89,20 @@ void add_norm_backward(long rows, long width, const T* x, const float* statistic
                     d = (load(d_normed + r * width + e) * load(weight + e) - mean_even - hat * mean_along) * scale;
                 }
                 if (d_sum) d += load(d_sum + r * width + e);
-                store(d_x + r * width + e, d);
+                if (d_x) store(d_x + r * width + e, d);
                 if (d_update) {
                     if (factors) d *= load(factors + e);
                     store(d_update + r * width + e, d);
+                    if (d_update_bias) store(totals + 2 * width + e, load(totals + 2 * width + e) + d);
                 }
             }
         }
     });
-    for (int t = 0; t < threads; ++t)
-        for (long i = 0; i < 2 * width; ++i) gradients[i] += sums[t * 2 * width + i];
+    for (int t = 0; t < threads; ++t) {
+        const float* totals = sums.data() + t * 3 * width;
+        for (long i = 0; d_normed && i < 2 * width; ++i) gradients[i] += totals[i];
+        for (long i = 0; d_update_bias && i < width; ++i) d_update_bias[i] += totals[2 * width + i];
+    }
 }
 
 // dropout * max(0, x + bias), in place.
