@@ -142,7 +142,7 @@ def test_pieces_that_do_not_fit_the_weights_are_refused(reformer: AttentionMaps)
     with pytest.raises(ValueError, match="3 rows"):
         attention_panels(reformer, SOURCE, TARGET[:2])
     reformer.alignment = torch.cat([reformer.alignment] * 2)  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="batch of 2"):
+    with pytest.raises(ValueError, match="batch of one sentence, got 2"):
         attention_panels(reformer, SOURCE, TARGET)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from jointnmt.cli.console import stdout
 from jointnmt.errors import ConfigurationError
 from jointnmt.ops.native import build
 from jointnmt.ops.native.status import KernelStatus, kernel_status
@@ -18,7 +16,7 @@ from jointnmt.ops.native.status import KernelStatus, kernel_status
 
 def kernels(
     action: Annotated[
-        Literal["status", "build"], typer.Argument(help="Tell how things stand, or build them now.")
+        Literal["status", "build"], typer.Argument(help="Show their status, or build them now.")
     ] = "status",
     force: Annotated[bool, typer.Option("--force", help="build: compile, even if they have been built.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="status: print one JSON object.")] = False,
@@ -46,22 +44,21 @@ def kernels(
     if as_json:
         typer.echo(json.dumps(asdict(status)))
         return
-    stdout().print(_table(status))
+    for line in _lines(status):
+        typer.echo(line)
 
 
-def _table(status: KernelStatus) -> Table:
-    table = Table(title="custom CPU kernels", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    table.add_row("state", f"{status.state}{' (turned off by JOINTNMT_NATIVE=0)' if status.turned_off else ''}")
-    if status.problem:
-        table.add_row("problem", escape(status.problem))
-    table.add_row("compiler", status.compiler or "none")
-    table.add_row("version", status.compiler_version or "")
-    table.add_row("processor", status.processor)
-    table.add_row("features used", ", ".join(status.features) or "none")
-    for precision, used in status.products.items():
-        table.add_row(f"{precision} products", used)
-    table.add_row("library", escape(status.library or f"none in {status.directory}" if status.directory else "none"))
-    table.add_row("SHA-256", status.sha256 or "")
-    return table
+def _lines(status: KernelStatus) -> Iterator[str]:
+    """One fact a line, never wrapped, so that paths and checksums can be copied."""
+    rows = {
+        "state": f"{status.state}{' (turned off by JOINTNMT_NATIVE=0)' if status.turned_off else ''}",
+        "problem": status.problem,
+        "compiler": status.compiler or "none",
+        "version": status.compiler_version,
+        "processor": status.processor,
+        "features used": ", ".join(status.features) or "none",
+        **{f"{precision} products": used for precision, used in status.products.items()},
+        "library": status.library or (f"none in {status.directory}" if status.directory else "none"),
+        "SHA-256": status.sha256,
+    }
+    return (f"{name:<20}{value}" for name, value in rows.items() if value)
