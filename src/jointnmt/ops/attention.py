@@ -114,7 +114,7 @@ def axial_attention(
         mask: its bias is broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
         dropout: of the weights.
         bias: of queries, keys and values in one tensor, if that is still to be added; the kernel does it as it reads
-            them. In float32, where PyTorch multiplies, that saves up to 3% of an update.
+            them. Where PyTorch multiplies, that saves a pass over the product.
         attn_weights: if given, the weights of that shape are appended, as they are before dropout.
     """
     first = projected[0]

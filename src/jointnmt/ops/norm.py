@@ -32,7 +32,7 @@ class Normed(NamedTuple):
 class Biased(NamedTuple):
     """A product whose bias is still to be added: `add_norm` and `dropout_add` do it in their pass over memory.
 
-    Where PyTorch multiplies, adding it takes 10 to 14% of a product in float32, and its gradient a pass of its own.
+    Where PyTorch multiplies, adding it takes up to 14% of a product in float32, and its gradient a pass of its own.
     """
 
     value: Float[Tensor, "B *places E"]

@@ -95,7 +95,7 @@ def test_the_bias_of_an_update(name: str, dtype: torch.dtype, axes: tuple[int, .
         torch.manual_seed(8)
         with torch.no_grad():
             without = add_norm(x, Biased(update, bias), dropout, norm)
-        of_sum = torch.autograd.grad(added, [x, update, bias], gradients[0])
+        sum_gradients = torch.autograd.grad(added, [x, update, bias], gradients[0])
         of_both = torch.autograd.grad((total, y.value), [x, update, bias, *norm.parameters()], gradients)
         torch.manual_seed(8)
         mask = dropout.mask(update.shape, update)
@@ -105,11 +105,11 @@ def test_the_bias_of_an_update(name: str, dtype: torch.dtype, axes: tuple[int, .
     gradients64 = [each.double() for each in gradients]
     expected_sum = torch.autograd.grad(expected, [x64, update64, bias64], gradients64[0], retain_graph=True)
     expected_both = torch.autograd.grad(wanted, [x64, update64, bias64, *norm64.parameters()], gradients64)
-    own = total, y.value, *of_sum, *of_both
+    own = total, y.value, *sum_gradients, *of_both
     for value, exact in zip(own, (*wanted, *expected_sum, *expected_both), strict=True):
         assert (value - exact).norm() <= (0.02 if dtype == torch.bfloat16 else 1e-6) * exact.norm()
     if name == "native":
-        assert_close(of_sum[2].double(), expected_sum[2], rtol=1e-5, atol=1e-5)
+        assert_close(sum_gradients[2].double(), expected_sum[2], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["native", "plain"])
