@@ -39,7 +39,7 @@ demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), transl
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)
 
-test-fast: $(INSTALLED)  ## run the tests that take seconds: no whole commands or trainings (two minutes on 2 cores)
+test-fast: $(INSTALLED)  ## run the tests that take seconds: no whole commands or trainings (a few minutes on 2 cores)
 	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
 
 faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
