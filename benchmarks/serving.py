@@ -1,12 +1,13 @@
 """What the server costs: many clients against `translate` on the same sentences, and one client's wait.
 
-    python -m benchmarks.serving RUN --source FILE [--sentences N] [--clients N] [--json FILE]
+    python -m benchmarks.serving RUN --source FILE [--sentences N] [--clients N] [--rounds N] [--json FILE]
 
-The sentences are translated once as `jointnmt translate` does it, from one list, and once by so many clients over the
-loopback, each of which sends a sentence and waits for its translation before the next one. Both are measured by the
-wall clock and by the processor time of the process that computes; on a machine with other work on it only the latter
-means something. Then one client sends sentences one by one, and so does the translator itself: the difference of the
-medians is what a client waits for beside the translation. Translations have to be the same throughout.
+In each round, the sentences are translated once as `jointnmt translate` does it, from one list, and once by so many
+clients over the loopback, each of which sends a sentence and waits for its translation before the next one. Both are
+measured by the wall clock and by the processor time of the process that computes; on a machine with other work on it
+only the latter means something. Then one client sends sentences one by one, and so does the translator itself: the
+difference of the medians is what a client waits for beside the translation. All numbers are medians of the rounds.
+Translations have to be the same throughout.
 """
 
 from __future__ import annotations
@@ -118,27 +119,32 @@ def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[
     return statistics.median(own), statistics.median(served)
 
 
-def compare(run: Path, sentences: Sequence[str], clients: int) -> dict[str, float]:
-    """Every number of the comparison.
+def compare(run: Path, sentences: Sequence[str], clients: int, rounds: int = 1) -> dict[str, float]:
+    """Every number of the comparison, the median of all rounds.
 
     Raises:
         RuntimeError: if the server answers otherwise than the translator.
     """
     translator = Translator.load(run, "cpu")
     translator.translate(sentences[:64])  # kernels and caches are warm
-    alone = measured(lambda: translator.translate(sentences), time.process_time)
     with tempfile.TemporaryDirectory() as folder:
         server = Process(run, Path(folder))
         try:
             languages = translator.segmentation.languages
             asyncio.run(many_clients(server.port, sentences[:64], languages, clients))
-            served = measured(
-                lambda: asyncio.run(many_clients(server.port, sentences, languages, clients)),
-                server.processor_seconds,
-            )
-            own, one_client = waits(translator, server.port, sentences[:ALONE])
+            found = [_round(translator, server, sentences, clients) for _ in range(rounds)]
         finally:
             server.end()
+    return {name: statistics.median(each[name] for each in found) for name in found[0]}
+
+
+def _round(translator: Translator, server: Process, sentences: Sequence[str], clients: int) -> dict[str, float]:
+    languages = translator.segmentation.languages
+    alone = measured(lambda: translator.translate(sentences), time.process_time)
+    served = measured(
+        lambda: asyncio.run(many_clients(server.port, sentences, languages, clients)), server.processor_seconds
+    )
+    own, one_client = waits(translator, server.port, sentences[:ALONE])
     if served.translations != alone.translations:
         raise RuntimeError("The server translates otherwise than the translator.")
     return {
@@ -163,12 +169,13 @@ def main() -> None:
     parser.add_argument("--source", type=Path, required=True, help="sentences, one a line")
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="a file for the numbers")
     given = parser.parse_args()
     # A line is a sentence here: the server would cut a line of several.
     lines = (line.strip() for line in given.source.read_text(encoding="utf-8").splitlines())
     sentences = [line for line in lines if line and not re.search(r"[.!?…]\S*\s", line)][: given.sentences]
-    found = compare(given.run, sentences, given.clients)
+    found = compare(given.run, sentences, given.clients, given.rounds)
     for name, value in found.items():
         print(f"{name:28} {value:10.3f}" if isinstance(value, float) else f"{name:28} {value:10}")
     if given.json:

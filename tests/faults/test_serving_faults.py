@@ -1,6 +1,6 @@
 """The server under requests that nobody means well: made-up ones, broken ones, clients that are killed.
 
-A short tier by default, which is part of the test suite; JOINTNMT_FAULTS=160 (`make faults`) has 160 times as much. All
+A short tier by default, which is part of the test suite; JOINTNMT_FAULTS=20 (`make faults`) has 20 times as much. All
 of it is on the loopback.
 """
 

@@ -340,7 +340,13 @@ def test_the_description_of_the_api_needs_no_network(client: TestClient) -> None
         assert client.get(f"/static/swagger-ui/{name}").status_code == 200
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/translate", "/languages", "/detect", "/v1/translate", "/v1/attention", "/metrics"} <= paths.keys()
-    assert client.get("/", follow_redirects=False).headers["location"] == "docs"
+
+
+def test_the_root_is_the_page(client: TestClient) -> None:
+    found = client.get("/")
+    assert found.headers["content-type"].startswith("text/html")
+    assert '<script type="application/json" id="document">null</script>' in found.text
+    assert not re.search(r"(src|href)=.?https?:", found.text), "it asks nobody but the server"
 
 
 KEYS = (

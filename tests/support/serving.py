@@ -22,7 +22,7 @@ import torch
 import uvicorn
 
 from jointnmt.models import build_model
-from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.serving.app import create_app
 from jointnmt.serving.dispatcher import Dispatcher
 from jointnmt.serving.engine import Engine
@@ -46,10 +46,11 @@ def write_model(run: Path, source: str = "de", target: str = "en", seed: int = 0
     segmentation = word_segmentation(languages=(source, target)) if kind == "word" else _letters(source, target)
     torch.manual_seed(seed)
     run.mkdir(exist_ok=True)
-    (run / "experiment.yaml").write_text(configuration.to_yaml())
-    segmentation.save(run / "segmentation")
-    weights = build_model(configuration.model, *sizes(segmentation)).state_dict()
-    checkpoint.write(run / "model.safetensors", weights, {"steps": [1]})
+    files = RunDirectory(run)
+    files.write_experiment(configuration)
+    segmentation.save(files.segmentation)
+    files.bind(configuration)
+    files.write_weights(files.model, build_model(configuration.model, *sizes(segmentation)).state_dict(), [1])
     return run
 
 

@@ -4,7 +4,8 @@ from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import RulesConfig, target_limit, target_limits
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
-from jointnmt.search.scoring import LengthPenalty, Rescored, rescore
+from jointnmt.search.scoring import LengthPenalty, Rescored, next_tokens, rescore
+from jointnmt.search.trace import SearchNode, SearchTrace, SearchTree
 
 __all__ = [
     "Hypothesis",
@@ -13,7 +14,11 @@ __all__ = [
     "RulesConfig",
     "SamplingConfig",
     "SearchConfig",
+    "SearchNode",
+    "SearchTrace",
+    "SearchTree",
     "beam_search",
+    "next_tokens",
     "rescore",
     "sample",
     "sentence_generator",

@@ -16,13 +16,14 @@ from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
+from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
 
 
 class SearchConfig(RulesConfig):
     """How beam search translates."""
 
-    beam_size: int = Field(5, ge=1, description="hypotheses kept for each sentence")
+    beam_size: int = Field(5, ge=1, le=10_000, description="hypotheses kept for each sentence")
 
 
 @torch.no_grad()
@@ -32,6 +33,7 @@ def beam_search(
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     num_best: int = 1,
+    trace: SearchTrace | None = None,
 ) -> list[list[Hypothesis]]:
     """The `num_best` best translations of each sentence that beam search finds, best first; fewer if no more exist.
 
@@ -39,7 +41,7 @@ def beam_search(
     that end and are among the K best are finished; the K best of the others form the next beam. A sentence is done when
     K hypotheses are finished or none is left to extend: the rule of the authors' framework. Ties go to the better
     hypothesis, then to the lower id. `prefixes` are target ids that each translation has to begin with; their
-    log-probabilities count.
+    log-probabilities count. `trace`, if given, records what becomes of every hypothesis.
 
     Raises:
         ConfigurationError: if `num_best` is greater than the beam.
@@ -59,6 +61,8 @@ def beam_search(
     state = model.start(source)
     rows = torch.arange(len(source), device="cpu").repeat_interleave(config.beam_size)
     position = 0
+    if trace is not None:
+        trace.begin(len(source), config.penalty)
     while beams.sentences:
         logits, state = model.step(beams.last_ids(source.device), state.select(rows))
         log_probabilities = _by_sentence(token_log_probabilities(logits), config.beam_size)
@@ -69,6 +73,8 @@ def beam_search(
             if len(found[sentence]) < config.beam_size:
                 found[sentence].append(hypothesis)
         survivors = candidates.unfinished(config.beam_size)
+        if trace is not None:
+            trace.extend(beams, candidates, survivors, found)
         parents = candidates.parents.gather(1, survivors)
         beams = candidates.extending(beams, survivors)
         kept = rows_to_keep(_unfinished(beams, found))

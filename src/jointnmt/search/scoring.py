@@ -13,6 +13,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.errors import ModelError
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import log_softmax, topk
+from jointnmt.text.special import bos_id, pad_id
 
 
 def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
@@ -75,6 +76,26 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
     return [
         Rescored(tuple(row[:length]), tuple(hits[:length]))
         for row, hits, length in zip(chosen.tolist(), first.tolist(), lengths, strict=True)
+    ]
+
+
+@torch.no_grad()
+def next_tokens(model: TranslationModel, batch: Batch, count: int) -> list[list[list[tuple[int, float]]]]:
+    """The `count` likeliest tokens at every target position of each sentence, best first, with log-probabilities.
+
+    Each is conditioned on the given translation before it. Padding and begin marks are no choice, as in search.
+
+    Raises:
+        ModelError: if the model's output is not a number.
+    """
+    check_evaluating(model)
+    log_probabilities = token_log_probabilities(model(batch.source, batch.target_input))
+    log_probabilities[..., [pad_id, bos_id]] = -torch.inf
+    sizes = log_probabilities.shape[:2]
+    values, ids = (each.view(*sizes, -1).tolist() for each in best(log_probabilities.flatten(0, 1), count))
+    return [
+        [list(zip(*each, strict=True)) for each in zip(ids[row][:length], values[row][:length], strict=True)]
+        for row, length in enumerate(batch.target_mask.sum(1).tolist())
     ]
 
 

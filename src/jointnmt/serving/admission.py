@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jointnmt.errors import DataError
 from jointnmt.serving.aside import aside
-from jointnmt.serving.engine import Engine
+from jointnmt.serving.engine import Engine, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Sentence
@@ -22,10 +22,23 @@ def check_lines(texts: Sequence[str], limits: Limits) -> None:
     if len(lines) > limits.lines:
         raise RequestError(400, f"The request has {len(lines)} lines; at most {limits.lines} are taken.")
     longest = max(map(len, lines), default=0)
-    if longest > limits.line_characters:
-        raise RequestError(
-            400, f"A line has {longest} characters; at most {limits.line_characters} are taken. Split it."
-        )
+    if refused := limits.refused_line(longest):
+        raise RequestError(400, refused)
+
+
+def check_cells(
+    engine: Engine, sentences: Sequence[Sentence], options: TranslationOptions, limits: Limits
+) -> list[Sentence]:
+    """The sentences, if each is translated in the memory that it may have.
+
+    Raises:
+        RequestError: if one is not.
+    """
+    for sentence in sentences:
+        tokens = min(sentence.source_tokens, engine.info.max_length or sentence.source_tokens)  # of a line: it is split
+        if refused := limits.refused_cells(*engine.breadth(tokens, options)):
+            raise RequestError(400, refused)
+    return list(sentences)
 
 
 async def to_sentences(
@@ -68,10 +81,9 @@ def _sentences(
         source_tokens, target_tokens = engine.source_tokens(sources), engine.target_tokens(given)
     except DataError as error:
         raise RequestError(400, str(error)) from error
-    most = min(limits.sentence_tokens, engine.info.max_length or limits.sentence_tokens)
     splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences
     longest = max((0 if splits else max(source_tokens), max(target_tokens) if scored else 0))
-    if longest > most:
-        raise RequestError(400, f"A sentence has {longest} tokens, end mark included; at most {most} are taken.")
+    if refused := limits.refused_sentence(longest, engine.info.max_length):
+        raise RequestError(400, refused)
     numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

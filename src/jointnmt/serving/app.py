@@ -11,15 +11,16 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 import jointnmt
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.serving import libretranslate, v1
+from jointnmt.serving import libretranslate, v1, v1_exploration
 from jointnmt.serving.errors import RequestError
+from jointnmt.serving.page import page
 from jointnmt.serving.protection import KnownHosts, RequestRecord, WholeBodies, error_response
 from jointnmt.serving.services import Services, running
 
@@ -48,6 +49,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     app.include_router(libretranslate.router)
     app.include_router(v1.router)
+    app.include_router(v1_exploration.router)
     _add_operations(app, services)
     _add_pages(app)
     _add_errors(app)
@@ -77,7 +79,7 @@ def _add_operations(app: FastAPI, services: Services) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    """The description of the API as a page, which needs no network."""
+    """The page to translate with, and the description of the API; neither needs a network."""
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/docs", include_in_schema=False)
@@ -92,9 +94,11 @@ def _add_pages(app: FastAPI) -> None:
             swagger_ui_parameters={"validatorUrl": None},  # else it sends the description to a validator on the web
         )
 
+    shown = page()
+
     @app.get("/", include_in_schema=False)
-    async def root() -> RedirectResponse:
-        return RedirectResponse("docs")
+    async def root() -> HTMLResponse:
+        return HTMLResponse(shown)
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import h11
@@ -23,6 +24,9 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
+        # An answer is written in two parts, and Nagle's algorithm would hold the second back until the client has
+        # acknowledged the first, some 40 ms. asyncio sees to this for sockets that it opens itself, not for given ones.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         if len(self.connections) > self.limits.connections:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jointnmt.analysis.attention import By, View, attention_numbers
+from jointnmt.analysis.inspection import Inspection, inspect_pair
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.models.quantize import Precision
 from jointnmt.search import SamplingConfig, SearchConfig, target_limit
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
+from jointnmt.translator.admission import num_rows
 from jointnmt.translator.batching import plan_batches
+from jointnmt.translator.comparison import ModelComparison, compare
+from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
+from jointnmt.translator.limits import Search
 from jointnmt.translator.preprocessing import Line
-from jointnmt.translator.translator import SCORED_TOKENS, Precision
+from jointnmt.translator.translator import SCORED_TOKENS
 
-Search = SearchConfig | SamplingConfig
+TRANSFORMER_CELLS = 200_000
+"""Most cells of a batch of a Transformer on a CPU. Those that wait at the same time are few and of all lengths, so they
+are computed together even where that pads more: a batch of 60 takes far less than three of 20. A grid has no such room:
+its memory grows with cells, a Transformer's with tokens."""
 
 __all__ = [
     "By",
     "Candidate",
     "Engine",
     "ModelInfo",
+    "NextWords",
     "Precision",
     "ScoredTranslation",
     "Search",
@@ -74,7 +84,10 @@ class Engine:
             ConfigurationError: if the device is not there, or has no such precision.
             ModelError: if a part of RUN is missing or damaged.
         """
-        return cls(Translator.load(run, device, precision))
+        translator = Translator.load(run, device, precision)
+        if translator.device.type == "cpu" and translator.experiment.model.family == "transformer":
+            translator.max_cells = max(translator.max_cells, TRANSFORMER_CELLS)
+        return cls(translator)
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, end mark counted.
@@ -104,10 +117,15 @@ class Engine:
     def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
         """Which sentences to translate together with the first one, itself included, as the translator would."""
         search = options.search or self._translator.experiment.search
-        rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
+        rows = num_rows(search, options.num_best)
         limits = [target_limit(tokens, search) for tokens in source_tokens]
         cells = self._translator.max_cells
         return plan_batches(source_tokens, limits, cells // rows, cells)[0]
+
+    def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
+        """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""
+        search = options.search or self._translator.experiment.search
+        return num_rows(search, options.num_best), source_tokens, target_limit(source_tokens, search)
 
     def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:
         """Which pairs to score together with the first one, itself included."""
@@ -123,9 +141,38 @@ class Engine:
         ]
         return self._translator.translate_lines(lines, options)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], pieces: bool) -> list[ScoredTranslation]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], pieces: bool, alternatives: int = 0
+    ) -> list[ScoredTranslation]:
         """How probable the model finds each target, given its source."""
-        return list(self._translator.score_stream(sources, targets, pieces=pieces))
+        return list(self._translator.score_stream(sources, targets, pieces=pieces, alternatives=alternatives))
+
+    def check_length(self, source: str, most_tokens: int) -> None:
+        """Refuse a text of more tokens.
+
+        Raises:
+            DataError: if it has more.
+        """
+        _check_tokens(self.source_tokens([source]), most_tokens)
+
+    def inspect(self, source: str, target: str | None = None, most_tokens: int | None = None) -> Inspection:
+        """What the model does with a sentence and its translation; None: with its own translation.
+
+        Raises:
+            DataError: if one of them has more than `most_tokens` tokens.
+        """
+        _check_tokens(self.source_tokens([source]), most_tokens)  # before it is translated
+        if target is not None:
+            _check_tokens(self.target_tokens([target]), most_tokens)
+        return inspect_pair(self._translator, source, target, most_tokens)
+
+    def trace(self, source: str, prefix: str, search: SearchConfig | None, most_pruned: int) -> TracedSearch:
+        """The search for a sentence's translation."""
+        return trace_search(self._translator, source, prefix, search, most_pruned)
+
+    def next_words(self, source: str, prefix: str, count: int, alignments: bool) -> NextWords:
+        """Words that might come after a prefix."""
+        return next_words(self._translator, source, prefix, count, alignments)
 
     def attention(self, source: str, target: str | None, by: By, most_tokens: int) -> dict[str, Any]:
         """What the model looks at while it reads a sentence with its translation; None: with its own translation.
@@ -138,6 +185,11 @@ class Engine:
         _check_tokens(self.target_tokens([text]), most_tokens)
         read = attend(self._translator, source, text, "request")
         return {"translation": text, **attention_numbers(*read, View(by))}
+
+    @staticmethod
+    def compare(engines: Mapping[str, Engine], source: str, targets: Sequence[str] = ()) -> ModelComparison:
+        """Several models' translations of a sentence, and given ones, as each of the models scores them."""
+        return compare({name: engine._translator for name, engine in engines.items()}, source, targets)
 
     def check_options(self, options: TranslationOptions) -> None:
         """See that the model can do what is asked for.
@@ -155,6 +207,6 @@ class Engine:
             )
 
 
-def _check_tokens(tokens: Sequence[int], most: int) -> None:
-    if max(tokens) > most:
+def _check_tokens(tokens: Sequence[int], most: int | None) -> None:
+    if most is not None and max(tokens) > most:
         raise DataError(f"The sentence or its translation has more than {most} tokens: take a shorter one.")

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from babel import Locale, UnknownLocaleError
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from jointnmt.serving.admission import check_lines, to_sentences
+from jointnmt.serving.admission import check_cells, check_lines, to_sentences
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, SearchConfig, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.schemas import ERRORS
-from jointnmt.serving.services import Services, Shared
+from jointnmt.serving.services import Services, Shared, services
 from jointnmt.serving.work import Translating
 
 router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
@@ -88,18 +88,18 @@ def _body(parameters: type[BaseModel]) -> dict[str, Any]:
     "/translate",
     openapi_extra=_body(TranslateParameters),
     response_model=LibreTranslateAnswer,
-    response_model_exclude_none=True,
 )
-async def translate(request: Request, shared: Shared) -> LibreTranslateAnswer:
+async def translate(request: Request) -> Response:
     """Translate a text, or each text of a list; lines stay lines, and HTML keeps its tags."""
+    # What many clients call at once goes past FastAPI's dependencies and its check of answers, which cost most here.
+    shared = services(request)
     values = await _values(request)
     shared.admit(request, _text(values.get("api_key")))
     asked = _parse(TranslateParameters, values)
     texts = asked.q if isinstance(asked.q, list) else [asked.q]
     check_lines(texts, shared.config.limits)
     model = shared.models.for_pair(asked.source, asked.target)
-    answer = _translations(shared, model.engine, texts, asked)
-    ranked = await shared.answer(request, answer)
+    ranked = await shared.answer(request, _translations(shared, model.engine, texts, asked))
     found = LibreTranslateAnswer(translatedText=[ranks[0] for ranks in ranked])
     if asked.source == "auto":
         language = model.pair[0]
@@ -108,7 +108,8 @@ async def translate(request: Request, shared: Shared) -> LibreTranslateAnswer:
     if asked.alternatives:
         found.alternatives = [ranks[1:] for ranks in ranked]
     request.state.texts = texts, [ranks[0] for ranks in ranked]
-    return found if isinstance(asked.q, list) else _single(found)
+    answer = found if isinstance(asked.q, list) else _single(found)
+    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
 @router.get("/languages")
@@ -192,8 +193,8 @@ async def _translated(
     limits = shared.config.limits
     if len(texts) > limits.lines:
         raise RequestError(400, f"The request has {len(texts)} sentences; at most {limits.lines} are taken.")
-    sentences = await to_sentences(engine, texts, None, limits)
     wanted = TranslationOptions(options.search, options.num_best, alignments)
+    sentences = check_cells(engine, await to_sentences(engine, texts, None, limits), wanted, limits)
     return await shared.dispatcher.results(Translating(engine, wanted), sentences)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jointnmt.errors import ConfigurationError
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.metrics import Metrics
@@ -31,29 +30,6 @@ class Served:
     def pair(self) -> tuple[str, str]:
         """The source and the target language."""
         return self.engine.info.source_language, self.engine.info.target_language
-
-
-def named_paths(models: Sequence[str]) -> dict[str, Path]:
-    """Names and directories of models given as `RUN` or `NAME=RUN`; without a name, the directory's counts.
-
-    Raises:
-        ConfigurationError: if there is no model, or a name occurs twice.
-    """
-    found: dict[str, Path] = {}
-    for model in models:
-        name, equals, path = model.partition("=")
-        run = Path(path if equals else model)
-        name = name if equals else run.resolve().name
-        if not name:
-            raise ConfigurationError(f"{model}: a model needs a name. Give it as NAME=RUN.")
-        if name in found:
-            raise ConfigurationError(
-                f"{model}: a model named {name} is given already ({found[name]}). Name it otherwise: NAME={run}."
-            )
-        found[name] = run
-    if not found:
-        raise ConfigurationError("There is no model to serve. Name the RUN directory of at least one.")
-    return found
 
 
 def fingerprint(run: Path) -> Fingerprint:

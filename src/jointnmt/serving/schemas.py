@@ -117,6 +117,14 @@ class ScoreRequest(OfModel):
     sources: list[str] = Field(min_length=1)
     targets: list[str] = Field(min_length=1)
     pieces: bool = Field(False, description="whether targets are pieces with spaces between them, not text")
+    alternatives: int = Field(0, ge=0, description="how many of the likeliest pieces to tell at each position")
+
+
+class NextPieceAnswer(BaseModel):
+    """A piece that might stand at a position."""
+
+    piece: str
+    log_probability: float
 
 
 class ScoreAnswer(BaseModel):
@@ -129,6 +137,9 @@ class ScoreAnswer(BaseModel):
     tokens: list[str]
     token_log_probabilities: list[float]
     first_choices: list[bool] = Field(description="whether each token is the one that the model finds most probable")
+    alternatives: list[list[NextPieceAnswer]] | None = Field(
+        None, description="for each token, the likeliest pieces at its position, best first"
+    )
 
 
 class ScoresAnswer(BaseModel):

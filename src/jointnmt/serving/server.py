@@ -20,7 +20,8 @@ from jointnmt.serving.dispatcher import Dispatcher
 from jointnmt.serving.engine import Engine, Precision
 from jointnmt.serving.keys import Access, read_keys
 from jointnmt.serving.metrics import Metrics
-from jointnmt.serving.models import Models, named_paths
+from jointnmt.serving.models import Models
+from jointnmt.serving.names import named_paths
 from jointnmt.serving.services import Services
 from jointnmt.serving.settings import ServerConfig
 from jointnmt.serving.work import Loading, Sentence
@@ -59,7 +60,7 @@ def serve(models: Sequence[str], config: ServerConfig, device: str = "auto", pre
 
 
 class Server(uvicorn.Server):
-    """uvicorn with this server's signals: SIGTERM and SIGINT end it, without an error; SIGHUP reloads."""
+    """uvicorn with this server's signals: SIGTERM, SIGUSR1 and SIGINT end it, without an error; SIGHUP reloads."""
 
     def __init__(self, services: Services, device: str, precision: Precision) -> None:
         super().__init__(http_config(services))
@@ -72,6 +73,7 @@ class Server(uvicorn.Server):
         """Handle signals while the server runs."""
         loop = asyncio.get_running_loop()
         handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._interrupt, signal.SIGHUP: self._reload}
+        handlers[signal.SIGUSR1] = self._stop
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         try:

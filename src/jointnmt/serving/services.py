@@ -76,7 +76,11 @@ def services(request: Request) -> Services:
     return cast(Services, request.app.state.services)
 
 
-Shared = Annotated[Services, Depends(services)]
+async def _services(request: Request) -> Services:
+    return services(request)  # a coroutine: FastAPI calls a plain function on another thread
+
+
+Shared = Annotated[Services, Depends(_services)]
 
 
 @asynccontextmanager

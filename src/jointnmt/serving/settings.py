@@ -7,10 +7,11 @@ from pathlib import Path
 from pydantic import Field
 
 from jointnmt.config import Config
+from jointnmt.translator.limits import TextLimits
 
 
-class Limits(Config):
-    """How much one request, and all of them together, may ask for."""
+class Limits(TextLimits):
+    """How much one request, and all of them together, may ask for; of one line, what `TextLimits` says."""
 
     body_bytes: int = Field(1_000_000, ge=1, description="most bytes of a request's body")
     body_seconds: float = Field(20.0, gt=0, description="longest time for a body to arrive")
@@ -18,11 +19,10 @@ class Limits(Config):
     header_seconds: float = Field(10.0, gt=0, description="longest time for a request's line and headers to arrive")
     connections: int = Field(512, ge=1, description="most connections at once")
     lines: int = Field(2_000, ge=1, description="most lines of a request's texts")
-    line_characters: int = Field(5_000, ge=1, description="most characters of a line")
-    sentence_tokens: int = Field(250, ge=2, description="most source tokens of a sentence, end mark counted")
-    beam_size: int = Field(16, ge=1, description="widest beam")
-    num_best: int = Field(16, ge=1, description="most translations, or samples, of a line")
     attention_tokens: int = Field(80, ge=2, description="most tokens of either side, end marks counted, for attention")
+    grid_weights: int = Field(
+        4_000_000, ge=0, description="most attention weights of a grid in an answer; more are averaged or left out"
+    )
     queued_sentences: int = Field(10_000, ge=1, description="most sentences that wait or are computed")
     request_seconds: float = Field(120.0, gt=0, description="longest time from a request's arrival to its last byte")
     drain_seconds: int = Field(60, ge=1, description="longest time for running requests to end when the server stops")

@@ -13,18 +13,19 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from jointnmt.serving.admission import check_lines, to_sentences
+from jointnmt.serving.admission import check_cells, check_lines, to_sentences
 from jointnmt.serving.dispatcher import refusal
-from jointnmt.serving.engine import Candidate, Engine, ScoredTranslation, Translation, TranslationOptions
+from jointnmt.serving.engine import Engine, ScoredTranslation, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
+from jointnmt.serving.exploration import plain_translation
 from jointnmt.serving.models import Served
 from jointnmt.serving.schemas import (
     ERRORS,
     AttentionAnswer,
     AttentionRequest,
-    CandidateAnswer,
     ModelAnswer,
     ModelsAnswer,
+    OfModel,
     ScoreAnswer,
     ScoreRequest,
     ScoresAnswer,
@@ -35,7 +36,7 @@ from jointnmt.serving.schemas import (
     TranslationAnswer,
 )
 from jointnmt.serving.services import Services, Shared
-from jointnmt.serving.work import Attending, Scoring, Sentence, Translating
+from jointnmt.serving.work import Asking, Scoring, Sentence, Translating
 
 LINES = "application/x-ndjson"
 
@@ -58,12 +59,14 @@ async def translate(request: Request, asked: TranslateRequest, shared: Shared) -
     model, options = _translation(shared, asked)
 
     async def answer() -> list[Translation]:
-        sentences = await _sentences(shared, model.engine, asked)
+        sentences = await _sentences(shared, model.engine, asked, options)
         return await shared.dispatcher.results(Translating(model.engine, options), sentences)
 
     found = await shared.answer(request, answer())
     request.state.texts = asked.texts, [each.text for each in found]
-    return TranslateAnswer(model=model.name, translations=[TranslationAnswer(**_plain(each)) for each in found])
+    return TranslateAnswer(
+        model=model.name, translations=[TranslationAnswer(**plain_translation(each)) for each in found]
+    )
 
 
 @router.post(
@@ -77,24 +80,26 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
     A line that cannot be translated is answered by its error, and the others go on.
     """
     model, options = _translation(shared, asked)
-    sentences = await shared.answer(request, _sentences(shared, model.engine, asked))
+    sentences = await shared.answer(request, _sentences(shared, model.engine, asked, options))
     outcomes = shared.dispatcher.outcomes(Translating(model.engine, options), sentences)
     # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
     first = await shared.answer(request, _next(outcomes))
     return StreamingResponse(_lines(shared, first, outcomes), media_type=LINES)
 
 
-@router.post("/score")
+@router.post("/score", response_model_exclude_none=True)
 async def score(request: Request, asked: ScoreRequest, shared: Shared) -> ScoresAnswer:
     """Tell how probable a model finds given translations."""
     limits = shared.config.limits
     check_lines(asked.sources, limits)
     check_lines(asked.targets, limits)
-    model = _chosen(shared, asked)
+    if asked.alternatives > limits.num_best:
+        raise RequestError(400, f"alternatives is {asked.alternatives}; at most {limits.num_best} are given.")
+    model = chosen(shared, asked)
 
     async def answer() -> list[ScoredTranslation]:
         sentences = await to_sentences(model.engine, asked.sources, asked.targets, limits, scored=True)
-        return await shared.dispatcher.results(Scoring(model.engine, asked.pieces), sentences)
+        return await shared.dispatcher.results(Scoring(model.engine, asked.pieces, asked.alternatives), sentences)
 
     found = await shared.answer(request, answer())
     request.state.texts = asked.sources, asked.targets
@@ -107,12 +112,14 @@ async def attention(request: Request, asked: AttentionRequest, shared: Shared) -
     limits = shared.config.limits
     texts = [asked.source, *([] if asked.target is None else [asked.target])]
     check_lines(texts, limits)
-    model = _chosen(shared, asked)
+    model = chosen(shared, asked)
+
+    def compute() -> dict[str, Any]:
+        return model.engine.attention(asked.source, asked.target, asked.by, limits.attention_tokens)
 
     async def answer() -> dict[str, Any]:
         sentences = await to_sentences(model.engine, [asked.source], None, limits)
-        work = Attending(model.engine, asked.target, asked.by, limits.attention_tokens)
-        found: list[dict[str, Any]] = await shared.dispatcher.results(work, sentences)
+        found: list[dict[str, Any]] = await shared.dispatcher.results(Asking(compute), sentences)
         return found[0]
 
     found = await shared.answer(request, answer())
@@ -126,7 +133,8 @@ async def models(shared: Shared) -> ModelsAnswer:
     return ModelsAnswer(models=[ModelAnswer(name=each.name, **asdict(each.engine.info)) for each in shared.models])
 
 
-def _chosen(shared: Services, asked: Any) -> Served:
+def chosen(shared: Services, asked: OfModel) -> Served:
+    """The model that is asked."""
     return shared.models.choose(asked.model, asked.source_language, asked.target_language)
 
 
@@ -135,12 +143,11 @@ def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, Tra
     limits = shared.config.limits
     check_lines(asked.texts, limits)
     check_lines(asked.prefixes or [], limits)
-    for name in ("num_best", "beam_size"):
-        if (getattr(asked, name) or 1) > getattr(limits, name):
-            raise RequestError(400, f"{name} is {getattr(asked, name)}; at most {getattr(limits, name)} is taken.")
+    if refused := limits.refused_breadth(asked.num_best, asked.beam_size or 1):
+        raise RequestError(400, refused)
     if asked.sampling and asked.beam_size is not None:
         raise RequestError(400, "beam_size does not go with sampling, which follows no beam.")
-    model = _chosen(shared, asked)
+    model = chosen(shared, asked)
     given = {
         "beam_size": asked.beam_size,
         "length_penalty": asked.length_penalty,
@@ -160,10 +167,12 @@ def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, Tra
     return model, options
 
 
-async def _sentences(shared: Services, engine: Engine, asked: TranslateRequest) -> list[Sentence]:
-    return await to_sentences(
-        engine, asked.texts, asked.prefixes, shared.config.limits, may_split=asked.long == "split"
-    )
+async def _sentences(
+    shared: Services, engine: Engine, asked: TranslateRequest, options: TranslationOptions
+) -> list[Sentence]:
+    limits = shared.config.limits
+    found = await to_sentences(engine, asked.texts, asked.prefixes, limits, may_split=asked.long == "split")
+    return check_cells(engine, found, options, limits)
 
 
 async def _next(outcomes: AsyncIterator[Any]) -> Any:
@@ -194,18 +203,4 @@ async def _lines(shared: Services, first: Any, outcomes: AsyncIterator[Any]) -> 
 def _line(number: int, outcome: Any) -> str:
     if isinstance(outcome, Exception):
         return StreamedError(line=number, error=refusal(outcome).message).model_dump_json() + "\n"
-    return StreamedTranslation(line=number, **_plain(outcome)).model_dump_json(exclude_none=True) + "\n"
-
-
-def _plain(translation: Translation) -> dict[str, Any]:
-    return {
-        "source": translation.source,
-        "source_tokens": translation.source_tokens,
-        "translation": translation.text,
-        "candidates": [_candidate(each) for each in translation.candidates],
-    }
-
-
-def _candidate(candidate: Candidate) -> CandidateAnswer:
-    values = candidate.plain()
-    return CandidateAnswer(text=values.pop("translation"), **values)
+    return StreamedTranslation(line=number, **plain_translation(outcome)).model_dump_json(exclude_none=True) + "\n"

@@ -5,12 +5,12 @@ Sentences whose `Work` is equal may be computed together, of whichever requests 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from jointnmt.serving.engine import By, Engine, Precision, ScoredTranslation, Translation, TranslationOptions
+from jointnmt.serving.engine import Engine, Precision, ScoredTranslation, Translation, TranslationOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Scoring:
 
     engine: Engine
     pieces: bool
+    alternatives: int = 0
 
     def plan(self, sentences: Sequence[Sentence]) -> list[int]:
         """Sentences of similar lengths, within the translator's limits."""
@@ -69,25 +70,22 @@ class Scoring:
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[ScoredTranslation]:
         """Their scores."""
         sources, targets = [each.source for each in sentences], [each.target for each in sentences]
-        return self.engine.score(sources, targets, self.pieces)
+        return self.engine.score(sources, targets, self.pieces, self.alternatives)
 
 
-@dataclass(frozen=True)
-class Attending:
-    """Tell what the model looks at in one sentence and its translation."""
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """Answer a question about one sentence, which the question knows."""
 
-    engine: Engine
-    target: str | None
-    by: By
-    most_tokens: int
+    answer: Callable[[], Any]
 
     def plan(self, sentences: Sequence[Sentence]) -> list[int]:
-        """One at a time: its attention weights take much memory."""
+        """By itself."""
         return [0]
 
-    def compute(self, sentences: Sequence[Sentence]) -> Sequence[dict[str, Any]]:
-        """The attention, as plain numbers."""
-        return [self.engine.attention(each.source, self.target, self.by, self.most_tokens) for each in sentences]
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Any]:
+        """The answer."""
+        return [self.answer()]
 
 
 @dataclass(frozen=True)

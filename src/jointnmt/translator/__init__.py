@@ -2,6 +2,9 @@
 
 from jointnmt.runs.loading import load_run
 from jointnmt.translator.attention import AttentionTrace, attend
+from jointnmt.translator.comparison import ModelComparison, compare
+from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
+from jointnmt.translator.limits import TextLimits
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
 from jointnmt.translator.translator import Translator
@@ -10,10 +13,17 @@ __all__ = [
     "Aligned",
     "AttentionTrace",
     "Candidate",
+    "ModelComparison",
+    "NextWords",
     "ScoredTranslation",
+    "TextLimits",
+    "TracedSearch",
     "Translation",
     "TranslationOptions",
     "Translator",
     "attend",
+    "compare",
     "load_run",
+    "next_words",
+    "trace_search",
 ]

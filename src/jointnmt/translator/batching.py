@@ -20,12 +20,25 @@ OVERHEAD_CELLS = 10_000
 
 
 def windows(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
-    """The items in lists that grow up to `largest`: the first are short, so that the first results come soon."""
+    """The items in lists that grow up to `largest`: the first are short, so that the first results come soon.
+
+    If reading the items fails, those read before come first, then the error.
+    """
     iterator = iter(items)
     size = min(FIRST_WINDOW, largest)
-    while window := list(islice(iterator, size)):
+    failed: list[Exception] = []
+    while not failed and (window := list(_until_error(islice(iterator, size), failed))):
         yield window
         size = min(2 * size, largest)
+    if failed:
+        raise failed[0]
+
+
+def _until_error(items: Iterator[Item], failed: list[Exception]) -> Iterator[Item]:
+    try:
+        yield from items
+    except Exception as error:
+        failed.append(error)
 
 
 def plan_batches(

@@ -7,8 +7,10 @@ from typing import Literal, get_args
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.search import SamplingConfig, SearchConfig
+from jointnmt.translator.limits import TextLimits
 
 OnLong = Literal["error", "split"]
+OnInvalid = Literal["error", "skip"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class TranslationOptions:
     long: OnLong = "error"
     """A line beyond the model's `max_length` is an error, or split at its sentence ends. A model without `max_length`
     takes lines of any length."""
+    on_invalid: OnInvalid = "error"
+    """A line that cannot be translated (no UTF-8, too long, ...) is an error, after the translations of the lines
+    before it, or is skipped: its translation is empty, and says why in `error`."""
+    limits: TextLimits | None = None
+    """What is refused of text that nobody vouches for; None: the text is trusted."""
     seed: int = 0
     """Of sampling."""
     window: int = 1024
@@ -37,5 +44,8 @@ class TranslationOptions:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
         if self.seed < 0:
             raise ConfigurationError(f"seed is {self.seed}, but must not be negative.")
-        if self.long not in get_args(OnLong):
-            raise ConfigurationError(f"long is {self.long!r}, but must be one of {', '.join(get_args(OnLong))}.")
+        for name, kinds in (("long", OnLong), ("on_invalid", OnInvalid)):
+            if getattr(self, name) not in get_args(kinds):
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(get_args(kinds))}."
+                )

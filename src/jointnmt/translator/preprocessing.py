@@ -23,6 +23,8 @@ class Line(NamedTuple):
     source: str
     target: str
     """A target prefix, or a whole translation."""
+    error: DataError | None = None
+    """What is wrong with it, if it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +49,39 @@ class EncodedSentence:
         return num_tokens(self.target)
 
 
-def checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, each checked to be a `str`; a single string, whose letters would be taken for texts, is refused.
+def checked_texts(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
+    """The texts, each checked to be a `str`, or an error that stands for a line which cannot be read.
 
     Raises:
-        TypeError: at once for a single string, and on the way for a text that is no `str`.
+        TypeError: at once for a single string, whose letters would be taken for texts; on the way for anything else.
     """
     if isinstance(texts, str | bytes):
         raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
     return _each_a_text(texts)
 
 
-def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
+def _each_a_text(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
     for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
+        if not isinstance(text, str | DataError):
             raise TypeError(f"text {number} of those given is {text!r:.80}, which is no str")
         yield text
 
 
-def pair_lines(sources: Iterable[str], targets: Iterable[str], origin: str, what: str) -> Iterator[Line]:
+def numbered_lines(sources: Iterable[str | DataError], origin: str) -> Iterator[Line]:
+    """Sources without targets; `origin` names their file."""
+    return (_line(number, origin, source, "") for number, source in enumerate(sources, start=1))
+
+
+def _line(number: int, origin: str, source: str | DataError, target: str | DataError) -> Line:
+    for given in (source, target):
+        if isinstance(given, DataError):
+            return Line(number, f"{origin}:{number}", "", "", given)
+    return Line(number, f"{origin}:{number}", str(source), str(target))
+
+
+def pair_lines(
+    sources: Iterable[str | DataError], targets: Iterable[str | DataError], origin: str, what: str
+) -> Iterator[Line]:
     """Sources with their targets, line by line; `origin` names the sources' file, `what` the targets.
 
     Raises:
@@ -78,7 +94,7 @@ def pair_lines(sources: Iterable[str], targets: Iterable[str], origin: str, what
                 f"{origin}:{number}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give one "
                 "for each."
             )
-        yield Line(number, f"{origin}:{number}", source, target)
+        yield _line(number, origin, source, target)
 
 
 class Preprocessor:
@@ -109,9 +125,31 @@ class Preprocessor:
         Raises:
             DataError: naming the line, if a sentence is too long, or if an empty or a split line has a target.
         """
-        texts = [line.source.strip() for line in lines]
+        encoded = []
+        for each in self.encode_each(lines):
+            if isinstance(each, DataError):
+                raise each
+            encoded.append(each)
+        return encoded
+
+    def encode_each(self, lines: Sequence[Line]) -> list[list[EncodedSentence] | DataError]:
+        """Likewise, with an error in the place of a line that cannot be encoded."""
+        wrong = [line.error or _no_text(line) for line in lines]
+        good = [line for line, error in zip(lines, wrong, strict=True) if error is None]
+        texts = [line.source.strip() for line in good]
         encoded = self.segmentation.source.encode_ids_batch(texts)
-        return [self._encode_line(*each) for each in zip(lines, texts, encoded, self._targets(lines), strict=True)]
+        found = map(self._encode_or_error, good, texts, encoded, self._targets(good))
+        return [next(found) if error is None else error for error in wrong]
+
+    def _encode_or_error(
+        self, line: Line, text: str, ids: list[int], target: tuple[int, ...] | DataError
+    ) -> list[EncodedSentence] | DataError:
+        if isinstance(target, DataError):
+            return target
+        try:
+            return self._encode_line(line, text, ids, target)
+        except DataError as error:
+            return error
 
     def _encode_line(self, line: Line, text: str, ids: list[int], target: tuple[int, ...]) -> list[EncodedSentence]:
         sentences = [ids] if ids else []
@@ -122,16 +160,16 @@ class Preprocessor:
             raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
         return [EncodedSentence(line.origin, (line.number, i), tuple(each), target) for i, each in enumerate(sentences)]
 
-    def _targets(self, lines: Sequence[Line]) -> list[tuple[int, ...]]:
+    def _targets(self, lines: Sequence[Line]) -> Sequence[tuple[int, ...] | DataError]:
         if self._ids is None:
             return [tuple(ids) for ids in self.segmentation.target.encode_ids_batch([line.target for line in lines])]
         return [self._ids_of_pieces(line, self._ids) for line in lines]
 
-    def _ids_of_pieces(self, line: Line, known: Mapping[str, int]) -> tuple[int, ...]:
+    def _ids_of_pieces(self, line: Line, known: Mapping[str, int]) -> tuple[int, ...] | DataError:
         pieces = line.target.split()
         unknown = [piece for piece in pieces if known.get(piece) in (None, pad_id, bos_id, eos_id)]
         if unknown:
-            raise DataError(
+            return DataError(
                 f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the "
                 "pieces of a translation by this model, without the end mark, or text without --pieces."
             )
@@ -156,3 +194,12 @@ class Preprocessor:
             f"{line.origin}: a sentence has {num_tokens(ids)} tokens, end mark included, but the model takes at most "
             f"{self.max_length} (model.max_length)."
         )
+
+
+def _no_text(line: Line) -> DataError | None:
+    for text in (line.source, line.target):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return DataError(f"{line.origin}: holds an unpaired surrogate, so it is not text. Correct it.")
+    return None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from jointnmt.models.gates import GateMeans, mean_over_sentences
 from jointnmt.search import LengthPenalty
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Translation:
     """Source pieces and the end mark (of a split line: for each of its sentences)."""
     candidates: tuple[Candidate, ...] = ()
     """Best first, or samples in the order of drawing; empty for an empty line."""
+    error: str | None = None
+    """Why the line was skipped, if it was; see `TranslationOptions.on_invalid`."""
 
     @property
     def text(self) -> str:
@@ -96,7 +101,44 @@ class Translation:
         values = {"source": self.source, **best, "source_tokens": list(self.source_tokens)}
         if with_n_best:
             values["n_best"] = [candidate.plain() for candidate in self.candidates]
+        if self.error is not None:
+            values["error"] = self.error
         return values
+
+
+@dataclass
+class Counts:
+    """What a user should know of many translations."""
+
+    total: int = 0
+    cut: int = 0
+    """At the maximum length."""
+    skipped: int = 0
+    first_error: str | None = None
+
+    def add(self, translation: Translation) -> None:
+        """Count one more."""
+        self.total += 1
+        self.cut += bool(translation.candidates) and not translation.candidates[0].complete
+        self.skipped += translation.error is not None
+        self.first_error = self.first_error or translation.error
+
+    def warn(self) -> None:
+        """Log what is wrong, if anything is."""
+        if self.cut:
+            logger.warning(
+                "%d of %d translations reached the maximum length and were cut. If they look unfinished, raise the "
+                "maximum length; if they repeat themselves, train the model for longer.",
+                self.cut,
+                self.total,
+            )
+        if self.skipped:
+            logger.warning(
+                "%d of %d lines could not be translated and were left empty. The first: %s",
+                self.skipped,
+                self.total,
+                self.first_error,
+            )
 
 
 @dataclass(frozen=True)
@@ -108,6 +150,14 @@ class Aligned:
     target_tokens: tuple[str, ...]
     alignment: Float[np.ndarray, "T S"] | None
     """Weight of each source token for each target token; a row sums to 1. None for an empty line."""
+
+
+class NextPiece(NamedTuple):
+    """A piece that might stand at a position."""
+
+    piece: str
+    log_probability: float
+    """Given the translation before it."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +173,8 @@ class ScoredTranslation:
     """The score that search ranks by; see `LengthPenalty`."""
     first_choices: tuple[bool, ...] = ()
     """Whether each token is the most probable one at its position."""
+    alternatives: tuple[tuple[NextPiece, ...], ...] = ()
+    """For each token, the likeliest pieces at its position, best first; empty unless asked for."""
 
     @property
     def log_probability(self) -> float:
@@ -131,7 +183,7 @@ class ScoredTranslation:
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
-        return {
+        values: dict[str, Any] = {
             "source": self.source,
             "target": self.target,
             "log_probability": self.log_probability,
@@ -140,6 +192,9 @@ class ScoredTranslation:
             "token_log_probabilities": list(self.token_log_probabilities),
             "first_choices": list(self.first_choices),
         }
+        if self.alternatives:
+            values["alternatives"] = [[each._asdict() for each in choices] for choices in self.alternatives]
+        return values
 
 
 def _block_diagonal(blocks: Sequence[Float[np.ndarray, "_ _"]]) -> Float[np.ndarray, "T S"]:

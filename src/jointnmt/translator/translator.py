@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Literal, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import torch
 
@@ -16,7 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
-from jointnmt.models.quantize import prepare_for_inference
+from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.runs.loading import load_run
 from jointnmt.search import (
@@ -24,25 +25,32 @@ from jointnmt.search import (
     Rescored,
     SamplingConfig,
     beam_search,
+    next_tokens,
     rescore,
     sample,
     sentence_generator,
 )
-from jointnmt.search.rules import check_prefix, target_limit
+from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
-from jointnmt.text.special import EOS, unk_id
+from jointnmt.text.special import EOS
+from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import in_order, plan_batches, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.options import TranslationOptions
-from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor, checked_texts, pair_lines
-from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
+from jointnmt.translator.preprocessing import (
+    EncodedSentence,
+    Line,
+    Preprocessor,
+    checked_texts,
+    numbered_lines,
+    pair_lines,
+)
+from jointnmt.translator.results import Aligned, Candidate, Counts, NextPiece, ScoredTranslation, Translation
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-Precision = Literal["float32", "bfloat16", "float16", "int8"]
 
 CELLS = {"cpu": 50_000, "cuda": 1_000_000}
 """Most cells of a batch by type of device, each hypothesis of a beam counted, at the maximum target length."""
@@ -90,9 +98,10 @@ class Translator(PretrainedMixin):
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
-        self.trained = self.model = model.eval()  # saved and analysed; used to translate
-        if precision != "float32":
-            self.model = prepare_for_inference(model, precision)
+        self.trained = model.eval()
+        """Saved and analysed."""
+        self.model = prepare_for_inference(model, precision)
+        """Used to translate."""
         self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
 
     @classmethod
@@ -109,10 +118,11 @@ class Translator(PretrainedMixin):
         translator.run = Path(run)
         return translator
 
-    def _save_pretrained(self, save_directory: Path) -> None:
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Save as a folder; see `PretrainedMixin`."""
         if self.precision == "int8":
             raise ConfigurationError("A translator in int8 cannot be saved. Load it in float32, which loses nothing.")
-        super()._save_pretrained(save_directory)
+        return super().save_pretrained(save_directory, **options)
 
     def translate(
         self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
@@ -122,20 +132,30 @@ class Translator(PretrainedMixin):
 
     def translate_stream(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | DataError],
         options: TranslationOptions = DEFAULTS,
         prefixes: Iterable[str] | None = None,
         origin: str = "input",
+        done: int = 0,
     ) -> Iterator[Translation]:
         """Translate a stream of lines; yields each translation as soon as it and all before it are computed.
 
-        `prefixes`, if given, holds a target prefix for each line (empty: none). `origin` names the lines in error
-        messages. A warning at the end counts the translations that were cut at the maximum length.
+        A warning at the end counts the translations that were cut at the maximum length, and the lines that were
+        skipped.
+
+        Args:
+            lines: text; an error stands for a line that cannot be read.
+            options: how to translate.
+            prefixes: if given, a target prefix for each line (empty: none).
+            origin: names the lines in error messages.
+            done: lines that are translated already. They are read, and their translations are left out; those of the
+                others are what they would be without `done`.
 
         Raises:
-            ConfigurationError: if `num_best` exceeds the beam size, or gates are asked of a model without any.
-            DataError: naming the line, if it is too long for the model, or its prefix for the translation; if the
-                numbers of prefixes and lines differ.
+            ConfigurationError: if `num_best` exceeds the beam size, or gates are asked of a model without any, or the
+                search is beyond `options.limits`.
+            DataError: after the translations of the lines before, naming the line, if it is no text, too long for the
+                model or the limits, or its prefix is for the translation; if the numbers of prefixes and lines differ.
             ModelError: if the model's output is not a number.
         """
         if options.gates and not self.experiment.model.shortcut_places:
@@ -147,25 +167,25 @@ class Translator(PretrainedMixin):
             logger.warning(
                 "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
             )
-        lines = checked_texts(lines)
+        search = options.search or self.experiment.search
+        if options.limits and (refused := options.limits.refused_breadth(options.num_best, beam_size(search))):
+            raise ConfigurationError(refused)
+        texts = checked_texts(lines)
         paired = (
-            (Line(number, f"{origin}:{number}", line, "") for number, line in enumerate(lines, start=1))
+            numbered_lines(texts, origin)
             if prefixes is None
-            else pair_lines(lines, checked_texts(prefixes), origin, "target prefixes")
+            else pair_lines(texts, checked_texts(prefixes), origin, "target prefixes")
         )
-        total = ended = 0
-        for window in windows(paired, options.window):
-            for translation in self._translate_window(window, options):
-                total += 1
-                ended += bool(translation.candidates) and not translation.candidates[0].complete
-                yield translation
-        if ended:
-            logger.warning(
-                "%d of %d translations reached the maximum length and were cut. If they look unfinished, raise the "
-                "maximum length; if they repeat themselves, train the model for longer.",
-                ended,
-                total,
-            )
+        bounded = paired if options.limits is None else bounded_lines(paired, options.limits)
+        counts = Counts()
+        for window in windows(bounded, options.window):
+            if window[-1].number <= done:
+                continue
+            for line, translation in zip(window, self._translate_window(window, options), strict=False):
+                if line.number > done:
+                    counts.add(translation)
+                    yield translation
+        counts.warn()
 
     def translate_lines(self, lines: Sequence[Line], options: TranslationOptions = DEFAULTS) -> list[Translation]:
         """Translate lines as one window, for callers that choose what is computed together, such as a server.
@@ -182,13 +202,18 @@ class Translator(PretrainedMixin):
         return list(self.score_stream(sources, targets))
 
     def score_stream(
-        self, sources: Iterable[str], targets: Iterable[str], origin: str = "input", pieces: bool = False
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        origin: str = "input",
+        pieces: bool = False,
+        alternatives: int = 0,
     ) -> Iterator[ScoredTranslation]:
         """The log-probability of each target given its source, in total and token by token.
 
         Search may generate a text as other pieces than the segmentation yields for it. With `pieces`, targets are
         pieces separated by spaces (`Candidate.tokens` without the end mark), so that log-probabilities equal those of
-        search.
+        search. `alternatives`: how many of the likeliest pieces to give for each position of a target.
 
         Raises:
             DataError: naming the line, if a source is too long for the model, or empty while its target is not; if the
@@ -196,7 +221,7 @@ class Translator(PretrainedMixin):
             ModelError: if the model's output is not a number.
         """
         for window, lines in self._encoded_windows(sources, targets, origin, pieces):
-            yield from self._score_window(window, lines)
+            yield from self._score_window(window, lines, alternatives)
 
     def align_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Aligned]:
         """Soft alignments of sources and their given translations.
@@ -219,7 +244,7 @@ class Translator(PretrainedMixin):
             yield window, preprocessor.encode(window)
 
     def _force_decode(self, sentences: Sequence[EncodedSentence]) -> list[ForcedDecoding]:
-        with self._autocast():
+        with self.autocast():
             return force_decode(self.model, [(each, each.target) for each in sentences])
 
     def _aligned(self, sentence: EncodedSentence, forced: ForcedDecoding) -> Aligned:
@@ -227,33 +252,48 @@ class Translator(PretrainedMixin):
         return Aligned(_tokens(source, sentence.source), _tokens(target, sentence.target), forced.alignment)
 
     def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
+        """The translations of lines that are batched together, until the first that cannot be translated.
+
+        Raises:
+            DataError: at that line, unless such lines are skipped.
+        """
         search = options.search or self.experiment.search
-        lines = Preprocessor(self.segmentation, self.experiment.model.max_length, options.long).encode(window)
-        sentences = [sentence for line in lines for sentence in line]
-        lengths = [sentence.source_tokens for sentence in sentences]
-        limits = [target_limit(length, search) for length in lengths]
-        for sentence, limit in zip(sentences, limits, strict=True):
-            check_prefix(sentence.target, limit, sentence.origin)
-            if unk_id in sentence.target:
-                raise DataError(
-                    f"{sentence.origin}: the target prefix holds a character or word that the model has no piece for. "
-                    "Change the prefix."
-                )
-        rows = options.num_best if isinstance(search, SamplingConfig) else search.beam_size
-        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells)
-        compute = partial(self._candidates, options=options)
-        found = in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
+        rows = num_rows(search, options.num_best)
+        preprocessor = Preprocessor(self.segmentation, self.experiment.model.max_length, options.long)
+        lines = admit(window, preprocessor, search, rows, options.limits)
+        if options.on_invalid == "error":
+            lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
+        found = self.translate_sentences(
+            [sentence for line in lines if not isinstance(line, DataError) for sentence in line], options
+        )
         space = "" if base_language(self.segmentation.target.language) in LANGUAGES_WITHOUT_SPACES else " "
-        for line, prepared in zip(window, lines, strict=True):
+        for line, prepared in zip(window, lines, strict=False):
+            if isinstance(prepared, DataError):
+                if options.on_invalid == "error":
+                    raise prepared
+                yield Translation(line.source, error=str(prepared))
+                continue
             # The n-th best translation of a split line joins the n-th best of its sentences.
             nth_best = zip(*[next(found) for _ in prepared], strict=False)
             candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
             tokens = (_tokens(self.segmentation.source, sentence.source) for sentence in prepared)
             yield Translation(line.source, tuple(chain.from_iterable(tokens)), candidates)
 
+    def translate_sentences(
+        self, sentences: Sequence[EncodedSentence], options: TranslationOptions = DEFAULTS
+    ) -> Iterator[list[Candidate]]:
+        """The translations of each sentence that is pieces already, in order; `target` is its prefix."""
+        search = options.search or self.experiment.search
+        lengths = [sentence.source_tokens for sentence in sentences]
+        limits = [target_limit(length, search) for length in lengths]
+        rows = num_rows(search, options.num_best)
+        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells)
+        compute = partial(self._candidates, options=options)
+        return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
+
     def _candidates(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Candidate]]:
         """The translations of a batch of sentences."""
-        with self._autocast():
+        with self.autocast():
             found = self._search(sentences, options)
             rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
             forced = iter(force_decode(self.model, rows)) if options.alignments or options.gates else repeat(None)
@@ -290,20 +330,28 @@ class Translator(PretrainedMixin):
         return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
 
     def _score_window(
-        self, window: Sequence[Line], lines: Sequence[Sequence[EncodedSentence]]
+        self, window: Sequence[Line], lines: Sequence[Sequence[EncodedSentence]], alternatives: int
     ) -> Iterator[ScoredTranslation]:
-        found = self._forced([sentence for line in lines for sentence in line], self._rescore)
+        compute = partial(self._scores, alternatives=alternatives)
+        found = self._forced([sentence for line in lines for sentence in line], compute)
         for line, prepared in zip(window, lines, strict=True):
-            yield (
-                self._score(line, prepared[0].target, next(found))
-                if prepared
-                else ScoredTranslation(line.source, line.target)
-            )
+            if not prepared:
+                yield ScoredTranslation(line.source, line.target)
+                continue
+            rescored, choices = next(found)
+            scored = self._score(line, prepared[0].target, rescored)
+            yield replace(scored, alternatives=choices) if alternatives else scored
 
-    def _rescore(self, sentences: Sequence[EncodedSentence]) -> list[Rescored]:
+    def _scores(
+        self, sentences: Sequence[EncodedSentence], alternatives: int
+    ) -> list[tuple[Rescored, tuple[tuple[NextPiece, ...], ...]]]:
         batch = Batch.collate([each.source for each in sentences], [each.target for each in sentences])
-        with self._autocast():
-            return rescore(self.model, batch.to(self.device))
+        batch, piece = batch.to(self.device), self.segmentation.target.piece
+        with self.autocast():
+            rescored = rescore(self.model, batch)
+            choices = next_tokens(self.model, batch, alternatives) if alternatives else [[] for _ in sentences]
+        named = [tuple(tuple(NextPiece(piece(i), x) for i, x in each) for each in sentence) for sentence in choices]
+        return list(zip(rescored, named, strict=True))
 
     def _score(self, line: Line, ids: Sequence[int], found: Rescored) -> ScoredTranslation:
         log_probabilities = found.log_probabilities
@@ -311,7 +359,8 @@ class Translator(PretrainedMixin):
         tokens = _tokens(self.segmentation.target, ids)
         return ScoredTranslation(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
 
-    def _autocast(self) -> torch.autocast:
+    def autocast(self) -> torch.autocast:
+        """The context in which `model` computes in the translator's precision."""
         kind = torch.bfloat16 if self.precision == "int8" else getattr(torch, self.precision)
         return torch.autocast(self.device.type, kind, self.precision != "float32")
 

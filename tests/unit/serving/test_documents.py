@@ -170,6 +170,7 @@ def test_broken_html_is_put_up_with(source: str) -> None:
     capitals(Html.of(source))
 
 
+@pytest.mark.slow
 def test_deep_nesting_takes_no_longer_than_it_should() -> None:
     deep = 20_000
     source = "<b>" * deep + "x <i>y</i> " * 1000 + "</b>" * deep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -137,3 +138,30 @@ def test_a_plan_that_fails_does_not_stop_the_queue() -> None:
     queue = WorkQueue(20)
     queue.put(ticket(2, Unplanned()))
     assert [sources(queue), sources(queue)] == [["a0"], ["a1"]]
+
+
+def test_after_a_batch_the_clients_it_answers_are_waited_for() -> None:
+    queue, sent = WorkQueue(100), threading.Event()
+    queue.put(ticket(10))
+    chosen = queue.take()
+    assert chosen is not None
+    queue.done(chosen)
+
+    def clients() -> None:
+        for number in range(8):
+            queue.put(ticket(1, name=f"b{number}-"))
+            sent.wait(0.0005)
+
+    thread = threading.Thread(target=clients)
+    queue.put(ticket(1, name="first"))
+    thread.start()
+    assert len(sources(queue)) == 9, "they are in one batch with the one that was there at once"
+    thread.join()
+
+
+def test_after_a_single_sentence_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    queue = WorkQueue(100)
+    for number in range(3):
+        queue.put(ticket(1, Upper(str(number))))
+        assert len(sources(queue)) == 1

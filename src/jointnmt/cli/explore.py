@@ -1,0 +1,73 @@
+"""`jointnmt explore`: models at work on some sentences, as one page."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jointnmt.data.lines import text_lines
+from jointnmt.errors import ConfigurationError
+from jointnmt.serving.engine import Engine
+from jointnmt.serving.exploration import MOST_TOKENS, Texts, document
+from jointnmt.serving.names import named_paths
+
+logger = logging.getLogger(__name__)
+
+PAGE, NUMBERS = ".html", ".json"
+
+
+def explore(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="RUN directories; NAME=RUN gives one a name of its own.")
+    ],
+    out: Annotated[Path, typer.Option(help=f"File to write: a page ({PAGE}), or its numbers ({NUMBERS}).")],
+    text: Annotated[list[str] | None, typer.Option(help="A sentence to look into. Repeatable.")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="A translation to look into beside the models', one for each --text.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="Sentences to look into, one a line (also .gz, .xz).")
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
+    ] = MOST_TOKENS,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Look into models at work on sentences, and write one page that opens without a server or network.
+
+    It has their translations and alignments, the attention of all layers, the joint representation cell by cell, the
+    search as a tree, and scores of each other's translations. All models are of one language pair.
+    """
+    if out.suffix not in (PAGE, NUMBERS):
+        raise ConfigurationError(f"--out {out}: the name of the file ends in {PAGE} or {NUMBERS}.")
+    texts = _texts(text or [], target or [], source)
+    engines = {name: Engine.load(path, device, "float32") for name, path in named_paths(models).items()}
+    found = document(engines, texts, max_tokens)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == PAGE:
+        from jointnmt.serving.page import write_page
+
+        write_page(found, out)
+    else:
+        out.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
+    logger.info("sentences: %d, models: %d, all in %s", len(texts), len(engines), out)
+
+
+def _texts(texts: Sequence[str], targets: Sequence[str], source: Path | None) -> list[Texts]:
+    if bool(texts) == (source is not None):
+        raise ConfigurationError("Give the sentences either by --text or by --input.")
+    if source is not None:
+        if targets:
+            raise ConfigurationError("--target goes with --text.")
+        found = [Texts(line) for line in text_lines(source)]
+        if not found:
+            raise ConfigurationError(f"--input {source}: the file is empty.")
+        return found
+    if targets and len(targets) != len(texts):
+        raise ConfigurationError(f"There are {len(texts)} --text, but {len(targets)} --target: give one for each.")
+    return [Texts(*each) for each in zip(texts, targets, strict=True)] if targets else list(map(Texts, texts))

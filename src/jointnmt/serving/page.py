@@ -1,0 +1,37 @@
+"""The page to translate with and to look into models: as the server shows it, and as a file that carries its answers.
+
+Both are one file, `static/page.html`, built from `web/` by `make web`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent / "static" / "page.html"
+
+_DOCUMENT = '<script type="application/json" id="document">{}</script>'
+
+
+def page() -> str:
+    """The page as a server shows it: it asks the server that it came from."""
+    return PAGE.read_text(encoding="utf-8")
+
+
+def write_page(document: dict[str, Any], path: Path) -> None:
+    """Write the page with a document in it, as one HTML file that needs neither a server nor a network.
+
+    Args:
+        document: the answers that the page shows, of a few sentences; docs/explore.md describes it. JSON-compatible.
+        path: the file; a directory that is missing is made.
+
+    Raises:
+        ValueError: if the document holds a number that JSON has not (nan, inf).
+    """
+    # No text of the document may end the element that it stands in, or begin a comment.
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", r"\u003c")
+    before, empty, after = page().partition(_DOCUMENT.format("null"))
+    assert empty, "the page has a place for a document"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(before + _DOCUMENT.format(text) + after, encoding="utf-8")

@@ -1,0 +1,64 @@
+"""What of a window of lines can be translated, and why the rest cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from jointnmt.errors import DataError
+from jointnmt.search import SamplingConfig
+from jointnmt.search.rules import check_prefix, target_limit
+from jointnmt.text.special import unk_id
+from jointnmt.translator.limits import Search, TextLimits
+from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
+
+Admitted = list[EncodedSentence] | DataError
+
+
+def bounded_lines(lines: Iterable[Line], limits: TextLimits) -> Iterator[Line]:
+    """The lines, in the place of those with too many characters only what is wrong: no window holds their text."""
+    for line in lines:
+        refused = limits.refused_line(max(len(line.source), len(line.target)))
+        yield line._replace(source="", target="", error=DataError(f"{line.origin}: {refused}")) if refused else line
+
+
+def beam_size(search: Search) -> int:
+    """The width of the beam; sampling has none."""
+    return 1 if isinstance(search, SamplingConfig) else search.beam_size
+
+
+def num_rows(search: Search, num_best: int) -> int:
+    """Hypotheses of a sentence that are extended at once."""
+    return num_best if isinstance(search, SamplingConfig) else search.beam_size
+
+
+def admit(
+    window: Sequence[Line], preprocessor: Preprocessor, search: Search, rows: int, limits: TextLimits | None
+) -> list[Admitted]:
+    """For each line its sentences, or what is wrong with it: it is no text, too long, or cannot have its prefix."""
+    return [_checked(each, search, rows, limits) for each in preprocessor.encode_each(window)]
+
+
+def _checked(sentences: Admitted, search: Search, rows: int, limits: TextLimits | None) -> Admitted:
+    if isinstance(sentences, DataError):
+        return sentences
+    try:
+        for sentence in sentences:
+            _check(sentence, search, rows, limits)
+    except DataError as error:
+        return error
+    return sentences
+
+
+def _check(sentence: EncodedSentence, search: Search, rows: int, limits: TextLimits | None) -> None:
+    limit = target_limit(sentence.source_tokens, search)
+    check_prefix(sentence.target, limit, sentence.origin)
+    if unk_id in sentence.target:
+        raise DataError(
+            f"{sentence.origin}: the target prefix holds a character or word that the model has no piece for. "
+            "Change the prefix."
+        )
+    if limits is None:
+        return
+    tokens = sentence.source_tokens
+    if refused := limits.refused_sentence(tokens) or limits.refused_cells(rows, tokens, limit):
+        raise DataError(f"{sentence.origin}: {refused}")

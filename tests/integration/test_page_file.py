@@ -1,0 +1,218 @@
+"""The page of `jointnmt explore`: one file that needs neither a server nor a network."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from typer.testing import CliRunner
+
+from jointnmt import Translator
+from jointnmt.analysis.inspection import inspect_pair
+from jointnmt.cli.main import app
+from jointnmt.serving.page import write_page
+from support.browser import chromium, watched
+from support.serving import write_model
+
+SOURCE, OWN = "der Hund sieht die Katze .", "the dog sees"
+ROOT = Path(__file__).parents[2]
+FRAMES = """async (steps) => {
+  const press = async (selector, key) => {
+    const target = document.querySelector(selector);
+    const began = performance.now();
+    target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    await new Promise(requestAnimationFrame);
+    return performance.now() - began;
+  };
+  const times = [];
+  for (let step = 0; step < steps; step++)
+    times.push(await press("[role=application]", ["ArrowRight", "ArrowDown", "PageUp", "ArrowLeft"][step % 4]));
+  return times;
+}"""
+NEXT = """async (sentences) => {
+  const times = [];
+  for (let sentence = 1; sentence < sentences; sentence++) {
+    const began = performance.now();
+    document.querySelector("[aria-label='Next sentence']").click();
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    times.push(performance.now() - began);
+  }
+  return times;
+}"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    layers = {"family": "transformer", "encoder_layers": 2, "decoder_layers": 2}
+    return [
+        write_model(folder / "grid", seed=2, model={"num_layers": 2}),
+        write_model(folder / "other", seed=2, model=layers),
+    ]
+
+
+def explored(runs: list[Path], out: Path, *options: str) -> Path:
+    result = CliRunner().invoke(app, ["explore", *map(str, runs), "--device", "cpu", "--out", str(out), *options])
+    assert result.exit_code == 0, result.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page without a network: it may ask for nothing but its file."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True, accept_downloads=True)
+    found = context.new_page()
+    found.set_default_timeout(10_000)
+    asked: list[str] = []
+    found.on("request", lambda request: asked.append(request.url))
+    problems = watched(found)
+    yield found
+    context.close()
+    assert problems == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_the_file_shows_all_views_without_a_network(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    file = explored(
+        runs,
+        tmp_path / "new" / "page.html",
+        "--text",
+        SOURCE,
+        "--text",
+        "die Katze",
+        "--target",
+        OWN,
+        "--target",
+        "the cat",
+    )
+    page.goto(file.as_uri())
+    translator = Translator.load(runs[0], "cpu")
+    target = page.get_by_label("Translation by grid").locator("ol > li").first
+    expect(target.locator("[data-word]").first).to_be_visible()
+    shown = " ".join(target.locator("[data-word]").all_inner_texts())
+    assert shown == translator.translate([SOURCE])[0]
+    target.locator("[data-word]").first.hover()
+    assert page.locator(".source [data-weight]").count() > 0
+    target.locator("[data-word]").first.click()
+    expect(page.locator(".popover")).to_contain_text("the model is needed")
+    page.keyboard.press("Escape")
+
+    page.get_by_role("tab", name="Grid").click()
+    size = float(page.locator(".frame").evaluate("each => parseFloat(each.style.getPropertyValue('--cell'))"))
+    page.locator(".grid-cells").click(position={"x": 1.5 * size, "y": 1.5 * size})
+    own = inspect_pair(translator, SOURCE)
+    expect(page.locator(".details dd").nth(3)).to_have_text(f"{own.alignment[1, 1]:.3f}")
+    page.get_by_label("Translation", exact=True).select_option("own")
+    expect(page.locator(".line").last).to_contain_text("</s>")
+    expect(page.locator(".line")).to_have_count(4)
+    page.get_by_role("tab", name="Search").click()
+    expect(page.locator("[data-own]")).to_have_count(4)
+    page.get_by_role("tab", name="Compare").click()
+    expect(page.locator(".compare-view tbody tr")).to_have_count(3)
+    page.get_by_role("button", name="Next sentence").click()
+    expect(page.locator(".compare-view tbody")).to_contain_text("the cat")
+
+
+@pytest.mark.parametrize(("view", "kind"), [("Grid", "SVG"), ("Grid", "PNG"), ("Search", "SVG"), ("Compare", "PNG")])
+def test_pictures_are_saved(page: Page, runs: list[Path], tmp_path: Path, view: str, kind: str) -> None:
+    page.goto(explored(runs, tmp_path / "page.html", "--text", SOURCE).as_uri())
+    page.get_by_role("tab", name=view).click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=kind).locator("visible=true").click()
+    content = Path(waiting.value.path()).read_bytes()
+    assert waiting.value.suggested_filename.endswith(f".{kind.lower()}")
+    if kind == "PNG":
+        assert content[:8] == b"\x89PNG\r\n\x1a\n" and len(content) > 3000
+        return
+    picture = tmp_path / "picture.svg"
+    picture.write_bytes(content)
+    page.goto(picture.as_uri())
+    assert page.evaluate("document.documentElement.tagName") == "svg", "it stands by itself"
+    texts = page.locator("text").all_text_contents()
+    predicted = Translator.load(runs[0], "cpu").translate([SOURCE])[0].split()[0]
+    assert {"Hund", predicted} <= set(texts) if view == "Grid" else predicted in texts
+
+
+def test_texts_cannot_break_out_of_their_place(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    document = json.loads(explored(runs[:1], tmp_path / "page.json", "--text", SOURCE).read_text(encoding="utf-8"))
+    evil = "</script><script>window.broken = 1</script><!-- <img src=x onerror='window.broken = 1'> \u2028"
+    sentence = document["sentences"][0]
+    sentence["source"] = sentence["comparison"]["source"] = evil
+    sentence["by_model"]["grid"]["translation"]["candidates"][0]["text"] = evil
+    write_page(document, tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri())
+    expect(page.get_by_label("Translation by grid")).to_contain_text("</script>")
+    assert page.evaluate("window.broken") is None
+
+
+def test_numbers_that_json_has_not_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_page({"value": float("nan")}, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def long_document(runs: list[Path], folder: Path) -> dict[str, Any]:
+    """60 sentences of 60 tokens: one of them, under 60 names, without what a file of so many has no room for."""
+    words = SOURCE.split()
+    text, target = (" ".join((each * 60)[:59]) for each in (words, OWN.split()))
+    file = explored(runs, folder / "long.json", "--text", text, "--target", target)
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    [first] = document["sentences"]
+    for model in first["by_model"].values():
+        model["inspection"], model["target_inspection"] = model["target_inspection"], None
+        if model["inspection"]["grid_heads"]:
+            model["inspection"]["attention"].update(source=None, target=None)
+            model["inspection"]["grid_heads"] = None
+    document["sentences"] = [copy.deepcopy(first) for _ in range(60)]
+    for number, sentence in enumerate(document["sentences"]):
+        sentence["source"] = f"{number} {text}"
+    return document
+
+
+def test_60_sentences_of_60_tokens_do_not_stutter(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    write_page(long_document(runs, tmp_path), tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri() + "#grid")
+    expect(page.locator(".line")).to_have_count(60)
+    moves = page.evaluate(FRAMES, 40)
+    sentences = page.evaluate(NEXT, 60)
+    print(f"a key: {np.median(moves):.0f} ms (at most {max(moves):.0f}); a sentence: {np.median(sentences):.0f} ms")
+    # On an idle core a key takes some 15 ms; the bounds leave room for company.
+    assert np.median(moves) < 100
+    assert np.median(sentences) < 300
+
+
+def pictured_models(runs: list[Path]) -> list[str]:
+    """The models that the documentation shows: those of JOINTNMT_PAGE_MODELS, else small random ones."""
+    return os.environ["JOINTNMT_PAGE_MODELS"].split() if "JOINTNMT_PAGE_MODELS" in os.environ else list(map(str, runs))
+
+
+def test_screenshots_for_the_documentation(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    """With JOINTNMT_PAGE_MODELS they go to docs/figures, where the documentation shows them."""
+    trained = "JOINTNMT_PAGE_MODELS" in os.environ
+    text = "Der Junge hat gestern einen kleinen Hund im Park gesehen." if trained else SOURCE
+    out = ROOT / "docs" / "figures" if trained else tmp_path
+    file = explored([Path(each) for each in pictured_models(runs)], tmp_path / "page.html", "--text", text)
+    page.set_viewport_size({"width": 1180, "height": 760})
+    for view in ("Translate", "Grid", "Search", "Compare"):
+        page.goto(file.as_uri())
+        page.get_by_role("tab", name=view).click()
+        expect(page.locator(".pending")).to_have_count(0)
+        if view == "Translate":
+            page.get_by_label("Translation by").last.locator("[data-word]").nth(1).hover()
+        picture = out / f"page-{view.lower()}.png"
+        page.screenshot(path=picture, full_page=True)
+        assert picture.stat().st_size > 10_000

@@ -1,0 +1,27 @@
+"""What two runs of the same training must have in common."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
+
+
+def log_records(run: Path) -> list[dict[str, Any]]:
+    """The records of a run without times."""
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    """Weights, logs, translations and kept checkpoints are the same, byte for byte but for times."""
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    assert log_records(one) == log_records(other)
+    for folder in ("validation", "checkpoints"):
+        names = sorted(path.name for path in (one / folder).iterdir())
+        assert names == sorted(path.name for path in (other / folder).iterdir())
+        for name in names:
+            if name not in ("last.safetensors", "previous.safetensors"):
+                assert (one / folder / name).read_bytes() == (other / folder / name).read_bytes(), name

@@ -1,0 +1,323 @@
+// The view into the grid: a sentence with its translation, cell by cell, and the attention of the cell that is chosen.
+
+import type { App } from "./app";
+import { unpack } from "./arrays";
+import { cellTable } from "./cell";
+import { choice, h, say } from "./dom";
+import { gridFigure, legendElement, type Legend } from "./figure";
+import { Frame, type FrameContent } from "./frame";
+import type { View } from "./main";
+import { measuresOf, rangeOf, type Measure } from "./measures";
+import { savingButtons } from "./saving";
+import { STRIP_TITLES, needsCell, stripsOf, type Cell, type Strip } from "./strips";
+import { scale } from "./theme";
+import { shown } from "./tokens";
+import type { Inspection } from "./types";
+
+const GROUPS = { cells: "Cells", source: "Source tokens", target: "Target tokens" } as const;
+
+export function gridView(app: App): View {
+  const view = new GridView(app);
+  return { element: view.element, show: () => void view.show() };
+}
+
+class GridView {
+  readonly element = h("div", { class: "grid-view" });
+  private readonly toolbar = h("div", { class: "toolbar" });
+  private readonly legend = h("div", { class: "legends" });
+  private readonly readout = h("p", { class: "readout hint" });
+  private readonly message = h("p", { class: "error", role: "alert" });
+  private readonly details = h("aside", { class: "details", "aria-label": "The chosen cell" });
+  private readonly explanation = h("p", { class: "hint" });
+  private readonly frame: Frame;
+  private readonly stage: HTMLElement;
+  private inspection: Inspection | null = null;
+  private measures: Measure[] = [];
+  private wanted = { measure: "alignment", layer: Infinity, head: null as number | null, ownScale: false };
+  private cell: Cell | null = null;
+  private strips: Strip[] = [];
+  private asked = 0;
+  private asking = "";
+  private text: "model" | "own" = "model";
+
+  constructor(private readonly app: App) {
+    this.frame = new Frame((cell, how) => (how === "click" ? void this.choose(cell) : this.point(cell)));
+    this.stage = h("div", {
+      class: "stage", tabindex: "0", role: "application", "aria-roledescription": "grid of cells",
+      "aria-label": "Grid of source and target tokens. Arrow keys move from cell to cell, Page Up and Page Down from layer to layer.",
+      onkeydown: (event: KeyboardEvent) => this.pressed(event),
+    }, this.frame.element);
+    this.stage.addEventListener("pointerleave", () => this.point(null));
+    const saving = savingButtons(() => this.inspection && {
+      name: `grid-${this.measure.key}`, numbers: () => this.numbers(), svg: () => gridFigure(this.content(), this.title(), this.legends()[0]),
+    });
+    this.element.append(this.toolbar, this.message,
+      h("div", { class: "with-details" },
+        h("div", { class: "main-side" }, h("div", { class: "row spread" }, this.legend, saving), this.readout, this.stage, this.explanation),
+        this.details));
+    let width = innerWidth;
+    addEventListener("resize", () => {
+      if (innerWidth !== width && this.inspection && this.element.offsetParent) this.draw();
+      width = innerWidth;
+    });
+  }
+
+  /** The translation that the grid is of: null for the model's own. */
+  private target(): string | null {
+    const { line, model } = this.app;
+    if (this.text === "own" && line.own) return line.own;
+    const { translation } = this.app.rendering(line, model);
+    const shownText = this.app.textOf(line, model);
+    return this.app.origin.live && translation && shownText !== translation.translation ? shownText : this.forced();
+  }
+
+  /** A translation whose beginning was changed by hand is no longer what the model would choose. */
+  private forced(): string | null {
+    const { line, model } = this.app;
+    return this.app.rendering(line, model).prefix ? this.app.textOf(line, model) : null;
+  }
+
+  async show(): Promise<void> {
+    const { app } = this;
+    const { line, model } = app;
+    if (!line.source.trim()) return this.fail("Type a sentence above.");
+    if (app.rendering(line, model).pending) return;
+    const target = this.target();
+    const question = JSON.stringify([model.name, line.source, target]);
+    if (question === this.asking && this.inspection) return this.draw();
+    this.asking = question;
+    const mine = ++this.asked;
+    this.element.classList.add("pending");
+    try {
+      const found = await app.origin.inspect(model, line.source, target);
+      if (mine !== this.asked) return;
+      this.inspection = found;
+      this.measures = measuresOf(found);
+      this.cell = null;
+      this.strips = [];
+      this.message.textContent = "";
+      this.element.classList.remove("empty");
+      this.draw();
+      await this.choose(this.firstCell());
+    } catch (error) {
+      if (mine === this.asked) this.fail((error as Error).message);
+    } finally {
+      this.element.classList.remove("pending");
+    }
+  }
+
+  private fail(message: string): void {
+    this.asking = "";
+    this.inspection = null;
+    this.message.textContent = message;
+    this.element.classList.add("empty");
+    this.toolbar.replaceChildren(...this.textChoice());
+  }
+
+  /** The cell to begin with: where a word in the middle of the translation is aligned. */
+  private firstCell(): Cell {
+    const t = Math.floor((this.inspection!.target_read.length - 1) / 2);
+    const row = unpack(this.inspection!.alignment).at(t).values;
+    return { s: row.indexOf(Math.max(...row)), t };
+  }
+
+  private get measure(): Measure {
+    return this.measures.find(({ key }) => key === this.wanted.measure) ?? this.measures[0];
+  }
+
+  /** The layers to choose from: the measure's, or else those of the cell's attention. */
+  private get layers(): string[] {
+    const { layers } = this.measure;
+    const deepest = Math.max(-1, ...this.strips.map(({ layer }) => layer));
+    return layers.length ? layers : Array.from({ length: deepest + 1 }, (_, layer) => `layer ${layer + 1}`);
+  }
+
+  private get layer(): number {
+    return Math.max(0, Math.min(this.wanted.layer, this.layers.length - 1));
+  }
+
+  private get head(): number | null {
+    return this.wanted.head !== null && this.wanted.head < this.measure.heads ? this.wanted.head : null;
+  }
+
+  /** The layer whose strips are large: that of the measure, the input counted as the first. */
+  private get stripLayer(): number {
+    return this.layers[0] === "input" ? Math.max(0, this.layer - 1) : this.layer;
+  }
+
+  private content(): FrameContent {
+    const { measure, layer, head, cell } = this;
+    const { source_tokens, target_read, target_predicted } = this.inspection!;
+    const base = this.measures[0];
+    const values = measure.values(layer, head);
+    const [low, high] = this.wanted.ownScale ? rangeOf(values) : measure.range;
+    const colours = scale(measure.scale, low, high);
+    const weights = scale("weight", 0, 1);
+    return {
+      source: source_tokens, read: target_read, predicted: target_predicted,
+      cells: measure.of === "cells" ? values : base.values(0, null),
+      cellScale: measure.of === "cells" ? colours : weights,
+      tokens: measure.of === "cells" ? null : { side: measure.of, values, scale: colours },
+      strips: this.strips, stripScale: weights, layer: this.stripLayer, selected: cell,
+    };
+  }
+
+  private legends(): Legend[] {
+    const { measure, layer, head } = this;
+    const values = measure.values(layer, head);
+    const range = this.wanted.ownScale ? rangeOf(values) : measure.range;
+    const own: Legend = { title: this.title(), scale: scale(measure.scale, range[0], range[1]), range };
+    const both = "Alignment; attention of the cell";
+    const weights: Legend = { title: measure.of === "cells" ? "Attention of the cell" : both, scale: scale("weight", 0, 1), range: [0, 1] };
+    return measure.key === "alignment" && !this.wanted.ownScale ? [{ ...weights, title: both }] : [own, weights];
+  }
+
+  private title(): string {
+    const { measure, layer, head } = this;
+    const parts = [measure.title, measure.layers[layer], measure.heads ? (head === null ? "mean of heads" : `head ${head + 1}`) : null];
+    return parts.filter(Boolean).join(", ");
+  }
+
+  private draw(): void {
+    if (!this.inspection) return;
+    this.renderToolbar();
+    this.legend.replaceChildren(...this.legends().map(legendElement));
+    this.frame.render(this.content());
+    this.explanation.textContent = explanation(this.strips);
+    this.point(null);
+  }
+
+  private renderToolbar(): void {
+    const { measure, wanted } = this;
+    const focused = (document.activeElement as HTMLElement | null)?.closest<HTMLElement>("[data-part]")?.dataset.part;
+    const set = (changes: Partial<typeof wanted>): void => {
+      Object.assign(wanted, changes);
+      this.draw();
+    };
+    const layers = h("input", {
+      type: "range", min: 0, max: Math.max(1, this.layers.length - 1), value: this.layer,
+      oninput: () => set({ layer: Number(layers.value) }), "aria-valuetext": this.layers[this.layer],
+    });
+    const parts: Record<string, HTMLElement | null> = {
+      measure: this.measureChoice((key) => set({ measure: key })),
+      layer: this.layers.length > 1
+        ? h("label", { class: "field" }, h("span", {}, `${measure.layers.length ? "Layer" : "Layer of the cell's attention"}: ${this.layers[this.layer]}`), layers) : null,
+      head: measure.heads > 1
+        ? choice("Head", [["", "mean of all"], ...Array.from({ length: measure.heads }, (_, index) => [String(index), String(index + 1)] as const)],
+            this.head === null ? "" : String(this.head), (value) => set({ head: value === "" ? null : Number(value) })) : null,
+      scale: choice("Scale", [["all", measure.scale === "weight" ? "0 to 1" : "of all layers"], ["own", "of this picture"]],
+        wanted.ownScale ? "own" : "all", (value) => set({ ownScale: value === "own" })),
+    };
+    const shownParts = Object.entries(parts).flatMap(([name, part]) => {
+      if (part) part.dataset.part = name;
+      return part ?? [];
+    });
+    this.toolbar.replaceChildren(...shownParts, ...this.textChoice());
+    if (focused) this.toolbar.querySelector<HTMLElement>(`[data-part="${focused}"] :is(input, select)`)?.focus();
+  }
+
+  private measureChoice(changed: (key: string) => void): HTMLElement {
+    const label = choice("Colour", [], "", changed);
+    const select = label.querySelector("select")!;
+    for (const [of, name] of Object.entries(GROUPS)) {
+      const options = this.measures.filter((each) => each.of === of).map(({ key, title }) =>
+        h("option", { value: key, selected: key === this.measure.key }, title));
+      if (options.length) select.append(h("optgroup", { label: name }, ...options));
+    }
+    return label;
+  }
+
+  private textChoice(): HTMLElement[] {
+    if (!this.app.line.own) return [];
+    return [choice("Translation", [["model", "the model's"], ["own", "your own"]], this.text, (value) => {
+      this.text = value as "model" | "own";
+      void this.show();
+    })];
+  }
+
+  /** What is under the pointer, in words. */
+  private point(cell: Cell | null): void {
+    this.frame.point(cell ?? this.cell);
+    const at = cell ?? this.cell;
+    this.readout.textContent = at ? this.describe(at) : "\u00a0";
+  }
+
+  private describe({ s, t }: Cell): string {
+    const { source_tokens, target_predicted } = this.inspection!;
+    const content = this.content();
+    const names = `${shown(source_tokens[s])} × ${shown(target_predicted[t])}`;
+    const value = content.cells.at(t).values[s];
+    if (!content.tokens) return `${names}: ${this.title().toLowerCase()} ${value.toFixed(3)}`;
+    const { side, values } = content.tokens;
+    const place = side === "source" ? s : t;
+    const token = side === "source" ? source_tokens[s] : target_predicted[t];
+    return `${shown(token)}: ${this.title().toLowerCase()} ${values.values[place].toFixed(3)}; ${names}: alignment ${value.toFixed(3)}`;
+  }
+
+  /** Look at a cell: its attention below and beside the grid, its numbers in a table. */
+  private async choose(cell: Cell): Promise<void> {
+    const inspection = this.inspection!;
+    this.cell = cell;
+    this.strips = stripsOf(inspection, cell, null);
+    this.renderDetails();
+    this.draw();
+    if (!needsCell(inspection)) return;
+    try {
+      const { line, model, origin } = this.app;
+      const exact = await origin.cell(model, line.source, this.target(), cell.s, cell.t);
+      if (this.cell !== cell || this.inspection !== inspection) return;
+      this.strips = stripsOf(inspection, cell, exact);
+      this.draw();
+    } catch (error) {
+      if (this.cell === cell) this.details.append(h("p", { class: "hint" }, (error as Error).message));
+    }
+  }
+
+  private renderDetails(): void {
+    this.details.replaceChildren(...cellTable(this.inspection!, this.cell!));
+  }
+
+  private pressed(event: KeyboardEvent): void {
+    if (!this.inspection || !this.cell) return;
+    const { s, t } = this.cell;
+    const moves: Record<string, Cell> = {
+      ArrowLeft: { s: s - 1, t }, ArrowRight: { s: s + 1, t }, ArrowUp: { s, t: t - 1 }, ArrowDown: { s, t: t + 1 },
+      Home: { s: 0, t }, End: { s: this.inspection.source_tokens.length - 1, t },
+    };
+    const layers: Record<string, number> = { PageUp: -1, PageDown: 1 };
+    if (event.key in moves) {
+      const cell = moves[event.key];
+      const inside = cell.s >= 0 && cell.t >= 0 && cell.s < this.inspection.source_tokens.length && cell.t < this.inspection.target_read.length;
+      if (inside) void this.choose(cell);
+    } else if (event.key in layers) {
+      this.wanted.layer = Math.max(0, Math.min(this.layers.length - 1, this.layer + layers[event.key]));
+      this.draw();
+    } else return;
+    event.preventDefault();
+    say(this.describe(this.cell));
+  }
+
+  private numbers(): unknown {
+    const { inspection, measure, layer, head, cell } = this;
+    const { model, translation, source_tokens, target_read, target_predicted } = inspection!;
+    return {
+      model, source_tokens, target_read, target_predicted, translation,
+      measure: measure.title, of: measure.of, layer: measure.layers[layer] ?? null, head: measure.heads ? (head === null ? "mean" : head + 1) : null,
+      values: measure.values(layer, head).nested(),
+      cell: cell && {
+        source_position: cell.s, target_position: cell.t,
+        attention: this.strips.map(({ axis, place, layer: at, rows }) => ({
+          along: axis, place, layer: at + 1, heads: rows.map((row) => Array.from(row, (value) => Number(value.toPrecision(6)))),
+        })),
+      },
+    };
+  }
+}
+
+/** What the strips are, in words. */
+function explanation(strips: Strip[]): string {
+  const titles = (axis: Strip["axis"]): string =>
+    [...new Set(strips.filter((strip) => strip.axis === axis).map(({ place }) => `${place}: ${STRIP_TITLES[place]}`))].join("; ");
+  const [below, beside] = [titles("source"), titles("target")];
+  return [below && `Below the grid, one row a head, by layer: ${below}.`, beside && `Beside it, one column a head: ${beside}.`].filter(Boolean).join(" ");
+}

@@ -1,0 +1,218 @@
+// Where answers come from: a server, or the document that a file carries.
+
+import type {
+  Alternative, Alternatives, CellAnswer, Comparison, Explorations, Explored, Inspection, Model, Score, SearchTrace, Translation,
+} from "./types";
+
+/** Something that cannot be had here; the message says why. */
+export class Unavailable extends Error {}
+
+export interface Origin {
+  readonly live: boolean;
+  readonly models: Model[];
+  /** Translate lines; each is told when it is ready. */
+  translate(model: Model, lines: string[], ready: Ready, signal: AbortSignal): Promise<void>;
+  /** Translate from a beginning on, whose last word is finished. */
+  continued(model: Model, source: string, prefix: string): Promise<Translation>;
+  alternatives(model: Model, source: string, prefix: string): Promise<Alternative[]>;
+  inspect(model: Model, source: string, target: string | null): Promise<Inspection>;
+  cell(model: Model, source: string, target: string | null, s: number, t: number): Promise<CellAnswer>;
+  search(model: Model, source: string): Promise<SearchTrace>;
+  score(model: Model, source: string, target: string): Promise<Score>;
+  compare(models: Model[], source: string, target: string | null): Promise<Comparison>;
+}
+
+export type Ready = (line: number, outcome: Translation | Error) => void;
+
+const CANDIDATES = 5;
+const REMEMBERED = 100;
+
+/** A server, asked under addresses relative to the page's own. */
+export class Server implements Origin {
+  readonly live = true;
+  private readonly answers = new Map<string, unknown>();
+  private key = stored("key");
+
+  private constructor(readonly models: Model[]) {}
+
+  static async connect(): Promise<Server> {
+    const server = new Server([]);
+    const { models } = await server.ask<{ models: Model[] }>("v1/models");
+    server.models.push(...models);
+    return server;
+  }
+
+  async translate(model: Model, texts: string[], ready: Ready, signal: AbortSignal): Promise<void> {
+    const body = { model: model.name, texts, num_best: Math.min(CANDIDATES, model.beam_size), alignments: true };
+    const response = await this.fetch("v1/translate/stream", body, signal);
+    let line = 0;
+    for await (const text of linesOf(response)) {
+      const answer = JSON.parse(text);
+      ready(line++, "error" in answer ? new Error(answer.error) : answer);
+    }
+    for (; line < texts.length; line++) ready(line, new Error("The server ended the answer early."));
+  }
+
+  async continued(model: Model, source: string, prefix: string): Promise<Translation> {
+    const body = { model: model.name, source, prefix, count: CANDIDATES, alignments: true };
+    const { source_tokens, alternatives } = await this.ask<Alternatives>("v1/alternatives", body);
+    const candidates = alternatives.map(({ candidate }) => candidate).sort((a, b) => b.score - a.score);
+    return { source, source_tokens, translation: candidates[0]?.text ?? prefix, candidates };
+  }
+
+  async alternatives(model: Model, source: string, prefix: string): Promise<Alternative[]> {
+    const body = { model: model.name, source, prefix, count: 8 };
+    return (await this.ask<Alternatives>("v1/alternatives", body)).alternatives;
+  }
+
+  inspect(model: Model, source: string, target: string | null): Promise<Inspection> {
+    return this.ask("v1/inspect", { model: model.name, source, target });
+  }
+
+  cell(model: Model, source: string, target: string | null, s: number, t: number): Promise<CellAnswer> {
+    return this.ask("v1/inspect/cell", { model: model.name, source, target, source_position: s, target_position: t });
+  }
+
+  search(model: Model, source: string): Promise<SearchTrace> {
+    return this.ask("v1/search", { model: model.name, source, pruned: 5 });
+  }
+
+  async score(model: Model, source: string, target: string): Promise<Score> {
+    const body = { model: model.name, sources: [source], targets: [target], alternatives: 5 };
+    return (await this.ask<{ scores: Score[] }>("v1/score", body)).scores[0];
+  }
+
+  compare(models: Model[], source: string, target: string | null): Promise<Comparison> {
+    return this.ask("v1/compare", { models: models.map(({ name }) => name), source, targets: target ? [target] : [] });
+  }
+
+  /** The answer to a question, remembered. */
+  private async ask<T>(path: string, body?: unknown): Promise<T> {
+    const question = path + JSON.stringify(body);
+    if (!this.answers.has(question)) {
+      const answer: T = await (await this.fetch(path, body)).json();
+      if (this.answers.size >= REMEMBERED) this.answers.delete(this.answers.keys().next().value!);
+      this.answers.set(question, answer);
+    }
+    return this.answers.get(question) as T;
+  }
+
+  private async fetch(path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+    const headers: Record<string, string> = { "Content-Type": "application/json" };
+    if (this.key) headers.Authorization = `Bearer ${this.key}`;
+    const method = body === undefined ? "GET" : "POST";
+    let response: Response;
+    try {
+      response = await fetch(path, { method, headers, body: body === undefined ? null : JSON.stringify(body), signal });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new Error("The server cannot be reached. Is it still running?");
+    }
+    if (response.ok) return response;
+    const { error } = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
+    if (response.status === 403) {
+      const given = window.prompt(`${error}\nAPI key:`);
+      if (given) {
+        this.key = given.trim();
+        store("key", this.key);
+        return this.fetch(path, body, signal);
+      }
+    }
+    throw new Error(error);
+  }
+}
+
+async function* linesOf(response: Response): AsyncGenerator<string> {
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop()!;
+    yield* lines;
+  }
+  if (rest) yield rest;
+}
+
+const NO_MODEL = "To change words, the model is needed: see this page by jointnmt serve.";
+
+/** The document of a file that `jointnmt explore` wrote. */
+export class Carried implements Origin {
+  readonly live = false;
+  readonly models: Model[];
+
+  constructor(readonly document: Explorations) {
+    this.models = document.models;
+  }
+
+  async translate(model: Model, lines: string[], ready: Ready): Promise<void> {
+    lines.forEach((source, line) => ready(line, this.of(model, source).translation));
+  }
+
+  async continued(): Promise<Translation> {
+    throw new Unavailable(NO_MODEL);
+  }
+
+  async alternatives(): Promise<Alternative[]> {
+    throw new Unavailable(NO_MODEL);
+  }
+
+  async inspect(model: Model, source: string, target: string | null): Promise<Inspection> {
+    const { inspection, target_inspection } = this.of(model, source);
+    const found = target === null || target === inspection?.translation ? inspection : target_inspection;
+    if (!found) throw new Unavailable("This file does not hold the grid of that translation.");
+    return found;
+  }
+
+  async cell(): Promise<CellAnswer> {
+    throw new Unavailable("This file does not hold the attention of single cells: it would be too large.");
+  }
+
+  async search(model: Model, source: string): Promise<SearchTrace> {
+    const { search } = this.of(model, source);
+    if (!search) throw new Unavailable("This file does not hold the search for this sentence.");
+    return search;
+  }
+
+  async score(model: Model, source: string, target: string): Promise<Score> {
+    const { score } = this.of(model, source);
+    if (score?.target === target) return score;
+    const found = (await this.compare([], source)).scores[model.name]?.find((each) => each.target === target);
+    if (!found) throw new Unavailable("To score another text, the model is needed: see this page by jointnmt serve.");
+    return found;
+  }
+
+  async compare(_: Model[], source: string): Promise<Comparison> {
+    return this.sentence(source).comparison;
+  }
+
+  private sentence(source: string) {
+    const found = this.document.sentences.find((each) => each.source === source);
+    if (!found) throw new Unavailable("This file does not hold that sentence.");
+    return found;
+  }
+
+  private of(model: Model, source: string): Explored {
+    const found = this.sentence(source).by_model[model.name];
+    if (!found) throw new Unavailable(`This file does not hold that sentence by ${model.name}.`);
+    return found;
+  }
+}
+
+/** What an earlier visit has left in the browser, if it lets us look. */
+export function stored(name: string): string | null {
+  try {
+    return (name === "key" ? sessionStorage : localStorage).getItem(`jointnmt.${name}`);
+  } catch {
+    return null;
+  }
+}
+
+export function store(name: string, value: string): void {
+  try {
+    (name === "key" ? sessionStorage : localStorage).setItem(`jointnmt.${name}`, value);
+  } catch {
+    // Without storage it lasts as long as the page.
+  }
+}

@@ -1,0 +1,173 @@
+// The view of the search: the beam as a tree, what was pruned and by how much, and the score of a text of one's own.
+
+import type { App } from "./app";
+import { choice, h, say } from "./dom";
+import type { View } from "./main";
+import { savingButtons } from "./saving";
+import { shown } from "./tokens";
+import { FATES, describe, pathTo, percent, treePicture, type Arrangement } from "./tree";
+import type { Score, SearchNode, SearchTrace } from "./types";
+
+export function searchView(app: App): View {
+  const view = new SearchView(app);
+  return { element: view.element, show: () => void view.show() };
+}
+
+class SearchView {
+  readonly element = h("div", { class: "search-view" });
+  private readonly message = h("p", { class: "error", role: "alert" });
+  private readonly stage: HTMLElement;
+  private readonly details = h("aside", { class: "details", "aria-label": "The chosen hypothesis" });
+  private readonly tables = h("div", { class: "tables" });
+  private readonly note = h("p", { class: "hint" });
+  private arrangement: Arrangement = "rank";
+  private trace: SearchTrace | null = null;
+  private own: Score | null = null;
+  private selected = 0;
+  private question = "";
+  private asked = 0;
+
+  constructor(private readonly app: App) {
+    this.stage = h("div", {
+      class: "stage scroller", tabindex: "0", role: "application", "aria-roledescription": "tree of hypotheses",
+      "aria-label": "Tree of the beam. Left and right arrows move along a hypothesis, up and down among those of a position.",
+      onkeydown: (event: KeyboardEvent) => this.pressed(event),
+      onclick: (event: Event) => {
+        const node = (event.target as Element).closest<SVGElement>("[data-node]");
+        if (node) this.choose(Number(node.dataset.node), false);
+      },
+    });
+    const saving = savingButtons(() => this.trace && {
+      name: "search", numbers: () => ({ search: this.trace, own: this.own }), svg: () => treePicture(this.drawn()),
+    });
+    const arrangement = choice("Order", [["rank", "by rank at each position"], ["tree", "as branches"]], "rank", (value) => {
+      this.arrangement = value as Arrangement;
+      this.draw();
+    });
+    this.element.append(this.message,
+      h("div", { class: "figure" },
+        h("div", { class: "row spread" }, arrangement, this.note, saving), this.stage,
+        h("div", { class: "below-stage" }, this.details, this.tables)));
+  }
+
+  async show(): Promise<void> {
+    const { app } = this;
+    const { line, model } = app;
+    if (!line.source.trim()) return this.fail("Type a sentence above.");
+    const question = JSON.stringify([model.name, line.source, line.own]);
+    if (question === this.question && this.trace) return this.draw();
+    this.question = question;
+    const mine = ++this.asked;
+    this.element.classList.add("pending");
+    try {
+      const trace = await app.origin.search(model, line.source);
+      const own = line.own ? await app.origin.score(model, line.source, line.own) : null;
+      if (mine !== this.asked) return;
+      [this.trace, this.own] = [trace, own];
+      this.selected = trace.finished[0] ?? 0;
+      this.message.textContent = "";
+      this.element.classList.remove("empty");
+      this.draw();
+    } catch (error) {
+      if (mine === this.asked) this.fail((error as Error).message);
+    } finally {
+      this.element.classList.remove("pending");
+    }
+  }
+
+  private fail(message: string): void {
+    this.question = "";
+    this.trace = null;
+    this.message.textContent = message;
+    this.element.classList.add("empty");
+  }
+
+  private drawn() {
+    return { trace: this.trace!, arrangement: this.arrangement, selected: this.selected, own: this.own };
+  }
+
+  private draw(): void {
+    const { trace } = this;
+    if (!trace) return;
+    const [left, top] = [this.stage.scrollLeft, this.stage.scrollTop];
+    this.stage.replaceChildren(treePicture(this.drawn()));
+    this.stage.scrollTo(left, top);
+    const count = (fate: SearchNode["fate"]): number => trace.nodes.filter((node) => node.fate === fate).length;
+    this.note.textContent = `Beam of ${trace.beam_size}: ${count("kept")} kept, ${count("finished")} finished, ${count("pruned")} pruned shown (−: behind the last that was kept).`;
+    this.details.replaceChildren(...this.nodeDetails());
+    this.tables.replaceChildren(this.finishedTable(), ...this.ownTable());
+  }
+
+  private choose(id: number, spoken: boolean): void {
+    this.selected = id;
+    this.draw();
+    const box = this.stage.querySelector(`[data-node="${id}"]`);
+    if (spoken) box?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (spoken) say(describe(this.trace!.nodes[id]));
+  }
+
+  private pressed(event: KeyboardEvent): void {
+    if (!this.trace) return;
+    const { nodes } = this.trace;
+    const at = nodes[this.selected];
+    const beside = nodes.filter(({ position }) => position === at.position).sort((a, b) => a.rank - b.rank);
+    const children = nodes.filter(({ parent }) => parent === at.id).sort((a, b) => a.rank - b.rank);
+    const along = children.find(({ fate }) => fate === "kept" || fate === "finished") ?? children[0];
+    const place = beside.indexOf(at);
+    const next: Record<string, SearchNode | undefined> = {
+      ArrowLeft: at.parent === null ? undefined : nodes[at.parent], ArrowRight: along, ArrowUp: beside[place - 1], ArrowDown: beside[place + 1],
+      Home: nodes[0], End: nodes[this.trace.finished[0]],
+    };
+    if (!(event.key in next)) return;
+    event.preventDefault();
+    const found = next[event.key];
+    if (found) this.choose(found.id, true);
+  }
+
+  private nodeDetails(): HTMLElement[] {
+    const trace = this.trace!;
+    const node = trace.nodes[this.selected];
+    const text = pathTo(trace, node.id).slice(1).map((id) => trace.nodes[id].piece).filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
+    const facts: [string, string][] = [
+      ["Fate", node.fate === "pruned" ? `pruned, ${node.behind.toFixed(2)} behind` : FATES[node.fate]],
+      ["Probability of the token", percent(node.token_log_probability)],
+      ["Log-probability of the token", node.token_log_probability.toFixed(3)],
+      ["Log-probability so far", node.log_probability.toFixed(3)],
+      ["Score", node.score.toFixed(3)],
+      ["Rank at its position", String(node.rank + 1)],
+    ];
+    return [h("h2", {}, node.parent === null ? "The beginning" : shown(node.piece)),
+      h("p", { class: "so-far", lang: this.app.model.target_language }, text || "…"),
+      ...(node.parent === null ? [] : [h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))])];
+  }
+
+  private finishedTable(): HTMLElement {
+    const { finished, translations, nodes, length_penalty } = this.trace!;
+    const rows = finished.map((id, place) =>
+      h("tr", {}, h("td", { class: "text", lang: this.app.model.target_language },
+        h("button", { type: "button", class: "quiet link", onclick: () => this.choose(id, true) }, translations[place] || "(empty)")),
+        h("td", {}, nodes[id].score.toFixed(3)), h("td", {}, nodes[id].log_probability.toFixed(3)), h("td", {}, String(nodes[id].position + 1))));
+    return table(`Finished, best first (score = log-probability / tokens^${length_penalty})`, ["translation", "score", "log-probability", "tokens"], rows);
+  }
+
+  private ownTable(): HTMLElement[] {
+    const { own } = this;
+    if (!own) return this.app.origin.live ? [h("p", { class: "hint" }, "Type your own translation above to see its score beside the beam, token by token.")] : [];
+    let sum = 0;
+    const rows = own.tokens.map((token, place) => {
+      const value = own.token_log_probabilities[place];
+      sum += value;
+      const first = own.alternatives?.[place]?.filter(({ piece }) => piece !== token).slice(0, 3) ?? [];
+      const others = first.map(({ piece, log_probability }) => `${shown(piece)} ${percent(log_probability)}`).join(", ");
+      return h("tr", { class: own.first_choices[place] ? null : "unlikely" }, h("td", { class: "text" }, shown(token)), h("td", {}, percent(value)),
+        h("td", {}, value.toFixed(3)), h("td", {}, sum.toFixed(3)), h("td", { class: "text" }, others));
+    });
+    return [table(`Your own translation: score ${own.score.toFixed(3)}`, ["token", "probability", "log-probability", "so far", "the model's other choices"], rows)];
+  }
+}
+
+/** A table that scrolls within itself. */
+export function table(caption: string, head: string[], rows: HTMLElement[]): HTMLElement {
+  return h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": caption },
+    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, ...rows)));
+}

@@ -1,0 +1,156 @@
+// The source text: typed into a field behind which its words stand, so that they can be marked; in a file, only read.
+
+import type { App, Line } from "./app";
+import { debounced, h } from "./dom";
+import { wordsOf, type Word } from "./tokens";
+
+/** A stretch of a line's source with how much of it is meant, from 0 to 1. */
+export interface Marked {
+  start: number;
+  end: number;
+  weight: number;
+}
+
+const PAUSE = 350; // milliseconds without a key, until what was typed is translated
+
+export class SourceText {
+  readonly element: HTMLElement;
+  private readonly words = h("div", { class: "words" });
+  private readonly field: HTMLTextAreaElement | null = null;
+  private readonly rows = new Map<Line, { row: HTMLElement; words: Word[] }>();
+
+  constructor(
+    private readonly app: App,
+    private readonly meant: (line: Line, word: Word | null) => void,
+  ) {
+    if (!app.origin.live) {
+      this.words.addEventListener("click", (event) => {
+        const row = (event.target as Element).closest<HTMLElement>("[data-line]");
+        if (row) app.look({ current: Number(row.dataset.line) });
+      });
+      this.element = h("div", { class: "sheet source" }, this.words);
+    } else {
+      this.field = this.createField();
+      this.words.setAttribute("aria-hidden", "true");
+      this.element = h("div", { class: "sheet source typed" }, this.words, this.field);
+    }
+    this.element.addEventListener("pointermove", (event) => this.pointed(event));
+    this.element.addEventListener("pointerleave", () => meant(app.line, null));
+    app.on("lines", () => this.render());
+    app.on("place", () => this.renderPlace());
+    app.on("line", (line) => this.renderLine(line));
+    this.render();
+  }
+
+  focus(): void {
+    this.field?.focus();
+  }
+
+  private createField(): HTMLTextAreaElement {
+    const field = h("textarea", {
+      "aria-label": "Source text, one sentence a line",
+      placeholder: "Type or paste text, one sentence a line",
+      spellcheck: "false",
+      autocapitalize: "off",
+      oninput: () => {
+        this.render(field.value);
+        translate();
+      },
+    });
+    const translate = debounced(PAUSE, () => this.app.setText(field.value));
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        this.app.setText(field.value);
+      }
+    });
+    document.addEventListener("selectionchange", () => document.activeElement === field && this.caretMoved(field));
+    return field;
+  }
+
+  private caretMoved(field: HTMLTextAreaElement): void {
+    const before = field.value.slice(0, field.selectionStart).split("\n");
+    const current = before.length - 1;
+    if (this.app.lines[current]?.source !== field.value.split("\n")[current]) return; // not translated yet
+    if (current !== this.app.current) this.app.look({ current });
+    const place = before[current].length;
+    const word = this.rows.get(this.app.line)?.words.find(({ start, end }) => start <= place && place <= end);
+    this.meant(this.app.line, word ?? null);
+  }
+
+  private pointed(event: PointerEvent): void {
+    const under = document.elementsFromPoint(event.clientX, event.clientY);
+    const span = under.find((each): each is HTMLElement => each instanceof HTMLElement && each.dataset.word !== undefined);
+    const row = span?.closest<HTMLElement>("[data-line]");
+    const line = row && this.app.lines[Number(row.dataset.line)];
+    if (line) this.meant(line, this.rows.get(line)?.words[Number(span!.dataset.word)] ?? null);
+    else this.meant(this.app.line, null);
+  }
+
+  /** Mark stretches of a line, and nothing elsewhere. */
+  mark(line: Line, marked: readonly Marked[]): void {
+    this.words.querySelectorAll<HTMLElement>("[data-weight]").forEach((span) => {
+      delete span.dataset.weight;
+      span.style.removeProperty("--weight");
+    });
+    const found = this.rows.get(line);
+    if (!found) return;
+    const spans = found.row.querySelectorAll<HTMLElement>("[data-word]");
+    found.words.forEach((word, index) => {
+      const over = marked.filter(({ start, end }) => start < word.end && word.start < end);
+      const weight = Math.max(0, ...over.map((each) => each.weight));
+      if (weight < 0.04 || !spans[index]) return;
+      spans[index].dataset.weight = weight.toFixed(2);
+      spans[index].style.setProperty("--weight", weight.toFixed(3));
+    });
+  }
+
+  private render(typed?: string): void {
+    const { field, app } = this;
+    const text = app.lines.map(({ source }) => source).join("\n");
+    if (typed !== undefined) {
+      // What is being typed is not translated yet: words come with the translation.
+      const known = new Map(app.lines.map((line) => [line.source, line]));
+      this.words.replaceChildren(...typed.split("\n").map((each) => {
+        const line = known.get(each);
+        return (line && this.rows.get(line)?.row.cloneNode(true)) ?? h("div", {}, each || "\u200b");
+      }));
+      return;
+    }
+    if (field && field.value !== text) field.value = text;
+    this.rows.clear();
+    this.words.replaceChildren(...app.lines.map((line, number) => this.createRow(line, number)));
+    this.renderPlace();
+  }
+
+  private renderPlace(): void {
+    for (const [line, { row }] of this.rows) row.classList.toggle("current", line === this.app.line && this.app.lines.length > 1);
+  }
+
+  private renderLine(line: Line): void {
+    const found = this.rows.get(line);
+    if (!found || found.words.length || !found.row.isConnected) return;
+    found.row.replaceWith(this.createRow(line, Number(found.row.dataset.line)));
+    this.renderPlace();
+  }
+
+  private createRow(line: Line, number: number): HTMLElement {
+    const tokens = this.app.models.map((model) => this.app.rendering(line, model).translation?.source_tokens).find(Boolean);
+    const words = tokens ? wordsOf(line.source, tokens) : [];
+    const row = h("div", { "data-line": number }, ...spansOf(line.source, words));
+    if (!line.source) row.textContent = "\u200b"; // a line of its height
+    this.rows.set(line, { row, words });
+    return row;
+  }
+}
+
+/** A text with a span around each of its words. */
+export function spansOf(text: string, words: readonly Word[]): (Node | string)[] {
+  const parts: (Node | string)[] = [];
+  let end = 0;
+  words.forEach((word, index) => {
+    parts.push(text.slice(end, word.start), h("span", { "data-word": index }, text.slice(word.start, word.end)));
+    end = word.end;
+  });
+  return [...parts, text.slice(end)];
+}

@@ -1,0 +1,221 @@
+// One model's translations: words to hover, to step through and to change.
+
+import type { App, Line } from "./app";
+import { openChoice } from "./change";
+import { h, say } from "./dom";
+import { copy } from "./saving";
+import { spansOf, type Marked } from "./source";
+import { wordAlignment, wordsOf, type Word } from "./tokens";
+import type { Candidate, Model } from "./types";
+
+interface Row {
+  item: HTMLElement;
+  words: Word[];
+}
+
+export class TargetText {
+  readonly element: HTMLElement;
+  private readonly list = h("ol", { class: "sheet lines" });
+  private readonly below = h("div", { class: "below" });
+  private readonly rows = new Map<Line, Row>();
+  private focusAfter: { line: Line; word: number } | null = null;
+
+  constructor(
+    private readonly app: App,
+    readonly model: Model,
+    private readonly marked: (line: Line, marks: Marked[]) => void,
+  ) {
+    const { name, family, parameters } = model;
+    this.element = h("section", { class: "pane target", "aria-label": `Translation by ${name}` },
+      h("header", {},
+        h("h2", {}, name),
+        h("span", { class: "hint" }, `${family}, ${(parameters / 1e6).toFixed(1)} M parameters`),
+        h("button", { type: "button", class: "quiet", onclick: () => this.copyAll() }, "Copy"),
+      ),
+      this.list, this.below);
+    this.list.addEventListener("pointerover", (event) => this.hover(event.target as Element));
+    this.list.addEventListener("pointerleave", () => this.marked(app.line, []));
+    this.list.addEventListener("focusin", (event) => this.hover(event.target as Element));
+    this.list.addEventListener("focusout", () => this.marked(app.line, []));
+    this.list.addEventListener("click", (event) => this.clicked(event.target as Element));
+    this.list.addEventListener("keydown", (event) => this.pressed(event));
+    this.render();
+  }
+
+  render(): void {
+    this.rows.clear();
+    this.list.replaceChildren(...this.app.lines.map((line, number) => this.createItem(line, number)));
+    this.renderPlace();
+  }
+
+  renderLine(line: Line): void {
+    const row = this.rows.get(line);
+    if (!row) return;
+    const item = this.createItem(line, Number(row.item.dataset.line));
+    const focused = row.item.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.word : null;
+    row.item.replaceWith(item);
+    const pending = this.app.rendering(line, this.model).pending;
+    if (line === this.app.line) this.renderPlace();
+    if (this.focusAfter?.line === line && !pending) {
+      this.focusWord(line, this.focusAfter.word);
+      this.focusAfter = null;
+    } else if (focused !== null) this.focusWord(line, Number(focused));
+  }
+
+  /** Show which line is looked at: its words can be reached by keys, and its other translations stand below. */
+  renderPlace(): void {
+    for (const [line, { item }] of this.rows) {
+      const current = line === this.app.line;
+      item.classList.toggle("current", current && this.app.lines.length > 1);
+      const spans = item.querySelectorAll("[data-word]");
+      spans.forEach((span, index) => {
+        if (current) span.setAttribute("role", "button");
+        else span.removeAttribute("role");
+        if (current) span.setAttribute("tabindex", index === 0 ? "0" : "-1");
+        else span.removeAttribute("tabindex");
+      });
+    }
+    this.below.replaceChildren(...this.belowOf(this.app.line));
+  }
+
+  /** Mark the words that a source word is aligned with. */
+  markFor(line: Line, source: Word | null): void {
+    for (const { item } of this.rows.values())
+      item.querySelectorAll<HTMLElement>("[data-weight]").forEach((span) => delete span.dataset.weight);
+    const row = this.rows.get(line);
+    if (!source || !row) return;
+    const { weights, sources } = this.alignment(line, row.words);
+    const columns = sources.flatMap((word, s) => (word.start < source.end && source.start < word.end ? [s] : []));
+    row.item.querySelectorAll<HTMLElement>("[data-word]").forEach((span, t) => {
+      const weight = Math.max(0, ...columns.map((s) => weights[t]?.[s] ?? 0));
+      if (weight < 0.1) return;
+      span.dataset.weight = weight.toFixed(2);
+      span.style.setProperty("--weight", weight.toFixed(3));
+    });
+  }
+
+  private createItem(line: Line, number: number): HTMLElement {
+    const { translation, chosen, error, pending, prefix } = this.app.rendering(line, this.model);
+    const candidate = translation?.candidates[chosen];
+    const words = candidate ? wordsOf(candidate.text, candidate.tokens) : [];
+    const item = h("li", { "data-line": number, class: pending ? "pending" : null, lang: this.model.target_language });
+    if (error) item.append(h("span", { class: "error", role: "alert" }, error));
+    else if (candidate) item.append(...spansOf(candidate.text, words));
+    else item.append(pending ? h("span", { class: "hint" }, "…") : "\u200b");
+    item.querySelectorAll("[data-word]").forEach((span, index) =>
+      span.classList.toggle("fixed", words[index].end <= prefix.length && candidate!.text.startsWith(prefix)));
+    if (candidate && !candidate.complete) item.append(h("span", { class: "hint" }, " (ended at the greatest length)"));
+    this.rows.set(line, { item, words });
+    return item;
+  }
+
+  private belowOf(line: Line): HTMLElement[] {
+    const { translation, chosen, past, prefix } = this.app.rendering(line, this.model);
+    if (!translation?.candidates.length) return [];
+    const option = ({ text, score }: Candidate, index: number): HTMLElement =>
+      h("label", { class: "candidate" },
+        h("input", {
+          type: "radio", name: `candidate-${this.model.name}`, checked: index === chosen,
+          onchange: () => this.choose(line, index),
+        }),
+        h("span", { lang: this.model.target_language }, text || "(empty)"), h("span", { class: "number" }, score.toFixed(2)));
+    const list = h("fieldset", {}, h("legend", {}, "Alternatives, best first, with their scores"),
+      ...translation.candidates.map(option));
+    if (!past.length) return [list];
+    const back = h("button", { type: "button", onclick: () => this.undo(line) }, "Undo the change");
+    const free = h("button", { type: "button", onclick: () => void this.app.retranslate(line, this.model, "", []) }, "Translate freely");
+    return [h("div", { class: "row" }, h("span", { class: "hint" }, `Begins with “${prefix}”`), back, prefix ? free : null), list];
+  }
+
+  private choose(line: Line, index: number): void {
+    this.app.rendering(line, this.model).chosen = index;
+    this.app.emit("line", line);
+    this.below.querySelectorAll<HTMLInputElement>("input")[index]?.focus();
+    this.app.emit("place");
+  }
+
+  private undo(line: Line): void {
+    const { past } = this.app.rendering(line, this.model);
+    if (past.length) void this.app.retranslate(line, this.model, past.at(-1)!, past.slice(0, -1));
+  }
+
+  private lineOf(element: Element): Line | null {
+    const item = element.closest<HTMLElement>("[data-line]");
+    return item ? this.app.lines[Number(item.dataset.line)] : null;
+  }
+
+  private hover(element: Element): void {
+    const span = element.closest<HTMLElement>("[data-word]");
+    const line = this.lineOf(element);
+    if (!span || !line) return this.marked(this.app.line, []);
+    const { weights, sources } = this.alignment(line, this.rows.get(line)!.words);
+    const row = weights[Number(span.dataset.word)] ?? [];
+    this.marked(line, sources.map(({ start, end }, s) => ({ start, end, weight: row[s] })));
+  }
+
+  private alignment(line: Line, words: readonly Word[]): { weights: number[][]; sources: Word[] } {
+    const { translation, chosen } = this.app.rendering(line, this.model);
+    const sources = translation ? wordsOf(line.source, translation.source_tokens) : [];
+    const alignment = translation?.candidates[chosen]?.alignment;
+    return { sources, weights: alignment ? wordAlignment(alignment, sources, words) : [] };
+  }
+
+  private clicked(element: Element): void {
+    const line = this.lineOf(element);
+    if (!line) return;
+    if (line !== this.app.line) this.app.look({ current: this.app.lines.indexOf(line) });
+    const word = element.closest<HTMLElement>("[data-word]")?.dataset.word;
+    if (word !== undefined) this.change(line, Number(word));
+  }
+
+  private pressed(event: KeyboardEvent): void {
+    const span = (event.target as Element).closest<HTMLElement>("[data-word]");
+    const line = this.lineOf(event.target as Element);
+    if (!span || !line) return;
+    const word = Number(span.dataset.word);
+    const last = this.rows.get(line)!.words.length - 1;
+    const steps: Record<string, number> = { ArrowLeft: word - 1, ArrowRight: word + 1, Home: 0, End: last };
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (event.key in steps) this.focusWord(line, Math.max(0, Math.min(last, steps[event.key])));
+    else if (event.key === "ArrowUp" || event.key === "ArrowDown") this.toLine(event.key === "ArrowUp" ? -1 : 1);
+    else if (event.key === "Enter" || event.key === " ") this.change(line, word);
+    else if (event.key === "z" && (event.ctrlKey || event.metaKey)) this.undo(line);
+    else if (plain && /^\p{L}$/u.test(event.key)) this.change(line, word, event.key);
+    else return;
+    event.preventDefault();
+  }
+
+  private toLine(step: number): void {
+    this.app.look({ current: this.app.current + step });
+    this.focusWord(this.app.line, 0);
+  }
+
+  private focusWord(line: Line, word: number): void {
+    const spans = this.rows.get(line)?.item.querySelectorAll<HTMLElement>("[data-word]");
+    if (!spans?.length) return;
+    const wanted = spans[Math.min(word, spans.length - 1)];
+    spans.forEach((span) => span.setAttribute("tabindex", span === wanted ? "0" : "-1"));
+    wanted.focus();
+  }
+
+  private change(line: Line, word: number, typed = ""): void {
+    const { item, words } = this.rows.get(line)!;
+    const anchor = item.querySelectorAll<HTMLElement>("[data-word]")[word];
+    const text = this.app.textOf(line, this.model);
+    openChoice({
+      anchor, typed, word: words[word].text, language: this.model.target_language,
+      find: () => this.app.origin.alternatives(this.model, line.source, text.slice(0, words[word].start).trimEnd()),
+      prefixOf: (other) => text.slice(0, words[word].start) + other,
+      chosen: (prefix) => {
+        this.focusAfter = { line, word: word + 1 };
+        void this.app.retranslate(line, this.model, prefix).then(() => say(`Translated anew: ${this.app.textOf(line, this.model)}`));
+      },
+      closed: () => anchor.isConnected && anchor.focus(),
+    });
+  }
+
+  private async copyAll(): Promise<void> {
+    await copy(this.app.lines.map((line) => this.app.textOf(line, this.model)).join("\n"));
+    say("The translation is on the clipboard.");
+  }
+}
