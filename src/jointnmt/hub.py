@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +18,13 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.log import whole_records
+from jointnmt.runs.folder import replacing
+from jointnmt.runs.log import read_records
+from jointnmt.runs.weights import StoredPrecision, check_precision
 from jointnmt.text.segmentation import Segmentation
+
+PARTS = ("experiment.yaml", "model.safetensors", "segmentation", "config.json")
+"""What `save_pretrained` writes anew, besides a model card if there is none."""
 
 FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
 
@@ -33,6 +37,10 @@ CARD = """---
 Translates from {{ source_language }} to {{ target_language }}. A {{ family }} model of {{ parameters }} parameters,
 trained with jointnmt {{ version }}.
 
+```sh
+jointnmt translate {{ repo_id }} < source.txt > translation.txt   # a folder; or in Python, also from the Hub:
+```
+
 ```python
 from jointnmt import Translator
 
@@ -42,7 +50,7 @@ print(translator.translate(["..."])[0])
 
 ## Data
 
-Trained on {{ training | join(", ") }}; validated on {{ validation | join(", ") or "nothing" }}.
+Trained on {{ training | join(", ") }}, with seed {{ seed }}; validated on {{ validation | join(", ") or "nothing" }}.
 Sources and licences of these texts: {{ data_licence }}
 
 Filters: {{ filters }}
@@ -57,6 +65,15 @@ Filters: {{ filters }}
 {% endfor %}{% else %}
 Scores on test sets: not stated yet.
 {% endif %}
+## What it cannot do
+
+It translates each line by itself, without the lines around it. {{ longest }}{{ case }}A {{ unit }} that the
+training text lacks becomes `<unk>`. {{ limits }}
+
+## Weights
+
+Stored in {{ weights }}{{ rounding }}; computed with in float32, if nothing else is asked for.
+
 ## Settings
 
 ```yaml
@@ -80,8 +97,7 @@ class PretrainedMixin(
     The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
     card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
 
-    `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have `scores` (test set name to `Scores`),
-    `licence` and `data_licence` (text), and `repo_id`.
+    `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have the arguments of `generate_model_card`.
     """
 
     trained: TranslationModel
@@ -113,17 +129,56 @@ class PretrainedMixin(
                 f"{pretrained_model_name_or_path}: no such folder, and no such model on the Hub "
                 f"({' '.join(str(error).split())}). Check the name, the network, and for a private model the token."
             ) from error
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError, AttributeError) as error:  # what the mixin meets in config.json
             raise ModelError(
                 f"{pretrained_model_name_or_path}: config.json is damaged ({error}). Save or download the model again."
             ) from error
 
-    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *,
+        weights: StoredPrecision = "float32",
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        model_card_kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> str | None:
+        """Save as a folder, with weights stored in this precision: in 16 bits, it takes half the room.
+
+        A folder that is there is replaced at the end by a whole new one, and keeps its other files. Takes the options
+        of huggingface_hub, too. A model card (README.md) that is there is left as it is.
+
+        Returns:
+            With `push_to_hub`, the URL of the commit.
+
+        Raises:
+            ConfigurationError: if there is no such precision, or a weight is beyond its range.
+            OSError: if it cannot be written; a folder that is there stays as it was.
+        """
+        card = {"weights": weights, **(model_card_kwargs or {})}
+        check_precision(card["weights"])
+        folder = Path(save_directory)
+        with replacing(folder, PARTS) as new:
+            super().save_pretrained(new, model_card_kwargs=card)
+            self._save_weights(RunDirectory(new), card["weights"])
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(repo_id or folder.name, weights=card["weights"], model_card_kwargs=card, **options)
+
+    def _save_weights(self, files: RunDirectory, precision: StoredPrecision) -> None:
+        """Write the weights beside the configuration and segmentation that they belong to."""
+        steps = [] if self.run is None else checkpoint.read_values(RunDirectory(self.run).model).get("steps", [])
+        files.bind(self.experiment)
+        files.write_compact(files.model, self.trained.state_dict(), steps, precision)
+
+    def push_to_hub(self, repo_id: str, *, weights: StoredPrecision = "float32", **options: Any) -> str:
         """Upload the folder to a repository of the Hub, created if needed; returns the URL of the commit.
 
         Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
         """
-        card = {"repo_id": repo_id, **(options.pop("model_card_kwargs", None) or {})}
+        # The mixin hands what is for the card, and nothing else of ours, on to `save_pretrained`.
+        card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
         return super().push_to_hub(repo_id, model_card_kwargs=card, **options)
 
     def generate_model_card(
@@ -131,9 +186,20 @@ class PretrainedMixin(
         scores: Mapping[str, Scores] | None = None,
         licence: str = "not stated yet.",
         data_licence: str = "not stated yet.",
+        limits: str = "Nothing more is stated yet.",
+        weights: StoredPrecision = "float32",
         repo_id: str = "USER/NAME",
     ) -> ModelCard:
-        """The model card: data, scores, settings and licences."""
+        """The model card: data, scores, limits, settings and licences.
+
+        Args:
+            scores: on test sets, by their names.
+            licence: of the model, as text.
+            data_licence: sources and licences of the training text.
+            limits: what the model cannot do, besides what follows from its settings.
+            weights: the precision that they are stored in.
+            repo_id: what `from_pretrained` is to be called with in the example.
+        """
         experiment, info = portable(self.experiment), self._hub_mixin_info
         data = experiment.data
         card_data = ModelCardData(
@@ -153,10 +219,17 @@ class PretrainedMixin(
             source_language=data.source_language,
             target_language=data.target_language,
             training=_file_names(data.train),
+            seed=experiment.seed,
             validation=_file_names(data.validation),
             filters=json.dumps(data.filters.plain()),
             measured=_validation_sentence(None if self.run is None else validation_scores(self.run)),
             scores=[row for name, found in (scores or {}).items() for row in _score_rows(name, found)],
+            longest=_longest_line(experiment.model.max_length),
+            case="Its translations are in lower case. " if experiment.segmentation.lowercase else "",
+            unit="word" if experiment.segmentation.kind == "word" else "character",
+            limits=limits,
+            weights=weights,
+            rounding="" if weights == "float32" else ", rounded from those of the training",
             settings=experiment.to_yaml(),
             licence=licence,
             data_licence=data_licence,
@@ -166,12 +239,9 @@ class PretrainedMixin(
 
     def _save_pretrained(self, save_directory: Path) -> None:
         measured = None if self.run is None else validation_scores(self.run)
-        steps = [] if self.run is None else checkpoint.read_values(RunDirectory(self.run).model).get("steps", [])
         files = RunDirectory(save_directory)
-        checkpoint.write_text(files.experiment, portable(self.experiment).to_yaml())
-        shutil.rmtree(files.segmentation, ignore_errors=True)
+        files.write_experiment(portable(self.experiment))
         self.segmentation.save(files.segmentation)
-        files.write_weights(files.model, self.trained.state_dict(), steps)
         about = {"version": version("jointnmt"), "family": self.experiment.model.family, "validation": measured}
         # One key: the mixin takes the others for arguments of the class.
         checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
@@ -231,7 +301,7 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
     if saved.is_file():
         try:
             kept: dict[str, Any] | None = json.loads(saved.read_bytes()).get("jointnmt", {}).get("validation")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise ModelError(
                 f"{saved}: is damaged. Save the model again, or delete this file, which holds its scores."
             ) from error
@@ -241,10 +311,18 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         return None
     steps = checkpoint.read_values(files.model).get("steps")
     found = None
-    for _, record in whole_records(files.log):
-        if record["event"] in ("validation", "average") and record.get("steps", [record["step"]]) == steps:
-            found = {"steps": steps, **{key: record[key] for key in ("perplexity", "bleu", "signature")}}
+    for record in read_records(files.log):
+        is_of_weights = record.get("steps", [record["step"]]) == steps
+        if is_of_weights and record["event"] in ("validation", "average") and record.get("perplexity") is not None:
+            found = {"steps": steps, **{key: record.get(key) for key in ("perplexity", "bleu", "signature")}}
     return found
+
+
+def _longest_line(max_length: int | None) -> str:
+    """The sentence about lines that are too long; empty if none is."""
+    if max_length is None:
+        return ""
+    return f"A line of more than {max_length - 1} pieces is refused, or divided at the ends of its sentences. "
 
 
 def _file_names(texts: Any) -> list[str]:

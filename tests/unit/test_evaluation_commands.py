@@ -15,10 +15,9 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import METRICS, corpus_scores
 from jointnmt.experiment import Experiment
-from jointnmt.models import FAMILIES, build_model
-from jointnmt.runs import checkpoint
+from jointnmt.models import FAMILIES
 from jointnmt.translator import Translator
-from support.tiny_run import experiment, sizes, word_segmentation, write_run
+from support.tiny_run import experiment, unbind, word_segmentation, write_run, write_run_of
 
 SOURCES = ["der Hund sieht die Katze .", "die Katze hört !", "die Katze und der Hund ."]
 REFERENCES = ["the dog sees the cat .", "the cat hears !", "the cat and the dog ."]
@@ -139,6 +138,7 @@ def test_examples_stand_beside_source_and_reference(invoke: Invoke) -> None:
 
 def test_runs_and_texts_have_the_same_languages(invoke: Invoke, run: Path, texts: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other")
+    unbind(other)
     word_segmentation(languages=("en", "de")).save(other / "segmentation")
     both = invoke("evaluate", run, other, "--source", "source", "--reference", "reference", "--device", "cpu")
     assert (both.exit_code, both.stdout) == (2, "")
@@ -288,21 +288,16 @@ def test_info_of_a_run_that_is_not_whole_is_4(invoke: Invoke, tmp_path: Path) ->
     assert (damaged.exit_code, "not valid YAML" in damaged.stderr) == (4, True)
 
 
-def write_run_of(family: str, run: Path) -> Path:
+def write_family_run(family: str, run: Path) -> Path:
     """A RUN directory with a random model of the family."""
     model = {"family": family, "embed_dim": 8, "num_heads": 2, "ffn_dim": 8}
     configuration = Experiment.parse({**experiment().plain(), "model": model}, origin="test")
-    write_run(run)
-    segmentation = word_segmentation()
-    (run / "experiment.yaml").write_text(configuration.to_yaml())
-    weights = build_model(configuration.model, *sizes(segmentation)).state_dict()
-    checkpoint.write(run / "model.safetensors", weights, {"steps": [1]})
-    return run
+    return write_run_of(run, configuration)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_draws_a_translation_and_writes_its_numbers(invoke: Invoke, tmp_path: Path, family: str) -> None:
-    run = write_run_of(family, tmp_path / "run")
+    run = write_family_run(family, tmp_path / "run")
     out = tmp_path / "pictures" / "attention.png"
     result = invoke("attention", run, "--source", SOURCES[0], "--out", out, "--device", "cpu")
     assert result.exit_code == 0, result.stderr

@@ -17,6 +17,7 @@ from jointnmt.config import read_yaml
 from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
+from jointnmt.runs.directory import RunDirectory
 from support.tiny_run import write_run
 
 TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
@@ -81,6 +82,73 @@ def test_saving_again_replaces_the_model(translator: Translator, tmp_path: Path)
     translator.save_pretrained(tmp_path / "saved")
     loaded = Translator.from_pretrained(tmp_path / "saved", device="cpu")
     assert torch.equal(next(loaded.model.parameters()), next(translator.model.parameters()))
+
+
+def test_what_else_the_folder_holds_stays(translator: Translator, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    translator.save_pretrained(saved)
+    (saved / "README.md").write_text("mine")
+    (saved / ".git").mkdir()
+    (saved / ".git" / "HEAD").write_text("ref")
+    (saved / "segmentation" / "old.json").write_text("{}")
+    saved.chmod(0o750)
+    translator.save_pretrained(saved)
+    assert ((saved / "README.md").read_text(), (saved / ".git" / "HEAD").read_text()) == ("mine", "ref")
+    assert not (saved / "segmentation" / "old.json").exists()
+    assert saved.stat().st_mode & 0o777 == 0o750
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "saved"}
+
+
+@pytest.mark.parametrize("moment", ["write_experiment", "write_compact", "bind"])
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_a_save_that_fails_leaves_the_folder_as_it_was(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, error: BaseException
+) -> None:
+    translator.save_pretrained(tmp_path / "saved")
+    before = {path: path.read_bytes() for path in (tmp_path / "saved").rglob("*") if path.is_file()}
+
+    def fail(*_: object) -> None:
+        assert before == {path: path.read_bytes() for path in before}
+        raise error
+
+    monkeypatch.setattr(RunDirectory, moment, fail)
+    with pytest.raises(type(error)):
+        translator.save_pretrained(tmp_path / "saved")
+    assert before == {path: path.read_bytes() for path in (tmp_path / "saved").rglob("*") if path.is_file()}
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "saved"}
+
+
+@pytest.mark.parametrize("hindered", ["the volume's root", "no exchange"])
+def test_a_folder_is_replaced_where_it_cannot_be_exchanged(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindered: str
+) -> None:
+    saved = tmp_path / "saved"
+    translator.save_pretrained(saved)
+    (saved / "README.md").write_text("mine")
+    with torch.no_grad():
+        next(translator.model.parameters()).add_(1.0)
+    if hindered == "no exchange":  # as on other systems than Linux
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: None)
+    else:
+        monkeypatch.setattr(Path, "is_mount", lambda path: path == saved)
+    translator.save_pretrained(saved)
+    loaded = Translator.from_pretrained(saved, device="cpu")
+    assert torch.equal(next(loaded.model.parameters()), next(translator.model.parameters()))
+    names = {"experiment.yaml", "model.safetensors", "segmentation", "config.json", "README.md"}
+    assert {path.name for path in saved.iterdir()} == names
+    assert (saved / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("config", ["[" * 200_000, '{"jointnmt": ' + "9" * 5000 + "}", "[]", '"x"'])
+def test_a_hostile_config_is_a_model_error_or_left_aside(translator: Translator, tmp_path: Path, config: str) -> None:
+    translator.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "config.json").write_text(config)
+    try:
+        loaded = Translator.from_pretrained(tmp_path / "saved", device="cpu")
+    except ModelError as error:
+        assert "config.json is damaged" in str(error)
+    else:
+        assert loaded.translate(TEXTS) == translator.translate(TEXTS)
 
 
 def test_the_folder_does_not_tell_where_things_were(translator: Translator, tmp_path: Path) -> None:

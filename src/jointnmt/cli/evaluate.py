@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from jointnmt.analysis.corpus import LENGTHS, LengthComparison, comparisons_by_length
+from jointnmt.cli.analyse import Edges, buckets_of
 from jointnmt.cli.console import stdout
-from jointnmt.cli.evaluation_report import show_evaluation
+from jointnmt.cli.evaluation_report import length_tables, show_evaluation
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.scores import METRICS
+from jointnmt.evaluation.scores import METRICS, corpus_metrics
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
     EvaluatedSystem,
+    Evaluation,
     MetricOptions,
+    SystemRun,
     evaluate_systems,
     system_of_file,
     system_of_run,
 )
+from jointnmt.text.languages import num_words
 
 
 def evaluate(
-    reference: Annotated[Path, typer.Option(help="Reference translations, one per line (plain, .gz, .xz).")],
+    reference: Annotated[
+        list[Path], typer.Option(help="Reference translations, one per line (plain, .gz, .xz). Repeatable.")
+    ],
     runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source.")] = None,
     hypothesis: Annotated[
         list[Path] | None, typer.Option(help="Translations to evaluate, line by line. Repeatable.")
+    ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=A,B,...",
+            help="A system of several training runs that differ in their seeds: RUNs, or files of translations. "
+            "Repeatable.",
+        ),
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Source sentences, for RUNs and for perplexity.")] = None,
     run: Annotated[
@@ -51,56 +67,127 @@ def evaluate(
         ),
     ] = False,
     samples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000,
+    by_length: Annotated[
+        bool, typer.Option("--by-length", help="Compare systems by length of the source, in words, too.")
+    ] = False,
+    length_edges: Edges = None,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
     device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
-    A system is a file of translations (--hypothesis) or a RUN, which translates the source. Further systems are
-    compared with the first one by paired bootstrap resampling. Perplexity is a run's on the references. Outputs of runs
-    are cached: after an interruption, the same command resumes.
+    A system is a file of translations (--hypothesis), a RUN, which translates the source, or several of either that
+    differ in their seeds (--system). Further systems are compared with the first one by paired bootstrap resampling,
+    and, where there are several runs, over seeds and sentences. Perplexity is a run's on the (first) reference. Outputs
+    of runs are cached: after an interruption, the same command resumes.
 
     BLEU, chrF and TER are sacrebleu's, with its signatures. The papers' BLEU (multi_bleu) is that of multi-bleu.perl
     -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it.
     """
     metrics = metric or METRICS
-    _check_usage(hypothesis or [], run or [], runs or [], source, metrics)
-    sources = [] if source is None else list(text_lines(source))
-    eval_set = EvalSet(sources, list(text_lines(reference)), "" if source is None else str(source), str(reference))
-    systems: list[EvaluatedSystem] = []
-    with ProgressBars() as progress:
-        for path, made_by in zip_longest(hypothesis or [], run or []):
-            systems.append(system_of_file(path, made_by, eval_set, device, systems, progress.update))
-        for path in runs or []:
-            systems.append(system_of_run(path, eval_set, device, systems, progress.update))
-    evaluation = evaluate_systems(systems, eval_set, MetricOptions(language, metrics, tokenized, lowercase, samples))
-    if as_json:
-        typer.echo(json.dumps(evaluation.plain(show), ensure_ascii=False))
-    else:
-        show_evaluation(stdout(), evaluation, show)
-
-
-def _check_usage(
-    hypotheses: Sequence[Path],
-    made_by: Sequence[Path],
-    runs: Sequence[Path],
-    source: Path | None,
-    metrics: Sequence[str],
-) -> None:
     if unknown := sorted(set(metrics) - set(METRICS)):
         raise ConfigurationError(
             f"--metric {', '.join(unknown)}: there is no such metric; there are {', '.join(METRICS)}."
         )
-    if not hypotheses and not runs:
-        raise ConfigurationError("There is nothing to evaluate: give translations (--hypothesis FILE), or a RUN.")
-    if (runs or made_by) and source is None:
-        raise ConfigurationError("A run translates the source, or predicts the reference from it: give --source FILE.")
+    given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
+    _check_usage(given, source, by_length)
+    eval_set = _eval_set(source, reference)
+    systems = _measured(given, eval_set, device)
+    options = MetricOptions(language, metrics, tokenized, lowercase, samples)
+    evaluation = evaluate_systems(systems, eval_set, options)
+    lengths = list(_by_length(evaluation, options, length_edges)) if by_length else []
+    if as_json:
+        values = evaluation.plain(show)
+        if by_length:
+            values["by_length"] = [each.plain() for each in lengths]
+        typer.echo(json.dumps(values, ensure_ascii=False))
+        return
+    show_evaluation(stdout(), evaluation, show)
+    for table in length_tables(lengths):
+        stdout().print(table)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A training run of a system, as it is given."""
+
+    path: Path
+    translates: bool
+    """Whether `path` is a RUN, and no file of translations."""
+    made_by: Path | None = None
+    """The run that made a file of translations."""
+
+
+def _given_systems(
+    hypotheses: Sequence[Path], made_by: Sequence[Path], runs: Sequence[Path], systems: Sequence[str]
+) -> list[tuple[str, list[Given]]]:
+    """The systems by their names, in the order in which they are compared."""
     if made_by and len(made_by) != len(hypotheses):
         raise ConfigurationError(
             f"There are {len(hypotheses)} --hypothesis and {len(made_by)} --run: give the run of each hypothesis, in "
             "their order, or none."
         )
-    names = [*map(str, hypotheses), *map(str, runs)]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigurationError(f"{', '.join(twice)}: given twice. Give each system once.")
+    pairs = zip_longest(hypotheses, made_by)
+    files = [(str(path), [Given(path, False, maker)]) for path, maker in pairs]
+    return [*files, *((str(path), [Given(path, True)]) for path in runs), *map(_of_several_runs, systems)]
+
+
+def _of_several_runs(given: str) -> tuple[str, list[Given]]:
+    """The name and the runs of `NAME=A,B,...`."""
+    name, _, parts = given.partition("=")
+    paths = [Path(part) for part in parts.split(",") if part]
+    if not name or not paths:
+        raise ConfigurationError(
+            f"--system {given}: must be NAME=A,B,... with RUNs or files of translations, as in small=runs/s1,runs/s2."
+        )
+    return name, [Given(path, path.is_dir()) for path in paths]
+
+
+def _check_usage(systems: Sequence[tuple[str, Sequence[Given]]], source: Path | None, by_length: bool) -> None:
+    parts = [part for _, members in systems for part in members]
+    if not systems:
+        raise ConfigurationError("There is nothing to evaluate: give translations (--hypothesis FILE), or a RUN.")
+    if any(part.translates or part.made_by for part in parts) and source is None:
+        raise ConfigurationError("A run translates the source, or predicts the reference from it: give --source FILE.")
+    for names in ([name for name, _ in systems], [str(part.path) for part in parts]):
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigurationError(f"{', '.join(twice)}: given twice. Give each system once.")
+    if by_length and (source is None or len(parts) < 2):
+        raise ConfigurationError("--by-length compares systems by their sources: give two systems, and --source FILE.")
+
+
+def _eval_set(source: Path | None, references: Sequence[Path]) -> EvalSet:
+    sources = [] if source is None else list(text_lines(source))
+    first, *others = references
+    more = {str(path): list(text_lines(path)) for path in others}
+    return EvalSet(sources, list(text_lines(first)), "" if source is None else str(source), str(first), more)
+
+
+def _measured(systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet, device: str) -> list[EvaluatedSystem]:
+    """The systems with their translations, after runs have made them."""
+    found: list[EvaluatedSystem] = []
+    others: list[SystemRun] = []
+    with ProgressBars() as progress:
+        for name, parts in systems:
+            for part in parts:
+                if part.translates:
+                    others.append(system_of_run(part.path, eval_set, device, others, progress.update))
+                else:
+                    settings = part.made_by, eval_set, device, others, progress.update
+                    others.append(system_of_file(part.path, *settings))
+            found.append(EvaluatedSystem(name, others[-len(parts) :]))
+    return found
+
+
+def _by_length(
+    evaluation: Evaluation, options: MetricOptions, edges: Sequence[int] | None
+) -> Iterator[LengthComparison]:
+    """The comparisons of an evaluation, by length of the source."""
+    runs = [run for system in evaluation.systems for run in system.runs]
+    language = next((run.languages[0] for run in runs if run.languages), "en")
+    lengths = [num_words(text, language) for text in evaluation.eval_set.sources]
+    measures = corpus_metrics(evaluation.language, options.metrics, options.tokenized, evaluation.lowercase)
+    outputs = {system.name: [run.translations for run in system.runs] for system in evaluation.systems}
+    buckets = buckets_of(edges, LENGTHS)
+    return comparisons_by_length(outputs, evaluation.eval_set.all_references, lengths, measures, buckets)

@@ -2,31 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from statistics import mean, stdev
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jointnmt.analysis.corpus import LengthComparison
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
-from jointnmt.evaluation.significance import BootstrapResult
-from jointnmt.testset.systems import Evaluation
+from jointnmt.evaluation.significance import SIGNIFICANT, BootstrapResult, Comparison
+from jointnmt.testset.systems import EvaluatedSystem, Evaluation
+
+OVER_SENTENCES = (
+    "Resampled texts: mean ± half of the 95% interval. p: probability of such a difference from {first} by chance, in "
+    "either direction, were the sentences others, of these very runs; * below 0.05"
+)
+OVER_SEEDS = (
+    "Difference from {first} ± half of the 95% interval, and its p, were seeds and sentences others; * below 0.05. "
+    "Student's test of crossed random effects; both systems are taken to vary alike with the seed."
+)
 
 
 def show_evaluation(console: Console, evaluation: Evaluation, num_examples: int) -> None:
     """Print examples, scores with their signatures, and comparisons."""
-    first = evaluation.scores[0]
+    first = evaluation.scores[0][0]
     if num_examples:
         console.print(_example_table(evaluation, num_examples))
     console.print(_score_table(evaluation))
     for metric in _measured_metrics(first):
         console.print(_signature(metric, getattr(first, metric).signature), soft_wrap=True)
-    if evaluation.comparisons:
-        console.print(_comparison_table(evaluation))
-        for comparison in evaluation.comparisons:
-            console.print(_signature(comparison.metric, comparison.signature), soft_wrap=True)
+    if not evaluation.comparisons:
+        return
+    name = evaluation.systems[0].name
+    if len(evaluation.systems) > 1:
+        table = _comparison_table("Paired bootstrap resampling", OVER_SENTENCES.format(first=name), evaluation)
+        for results in _by_system(evaluation.comparisons):
+            table.add_row(Text(results[0].system), *map(_interval, results))
+        console.print(table)
+    if any(result.difference for result in evaluation.comparisons[0].systems):
+        table = _comparison_table("Over seeds and sentences", OVER_SEEDS.format(first=name), evaluation)
+        for results in _by_system(evaluation.comparisons)[1:]:
+            table.add_row(Text(results[0].system), *map(_difference, results))
+        console.print(table)
+    for comparison in evaluation.comparisons:
+        console.print(_signature(comparison.metric, comparison.signature), soft_wrap=True)
+
+
+def length_tables(lengths: Sequence[LengthComparison]) -> Iterator[Table]:
+    """A table for each metric: scores by length of the source, and their differences from the first system."""
+    found = next((each for each in lengths if each.comparisons), None)
+    for number, comparison in enumerate(found.comparisons if found else ()):
+        table = Table(
+            title=f"{TITLES[comparison.metric]} by length of the source",
+            caption=f"p: of the difference from {comparison.systems[0].system}, over seeds and sentences if there are "
+            "several runs, else over sentences; * below 0.05",
+        )
+        table.add_column("words")
+        table.add_column("sentences", justify="right")
+        for result in comparison.systems:
+            table.add_column(result.system, justify="right")
+        for each in lengths:
+            results = each.comparisons[number].systems if each.comparisons else ()
+            table.add_row(each.bucket, f"{each.size:,}", *map(_score_with_p, results))
+        yield table
 
 
 def _measured_metrics(scores: Scores) -> list[str]:
     return [metric for metric in METRICS if getattr(scores, metric) is not None]
+
+
+def _by_system(comparisons: Sequence[Comparison]) -> list[tuple[BootstrapResult, ...]]:
+    """The results of each system, one a metric."""
+    return list(zip(*(comparison.systems for comparison in comparisons), strict=True))
 
 
 def _example_table(evaluation: Evaluation, count: int) -> Table:
@@ -39,9 +87,15 @@ def _example_table(evaluation: Evaluation, count: int) -> Table:
 
 
 def _score_table(evaluation: Evaluation) -> Table:
-    first = evaluation.scores[0]
-    table = Table(title=f"{first.sentences:,} sentences, target language {evaluation.language}")
+    first = evaluation.scores[0][0]
+    several = any(len(system.runs) > 1 for system in evaluation.systems)
+    table = Table(
+        title=f"{first.sentences:,} sentences, target language {evaluation.language}",
+        caption="Of several runs: mean ± standard deviation" if several else None,
+    )
     table.add_column("system", overflow="fold")
+    if several:
+        table.add_column("runs", justify="right")
     metrics = _measured_metrics(first)
     for metric in metrics:
         table.add_column(TITLES[metric], justify="right")
@@ -50,32 +104,47 @@ def _score_table(evaluation: Evaluation) -> Table:
     if with_perplexity:
         table.add_column("perplexity", justify="right")
     for system, scores in zip(evaluation.systems, evaluation.scores, strict=True):
-        row = [f"{getattr(scores, metric).value:.2f}" for metric in metrics] + [f"{scores.length_ratio:.3f}"]
-        if with_perplexity:
-            row.append("" if system.perplexity is None else f"{system.perplexity:.2f}")
-        table.add_row(Text(system.name), *row)
+        row = [str(len(system.runs))] if several else []
+        row += [_mean([getattr(each, metric).value for each in scores]) for metric in metrics]
+        row.append(f"{mean(each.length_ratio for each in scores):.3f}")
+        table.add_row(Text(system.name), *row, *([_perplexity(system)] if with_perplexity else []))
     return table
 
 
-def _comparison_table(evaluation: Evaluation) -> Table:
-    first = evaluation.systems[0].name
-    table = Table(
-        title="Paired bootstrap resampling: mean ± half of the 95% interval",
-        caption=f"p: probability of such a difference from {first} by chance, in either direction; * below 0.05",
-    )
+def _mean(values: Sequence[float]) -> str:
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _perplexity(system: EvaluatedSystem) -> str:
+    return "" if system.perplexity is None else f"{system.perplexity:.2f}"
+
+
+def _comparison_table(title: str, caption: str, evaluation: Evaluation) -> Table:
+    table = Table(title=title, caption=caption)
     table.add_column("system", overflow="fold")
     for comparison in evaluation.comparisons:
         table.add_column(TITLES[comparison.metric], justify="right")
-    for results in zip(*(comparison.systems for comparison in evaluation.comparisons), strict=True):
-        table.add_row(Text(results[0].system), *map(_interval, results))
     return table
 
 
 def _interval(result: BootstrapResult) -> str:
     text = f"{result.mean:.2f} ± {result.half_width:.2f}"
-    if result.p_value is None:
-        return text
-    return f"{text}\np = {result.p_value:.3f}{'*' if result.p_value < 0.05 else ''}"
+    return text if result.p_value is None else f"{text}\n{_p(result.p_value)}"
+
+
+def _difference(result: BootstrapResult) -> str:
+    found = result.difference
+    return "" if found is None else f"{found.value:+.2f} ± {found.half_width:.2f}\n{_p(found.p_value)}"
+
+
+def _score_with_p(result: BootstrapResult) -> str:
+    text = f"{result.score:.2f}" + (f" ± {result.deviation:.2f}" if result.deviation is not None else "")
+    p_value = result.difference.p_value if result.difference else result.p_value
+    return text if p_value is None else f"{text}\n{_p(p_value)}"
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.3f}{'*' if value < SIGNIFICANT else ''}"
 
 
 def _signature(metric: str, signature: str) -> Text:

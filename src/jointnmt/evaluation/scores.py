@@ -22,6 +22,15 @@ METRICS = ("bleu", "chrf", "ter", "multi_bleu")
 TITLES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "multi_bleu": "BLEU (tokenised, lower-cased)"}
 
 
+References = Sequence[str] | Sequence[Sequence[str]]
+"""A reference of each sentence; or several lists of them, each parallel to the sentences."""
+
+
+def as_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """Lists of texts; a single list of texts is one of them."""
+    return [texts] if not texts or isinstance(texts[0], str) else texts  # type: ignore[list-item, return-value]
+
+
 @dataclass(frozen=True)
 class MetricScore:
     """The value of one metric over a corpus (0 to 100; TER may be above), and its signature."""
@@ -108,13 +117,16 @@ def corpus_metrics(
 
 def corpus_scores(
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: References,
     language: str,
     metrics: Sequence[str] = METRICS,
     tokenized: bool = False,
     lowercase: bool = False,
 ) -> Scores:
-    """Scores of `hypotheses` against one reference each, both as raw text in the target `language`.
+    """Scores of `hypotheses` against one reference each, or several, all as raw text in the target `language`.
+
+    Of several references, BLEU counts what any of them has, and takes the closest length; chrF takes the one with the
+    best score, TER the one with the fewest edits, over their mean length.
 
     BLEU is always computed, since lengths are counted by its tokeniser; `metrics` names the others (TER is slow).
     For `tokenized` and `lowercase` see `corpus_metrics`.
@@ -123,15 +135,17 @@ def corpus_scores(
         DataError: if there are no sentences, or not as many hypotheses as references.
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
-    check_parallel(hypotheses, references)
+    sets = as_several(references)
+    for each in sets:
+        check_parallel(hypotheses, each)
     scores: dict[str, MetricScore] = {}
     lengths = (0, 0)
     for key, measure in corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
-        result: Any = measure.metric.corpus_score(measure.prepare(hypotheses), [measure.prepare(references)])
+        result: Any = measure.metric.corpus_score(measure.prepare(hypotheses), [*map(measure.prepare, sets)])
         scores[key] = MetricScore(result.score, measure.describe(measure.metric.get_signature()))
         if key == "bleu":
             lengths = (result.sys_len, result.ref_len)
-    return Scores(len(references), *lengths, scores["bleu"], *(scores.get(key) for key in METRICS[1:]))
+    return Scores(len(hypotheses), *lengths, scores["bleu"], *(scores.get(key) for key in METRICS[1:]))
 
 
 def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.scores import CorpusMetric, check_parallel
+from jointnmt.evaluation.scores import CorpusMetric, References, as_several, check_parallel
+from jointnmt.evaluation.seeds import Numbers, SampledRuns, SeedEstimate, seed_difference, seed_interval
 
 logger = logging.getLogger(__name__)
 
-Numbers = npt.NDArray[np.float64]
+Runs = Sequence[str] | Sequence[Sequence[str]]
+"""The translations of a system: of its only run, or of each of its runs."""
 
 SEED = 12345
 """sacrebleu's seed of resampling."""
@@ -32,13 +34,22 @@ class BootstrapResult:
 
     system: str
     score: float
+    """On the test set; of several runs, their mean."""
     mean: float
     """Mean over the resampled test sets."""
     half_width: float
-    """Half the width of the 95% interval around `mean`."""
+    """Half the width of the 95% interval around `mean`: over sentences, for these very runs."""
     p_value: float | None
-    """Of the difference from the first system, two-sided; None for the first system, and with fewer than
-    `FEWEST_COMPARED` sentences."""
+    """Of the difference from the first system, two-sided, for these very runs; None for the first system, and with
+    fewer than `FEWEST_COMPARED` sentences."""
+    runs: tuple[float, ...] = ()
+    """The score of each run."""
+    deviation: float | None = None
+    """Standard deviation of the runs; None of a single run."""
+    over_seeds: SeedEstimate | None = None
+    """The score, with its interval over seeds and sentences; None of a single run."""
+    difference: SeedEstimate | None = None
+    """From the first system, over seeds and sentences; None where `p_value` is, or if both are single runs."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +63,8 @@ class Comparison:
 
 
 def paired_bootstrap(
-    systems: Mapping[str, Sequence[str]],
-    references: Sequence[str],
+    systems: Mapping[str, Runs],
+    references: References,
     measures: Mapping[str, CorpusMetric],
     samples: int = 1000,
 ) -> list[Comparison]:
@@ -61,20 +72,30 @@ def paired_bootstrap(
 
     Seed, resampled texts and intervals are those of `sacrebleu --paired-bs`; SACREBLEU_SEED sets another seed. The
     p-value is two-sided (see `two_sided`): sacrebleu's is one-sided, and below 0.05 for about one in eight systems that
-    do not differ.
+    do not differ. A system of several runs has their mean score on each text; `seeds.py` then also asks whether other
+    seeds would show the difference.
+
+    Args:
+        systems: the translations of each, or those of each of its runs.
+        references: of each sentence, one or several.
+        measures: as of `corpus_metrics`.
+        samples: number of resampled test sets.
 
     Raises:
         DataError: if the numbers of translations and references differ, or there are none.
         ConfigurationError: if SACREBLEU_SEED is not a seed.
-        ValueError: if there are fewer than two systems.
+        ValueError: if there are fewer than two systems, and these are single runs.
     """
-    if len(systems) < 2:
+    runs = {name: as_several(texts) for name, texts in systems.items()}
+    if len(runs) < 2 and all(len(each) < 2 for each in runs.values()):
         raise ValueError("a comparison takes two or more systems")
-    for name, hypotheses in systems.items():
-        check_parallel(hypotheses, references, name)
-    if len(references) < FEWEST_COMPARED:
-        logger.warning("%d sentences are too few to compare systems: no p-values", len(references))
-    return [_compare(systems, references, key, measure, samples) for key, measure in measures.items()]
+    sets = as_several(references)
+    for name, each in runs.items():
+        for hypotheses in each:
+            check_parallel(hypotheses, sets[0], name)
+    if len(sets[0]) < FEWEST_COMPARED:
+        logger.warning("%d sentences are too few to compare systems: no p-values", len(sets[0]))
+    return [_compare(runs, sets, key, measure, samples) for key, measure in measures.items()]
 
 
 def two_sided(difference: float, resampled: Numbers) -> float:
@@ -88,31 +109,61 @@ def two_sided(difference: float, resampled: Numbers) -> float:
 
 
 def _compare(
-    systems: Mapping[str, Sequence[str]], references: Sequence[str], key: str, measure: CorpusMetric, samples: int
+    systems: Mapping[str, Sequence[Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    key: str,
+    measure: CorpusMetric,
+    samples: int,
 ) -> Comparison:
-    from sacrebleu.significance import estimate_ci  # installed, or there would be no measure
-
-    metric, prepared = measure.metric, [measure.prepare(references)]
-    statistics = [
-        np.array(metric._extract_corpus_statistics(measure.prepare(texts), prepared), np.float64)
-        for texts in systems.values()
-    ]  # [sentences, statistics] each
-    scores = [_score(metric, each.sum(0)) for each in statistics]
-    seed = _seed()
-    resampled = np.array(
-        [[_score(metric, counts @ each) for each in statistics] for counts in _draw(len(references), samples, seed)]
-    )  # [samples, systems]
+    sentences, seed = len(references[0]), _seed()
+    sampled = list(_sampled(systems, references, measure, list(_draw(sentences, samples, seed))))
     results = []
-    for index, (name, score) in enumerate(zip(systems, scores, strict=True)):
-        mean, half_width = estimate_ci(resampled[:, index])
-        differences = resampled[:, index] - resampled[:, 0]
-        compared = index > 0 and len(references) >= FEWEST_COMPARED
-        p_value = two_sided(score - scores[0], differences) if compared else None
-        results.append(BootstrapResult(name, score, float(mean), float(half_width), p_value))
-    signature = metric.get_signature()
+    for name, each in zip(systems, sampled, strict=True):
+        compared = each is not sampled[0] and sentences >= FEWEST_COMPARED
+        results.append(_result(name, each, sampled[0] if compared else None))
+    signature = measure.metric.get_signature()
     signature.update("bs", samples)
     signature.update("seed", str(seed).lower())
     return Comparison(key, tuple(results), measure.describe(signature))
+
+
+def _sampled(
+    systems: Mapping[str, Sequence[Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    measure: CorpusMetric,
+    drawn: Sequence[npt.NDArray[np.intp]],
+) -> Iterator[SampledRuns]:
+    """The scores of each system's runs on the test text and on the resampled ones."""
+    metric, prepared = measure.metric, [measure.prepare(texts) for texts in references]
+    for runs in systems.values():
+        scores, resampled = [], []
+        for texts in runs:
+            statistics = np.array(metric._extract_corpus_statistics(measure.prepare(texts), prepared), np.float64)
+            scores.append(_score(metric, statistics.sum(0)))  # of [sentences, statistics]
+            resampled.append([_score(metric, counts @ statistics) for counts in drawn])
+        yield SampledRuns(np.array(scores), np.array(resampled).T)
+
+
+def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> BootstrapResult:
+    """Of a system; `first`, if given, is the one to compare it with."""
+    from sacrebleu.significance import estimate_ci  # installed, or there would be no measure
+
+    means = system.resampled.mean(1)
+    mean, half_width = estimate_ci(means)
+    result = BootstrapResult(
+        system=name,
+        score=system.mean,
+        mean=float(mean),
+        half_width=float(half_width),
+        p_value=None,
+        runs=tuple(map(float, system.scores)),
+        deviation=system.deviation,
+        over_seeds=seed_interval(system),
+    )
+    if first is None:
+        return result
+    p_value = two_sided(system.mean - first.mean, means - first.resampled.mean(1))
+    return replace(result, p_value=p_value, difference=seed_difference(system, first))
 
 
 def _score(metric: Any, statistics: Numbers) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,19 +22,33 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class EvaluatedSystem:
-    """Translations of a test set by one system."""
+class SystemRun:
+    """Translations of a test set by one training run."""
 
     name: str
     translations: Sequence[str]
     languages: tuple[str, str] | None = None
-    """Of source and target, if the system is a run."""
+    """Of source and target, if the run is given."""
     perplexity: float | None = None
-    """Of the references, if the system is a run."""
+    """Of the references, if the run is given."""
     lowercase: bool = False
     """Whether the run writes lower case only."""
     segmentation: str | None = None
     """The fingerprint of the run's segmentation: perplexities compare only between equal ones."""
+
+
+@dataclass(frozen=True)
+class EvaluatedSystem:
+    """A system: one training run, or several that differ in their seeds."""
+
+    name: str
+    runs: Sequence[SystemRun]
+
+    @property
+    def perplexity(self) -> float | None:
+        """The geometric mean of the runs' perplexities; None if one of them has none."""
+        found = [run.perplexity for run in self.runs if run.perplexity is not None]
+        return math.exp(math.fsum(map(math.log, found)) / len(found)) if len(found) == len(self.runs) else None
 
 
 @dataclass(frozen=True)
@@ -56,25 +71,26 @@ class Evaluation:
     """The scores of several systems, in one order throughout, and their comparison with the first one."""
 
     language: str
+    lowercase: bool
+    """Whether case is ignored."""
     eval_set: EvalSet
     systems: Sequence[EvaluatedSystem]
-    scores: Sequence[Scores]
+    scores: Sequence[Sequence[Scores]]
+    """Of each system, those of each run."""
     comparisons: Sequence[Comparison]
-    """One for each metric; none of a single system."""
+    """One for each metric; none of a single run."""
 
     def examples(self, count: int) -> Iterator[list[tuple[str, str]]]:
         """For each of the first sentences: pairs of a name and a text, of source, reference and translations."""
-        for number, reference in enumerate(self.eval_set.references[:count]):
+        for number in range(min(count, len(self.eval_set.references))):
             source = [("source", self.eval_set.sources[number])] if self.eval_set.sources else []
-            translations = [(system.name, system.translations[number]) for system in self.systems]
-            yield [*source, ("reference", reference), *translations]
+            references = [("reference", texts[number]) for texts in self.eval_set.all_references]
+            runs = [run for system in self.systems for run in system.runs]
+            yield [*source, *references, *((run.name, run.translations[number]) for run in runs)]
 
     def plain(self, num_examples: int = 0) -> dict[str, Any]:
-        """As JSON-compatible values."""
-        systems = [
-            {"name": system.name, "perplexity": system.perplexity, **scores.plain()}
-            for system, scores in zip(self.systems, self.scores, strict=True)
-        ]
+        """As JSON-compatible values; a system of several runs has those of each under `runs`."""
+        systems = [_plain(system, scores) for system, scores in zip(self.systems, self.scores, strict=True)]
         values: dict[str, Any] = {"language": self.language, "systems": systems}
         if self.comparisons:
             values["comparisons"] = [asdict(comparison) for comparison in self.comparisons]
@@ -83,14 +99,22 @@ class Evaluation:
         return values
 
 
+def _plain(system: EvaluatedSystem, scores: Sequence[Scores]) -> dict[str, Any]:
+    runs = [
+        {"name": run.name, "perplexity": run.perplexity, **each.plain()}
+        for run, each in zip(system.runs, scores, strict=True)
+    ]
+    return runs[0] if len(runs) == 1 else {"name": system.name, "perplexity": system.perplexity, "runs": runs}
+
+
 def system_of_file(
     path: Path,
     run: Path | None,
     eval_set: EvalSet,
     device: str,
-    others: Sequence[EvaluatedSystem],
+    others: Sequence[SystemRun],
     progress: ProgressCallback,
-) -> EvaluatedSystem:
+) -> SystemRun:
     """A file of translations; `run`, if given, is the one that made them and gives the references' perplexity.
 
     Raises:
@@ -102,15 +126,15 @@ def system_of_file(
     translations = list(text_lines(path))
     check_parallel(translations, eval_set.references, str(path), eval_set.reference_name)
     if run is None:
-        return EvaluatedSystem(str(path), translations)
+        return SystemRun(str(path), translations)
     translator = _load(run, device, others)
     perplexity = measure_perplexity(translator, run, eval_set, progress)
     return _system(str(path), translations, translator, perplexity)
 
 
 def system_of_run(
-    run: Path, eval_set: EvalSet, device: str, others: Sequence[EvaluatedSystem], progress: ProgressCallback
-) -> EvaluatedSystem:
+    run: Path, eval_set: EvalSet, device: str, others: Sequence[SystemRun], progress: ProgressCallback
+) -> SystemRun:
     """A run that translates the sources.
 
     Raises:
@@ -126,7 +150,7 @@ def system_of_run(
     return _system(str(run), outputs.translations, translator, outputs.perplexity)
 
 
-def _load(run: Path, device: str, others: Sequence[EvaluatedSystem]) -> Translator:
+def _load(run: Path, device: str, others: Sequence[SystemRun]) -> Translator:
     """A run of the same languages as the other systems."""
     from jointnmt.testset.outputs import common_languages
     from jointnmt.translator import Translator
@@ -136,41 +160,44 @@ def _load(run: Path, device: str, others: Sequence[EvaluatedSystem]) -> Translat
     return translator
 
 
-def _system(name: str, translations: Sequence[str], translator: Translator, perplexity: float) -> EvaluatedSystem:
+def _system(name: str, translations: Sequence[str], translator: Translator, perplexity: float) -> SystemRun:
     segmentation = translator.segmentation
     lowercase, fingerprint = segmentation.config.lowercase, segmentation.fingerprint()
-    return EvaluatedSystem(name, translations, segmentation.languages, perplexity, lowercase, fingerprint)
+    return SystemRun(name, translations, segmentation.languages, perplexity, lowercase, fingerprint)
 
 
 def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, options: MetricOptions) -> Evaluation:
-    """Score the systems, and compare each with the first one by paired bootstrap resampling.
+    """Score the systems, and compare each with the first one by paired bootstrap resampling, and over seeds.
 
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
-    language = options.language or next((system.languages[1] for system in systems if system.languages), "en")
-    if len({system.segmentation for system in systems if system.segmentation}) > 1:
+    runs = [run for system in systems for run in system.runs]
+    language = options.language or next((run.languages[1] for run in runs if run.languages), "en")
+    if len({run.segmentation for run in runs if run.segmentation}) > 1:
         logger.warning("perplexity is per piece: systems with different pieces cannot be compared by it")
-    settings = language, options.metrics, options.tokenized, options.lowercase or _ignore_case(systems, eval_set)
-    scores = [corpus_scores(system.translations, eval_set.references, *settings) for system in systems]
+    lowercase = options.lowercase or _ignore_case(runs, eval_set)
+    settings = language, options.metrics, options.tokenized, lowercase
+    references = eval_set.all_references
+    scores = [[corpus_scores(run.translations, references, *settings) for run in system.runs] for system in systems]
     comparisons = []
-    if len(systems) > 1:
+    if len(runs) > 1:
         logger.info("comparing %d systems on %d resampled test sets", len(systems), options.samples)
-        outputs = {system.name: system.translations for system in systems}
-        comparisons = paired_bootstrap(outputs, eval_set.references, corpus_metrics(*settings), options.samples)
-    return Evaluation(language, eval_set, systems, scores, comparisons)
+        outputs = {system.name: [run.translations for run in system.runs] for system in systems}
+        comparisons = paired_bootstrap(outputs, references, corpus_metrics(*settings), options.samples)
+    return Evaluation(language, lowercase, eval_set, systems, scores, comparisons)
 
 
-def _ignore_case(systems: Sequence[EvaluatedSystem], eval_set: EvalSet) -> bool:
+def _ignore_case(runs: Sequence[SystemRun], eval_set: EvalSet) -> bool:
     """Whether a fair comparison has to ignore case, because a run writes lower case only."""
-    if lowercasing := [system.name for system in systems if system.lowercase]:
+    if lowercasing := [run.name for run in runs if run.lowercase]:
         logger.info("case is ignored, since only lower case is written by %s", ", ".join(lowercasing))
         return True
     if any(map(_has_capitals, eval_set.references)):
-        for system in systems:
-            if not any(map(_has_capitals, system.translations)):
+        for run in runs:
+            if not any(map(_has_capitals, run.translations)):
                 logger.warning(
-                    "%s is in lower case, %s is not: --lowercase ignores case", system.name, eval_set.reference_name
+                    "%s is in lower case, %s is not: --lowercase ignores case", run.name, eval_set.reference_name
                 )
     return False
 

@@ -1,0 +1,106 @@
+"""Weights as they lie in files: whole in a RUN, compact in a folder to share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.runs import checkpoint
+
+Stored = TypeVar("Stored")
+
+StoredPrecision = Literal["float32", "float16", "bfloat16"]
+"""Of weights in a file. float16 rounds to 11 significant bits, bfloat16 to 8; models compute with what is left."""
+
+
+def write_compact(
+    path: Path, weights: Mapping[str, Tensor], values: Mapping[str, Any], precision: StoredPrecision
+) -> None:
+    """Write weights in `precision`, tied ones once.
+
+    The values of the file say so: `weights` is the precision, `tied` has for each name that is left out the one that
+    holds its weights. `read_weights` undoes both.
+
+    Args:
+        path: of the file, written atomically.
+        weights: by name, as of `state_dict()`; tied ones share their memory.
+        values: what else the file is to say, such as the updates after which they were taken.
+        precision: of the file.
+
+    Raises:
+        ConfigurationError: if there is no such precision, or a weight is beyond its range (65,504 for float16).
+    """
+    check_precision(precision)
+    kept: dict[str, Tensor] = {}
+    tied: dict[str, str] = {}
+    names: dict[tuple[Any, ...], str] = {}
+    for name, tensor in weights.items():
+        first = names.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype), name)
+        if first == name or not tensor.numel():
+            kept[name] = _stored(name, tensor, getattr(torch, precision))
+        else:
+            tied[name] = first
+    checkpoint.write(path, kept, {**values, "weights": precision, "tied": tied})
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a precision that weights cannot be stored in.
+
+    Raises:
+        ConfigurationError: if it is none of `StoredPrecision`.
+    """
+    if precision not in get_args(StoredPrecision):
+        raise ConfigurationError(
+            f"weights is {precision!r}, but must be one of {', '.join(get_args(StoredPrecision))}."
+        )
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint or a compact file, by all their names; stored in 16 bits, they are float32.
+
+    Raises:
+        ModelError: if the file is missing, damaged, or compact in a way that is unknown here.
+    """
+    tensors, values = checkpoint.read(path)
+    if "trainer" in values:
+        prefix = "model."
+        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if values.get("weights", "float32") not in get_args(StoredPrecision):
+        raise ModelError(
+            f"{path}: its weights are stored as {values['weights']!r}; this jointnmt reads "
+            f"{', '.join(get_args(StoredPrecision))}. Save the model again, or update jointnmt."
+        )
+    if "weights" in values:
+        tensors = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    return with_tied(tensors, values, path)
+
+
+def with_tied(stored: Mapping[str, Stored], values: Mapping[str, Any], path: Path) -> dict[str, Stored]:
+    """What a file of weights has for each name, those included that it leaves out as tied to others.
+
+    Raises:
+        ModelError: if one is tied to weights that are missing.
+    """
+    tied = values.get("tied", {})
+    if not isinstance(tied, dict) or not all(isinstance(other, str) for other in tied.values()):
+        raise ModelError(f"{path}: does not tell by names which weights are tied. Save the model again.")
+    if missing := sorted(set(tied.values()) - stored.keys()):
+        raise ModelError(f"{path}: weights are tied to {missing[0]}, which is missing. Save the model again.")
+    return {**stored, **{name: stored[other] for name, other in tied.items()}}
+
+
+def _stored(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if not tensor.is_floating_point() or tensor.dtype == dtype:
+        return tensor
+    rounded = tensor.to(dtype)
+    if not torch.equal(rounded.isfinite(), tensor.isfinite()):
+        raise ConfigurationError(
+            f"The weights {name} reach {tensor.abs().max():.3g}, beyond what {dtype} holds. Store them in bfloat16 or "
+            "float32."
+        )
+    return rounded

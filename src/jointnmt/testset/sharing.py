@@ -1,0 +1,70 @@
+"""A run as a folder to give away: compact weights, and a card with what they score on test sets."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.evaluation.scores import Scores, corpus_scores
+from jointnmt.runs.weights import StoredPrecision
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.outputs import run_outputs
+from jointnmt.testset.records import ProgressCallback
+from jointnmt.translator import Translator
+
+CARD_METRICS = ("bleu", "chrf", "ter")
+
+
+@dataclass(frozen=True)
+class ShareOptions:
+    """How a run is shared, and what its card states."""
+
+    weights: StoredPrecision = "float16"
+    card: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of `generate_model_card`, such as `licence`."""
+    tests: Mapping[str, EvalSet] = field(default_factory=dict)
+    """Texts to measure the stored weights on, by the names of the card."""
+    device: str = "auto"
+
+
+def share_run(run: Path, folder: Path, options: ShareOptions, progress: ProgressCallback) -> dict[str, Scores]:
+    """Save a run as a folder, measure what was saved, and state the scores in its card; returns them.
+
+    The folder gets its name when it is finished.
+
+    Raises:
+        ConfigurationError: if the folder is there already, and not empty; if the precision is too narrow.
+        DataError: if a test set does not fit the run.
+        ModelError: if the run is incomplete.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
+    unfinished = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        Translator.load(run, options.device).save_pretrained(unfinished, weights=options.weights)
+        saved = Translator.load(unfinished, options.device)
+        scores = {
+            name: _measured(saved, unfinished, test, lambda _, *counts: progress(run.name, *counts))
+            for name, test in options.tests.items()
+        }
+        repo_id = folder.name if folder.is_absolute() else folder.as_posix()
+        card: dict[str, Any] = {"repo_id": repo_id, "weights": options.weights, "scores": scores, **options.card}
+        saved.generate_model_card(**card).save(unfinished / "README.md")
+        if folder.exists():
+            folder.rmdir()
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return scores
+
+
+def _measured(translator: Translator, run: Path, test: EvalSet, progress: ProgressCallback) -> Scores:
+    outputs = run_outputs(translator, run, test, progress)
+    lowercase = translator.segmentation.config.lowercase
+    language = outputs.languages[1]
+    return corpus_scores(outputs.translations, test.references, language, CARD_METRICS, lowercase=lowercase)

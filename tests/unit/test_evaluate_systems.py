@@ -1,0 +1,163 @@
+"""`jointnmt evaluate` with systems of several runs, several references, and by length."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from typer.testing import CliRunner, Result
+
+from jointnmt.cli.main import app
+from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
+from jointnmt.evaluation.significance import paired_bootstrap
+from support.tiny_run import write_run
+
+WORDS = [f"w{number}" for number in range(30)]
+CHANCE = random.Random(3)
+REFERENCES = [" ".join(CHANCE.choices(WORDS, k=4 + number % 20)) for number in range(80)]
+
+Invoke = Callable[..., Result]
+
+
+def spoilt(share: float, seed: int) -> list[str]:
+    """The references with so many of their words replaced."""
+    chance = random.Random(seed)
+    return [" ".join("?" if chance.random() < share else word for word in text.split()) for text in REFERENCES]
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    monkeypatch.chdir(tmp_path)
+    files = {"reference": REFERENCES, "source": REFERENCES, "other": spoilt(0.3, 9)}
+    files |= {f"good{seed}": spoilt(0.1, seed) for seed in range(3)}
+    files |= {f"bad{seed}": spoilt(0.3, 10 + seed) for seed in range(3)}
+    for name, lines in files.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines))
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+    return lambda *arguments: runner.invoke(app, ["evaluate", *map(str, arguments)])
+
+
+GROUPED = ("--system", "good=good0,good1,good2", "--system", "bad=bad0,bad1,bad2", "--reference", "reference")
+
+
+def test_runs_of_a_system_are_averaged_and_compared_over_seeds(invoke: Invoke) -> None:
+    result = invoke(*GROUPED, "--metric", "bleu", "--metric", "chrf", "--samples", 200, "--json")
+    assert result.exit_code == 0, result.stderr
+    values = json.loads(result.stdout)
+    good, bad = values["systems"]
+    expected = [corpus_scores(spoilt(0.1, seed), REFERENCES, "en").bleu.value for seed in range(3)]
+    assert [run["bleu"]["value"] for run in good["runs"]] == pytest.approx(expected)
+    assert [run["name"] for run in bad["runs"]] == ["bad0", "bad1", "bad2"]
+    for comparison in values["comparisons"]:
+        first, second = comparison["systems"]
+        assert first["score"] == pytest.approx(statistics.mean(first["runs"]))
+        assert first["deviation"] == pytest.approx(statistics.stdev(first["runs"]))
+        assert first["over_seeds"]["value"] == pytest.approx(first["score"])
+        assert (first["p_value"], first["difference"]) == (None, None)
+        assert second["difference"]["value"] == pytest.approx(second["score"] - first["score"])
+        assert second["difference"]["p_value"] < 0.01
+        assert second["p_value"] < 0.01
+    assert values["comparisons"][0]["systems"][0]["runs"] == pytest.approx(expected)
+
+
+def test_runs_of_one_kind_do_not_differ(invoke: Invoke) -> None:
+    result = invoke("--system", "one=bad0,bad1", "--system", "same=bad2,other", "--reference", "reference", "--json")
+    for comparison in json.loads(result.stdout)["comparisons"]:
+        assert comparison["systems"][1]["difference"]["p_value"] > 0.05
+
+
+def test_tables_have_means_deviations_and_both_tests(invoke: Invoke) -> None:
+    result = invoke(*GROUPED, "--metric", "chrf", "--samples", 100)
+    for text in ("runs", "mean ± standard deviation", "Paired bootstrap", "Over seeds and sentences", "p = 0.00"):
+        assert text in result.stdout
+    scores = [corpus_scores(spoilt(0.1, seed), REFERENCES, "en").chrf for seed in range(3)]
+    values = [score.value for score in scores if score]
+    assert f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}" in result.stdout
+    alone = invoke("--hypothesis", "good0", "--hypothesis", "bad0", "--reference", "reference", "--samples", 100)
+    assert "Over seeds" not in alone.stdout and "standard deviation" not in alone.stdout
+
+
+def test_a_single_run_of_a_system_is_that_run(invoke: Invoke) -> None:
+    single = ["--system", "good=good0", "--hypothesis", "bad0", "--reference", "reference", "--json", "--samples", 100]
+    grouped, plain = (
+        json.loads(invoke(*arguments).stdout)
+        for arguments in (single, [*single[:0], "--hypothesis", "bad0", "--hypothesis", "good0", *single[4:]])
+    )
+    assert grouped["systems"][1]["bleu"] == plain["systems"][1]["bleu"]
+    ours, theirs = (each["comparisons"][0]["systems"][1] for each in (grouped, plain))
+    assert {**ours, "system": ""} == {**theirs, "system": ""}
+
+
+def test_runs_and_files_may_be_mixed(invoke: Invoke, tmp_path: Path) -> None:
+    source = ["der Hund sieht die Katze .", "die Katze hört !"] * 6
+    Path("source").write_text("".join(f"{line}\n" for line in source))
+    Path("reference").write_text("the dog sees the cat .\nthe cat hears !\n" * 6)
+    Path("file").write_text("the dog .\nthe cat !\n" * 6)
+    run = write_run(tmp_path / "run", data={**write_data(), "cache": str(tmp_path / "cache")})
+    words = ["--system", f"mine={run},file", "--source", "source", "--reference", "reference", "--device", "cpu"]
+    (system,) = json.loads(invoke(*words, "--json", "--samples", 100).stdout)["systems"]
+    assert [each["name"] for each in system["runs"]] == [str(run), "file"]
+    assert system["runs"][0]["perplexity"] > 1
+    assert (system["runs"][1]["perplexity"], system["perplexity"]) == (None, None)
+
+
+def write_data() -> dict[str, Any]:
+    return {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]}
+
+
+def test_scores_by_length_of_the_source(invoke: Invoke) -> None:
+    lengths = ["--source", "source", "--by-length", "--length-edges", 10, "--length-edges", 20, "--metric", "bleu"]
+    values = json.loads(invoke(*GROUPED, *lengths, "--json").stdout)["by_length"]
+    assert [(each["bucket"], each["size"]) for each in values] == [("1-9", 24), ("10-19", 40), ("20+", 16)]
+    rows = [row for row, text in enumerate(REFERENCES) if len(text.split()) >= 20]
+    chosen = [[texts[row] for row in rows] for texts in (spoilt(0.1, 0), REFERENCES)]
+    found = values[2]["comparisons"][0]["systems"]
+    assert found[0]["runs"][0] == pytest.approx(corpus_scores(chosen[0], chosen[1], "en").bleu.value)
+    assert found[1]["difference"]["p_value"] < 0.05
+    table = invoke(*GROUPED, *lengths).stdout
+    assert "BLEU by length of the source" in table and "10-19" in table
+    wrong = invoke(*GROUPED, "--by-length")
+    assert (wrong.exit_code, "--source FILE" in wrong.stderr) == (2, True)
+
+
+def test_several_references_are_those_of_sacrebleu(invoke: Invoke) -> None:
+    both = ["--hypothesis", "bad0", "--reference", "reference", "--reference", "other"]
+    (system,) = json.loads(invoke(*both, "--json", "--metric", "chrf", "--metric", "ter").stdout)["systems"]
+    expected = BLEU(trg_lang="en").corpus_score(spoilt(0.3, 10), [REFERENCES, spoilt(0.3, 9)])
+    assert system["bleu"]["value"] == pytest.approx(expected.score)
+    assert all(system[metric]["signature"].startswith("nrefs:2") for metric in ("bleu", "chrf", "ter"))
+    single = corpus_scores(spoilt(0.3, 10), REFERENCES, "en")
+    assert system["bleu"]["value"] > single.bleu.value
+    assert single.chrf and system["chrf"]["value"] > single.chrf.value
+    references = [REFERENCES, spoilt(0.3, 9)]
+    systems = {"bad": spoilt(0.3, 10), "good": spoilt(0.1, 0)}
+    (compared,) = paired_bootstrap(systems, references, corpus_metrics("en", ["bleu"]), samples=50)
+    assert compared.systems[0].score == pytest.approx(expected.score)
+    assert compared.signature.startswith("nrefs:2")
+    shown = invoke(*both, "--show", 1).stdout
+    assert spoilt(0.3, 9)[0] in shown and REFERENCES[0] in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("--system good0 --reference reference", 2, "NAME=A,B"),
+        ("--system a= --reference reference", 2, "NAME=A,B"),
+        ("--system a=good0,good0 --reference reference", 2, "good0: given twice"),
+        ("--system a=good0 --system a=good1 --reference reference", 2, "a: given twice"),
+        ("--system a=good0 --hypothesis good0 --reference reference", 2, "good0: given twice"),
+        ("--system a=good0,nowhere --reference reference", 3, "nowhere"),
+        ("--system a=good0,short --reference reference", 3, "short and reference are not parallel"),
+        ("--hypothesis good0 --reference reference --reference short", 3, "short and reference are not parallel"),
+    ],
+)
+def test_wrong_systems(invoke: Invoke, arguments: str, code: int, message: str) -> None:
+    Path("short").write_text("one\n")
+    result = invoke(*arguments.split())
+    assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr

@@ -1,0 +1,122 @@
+"""Comparisons over seeds and sentences, on planted scores: crossed random effects of known sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from jointnmt.evaluation.seeds import (
+    SampledRuns,
+    SeedEstimate,
+    seed_difference,
+    seed_interval,
+    student_quantile,
+    student_tails,
+)
+
+SENTENCES, SAMPLES = 60, 100
+TEXTS = (
+    np.random.default_rng(0).multinomial(SENTENCES, np.full(SENTENCES, 1 / SENTENCES), size=(20, SAMPLES)) / SENTENCES
+)
+
+
+def planted(
+    generator: np.random.Generator,
+    runs: Sequence[int] = (3, 3),
+    seed: float = 0.0,
+    sentence_of_system: float = 0.0,
+    difference: float = 0.0,
+) -> list[SampledRuns]:
+    """Systems whose score is the mean of sentences, which vary by sentence, system, seed, and sentence of a seed."""
+    texts = generator.choice(TEXTS)
+    common = 3 * generator.normal(size=(SENTENCES, 1))
+    systems = []
+    for number, count in enumerate(runs):
+        scores = common + difference * number + generator.normal(size=(SENTENCES, count))
+        scores = scores + seed * generator.normal(size=count)
+        scores = scores + sentence_of_system * generator.normal(size=(SENTENCES, 1))
+        systems.append(SampledRuns(scores.mean(0), texts @ scores))
+    return systems
+
+
+def p_values(count: int, **effects: object) -> np.ndarray:
+    generator = np.random.default_rng(5)
+    return np.array([compared(planted(generator, **effects)).p_value for _ in range(count)])  # type: ignore[arg-type]
+
+
+def compared(systems: Sequence[SampledRuns]) -> SeedEstimate:
+    found = seed_difference(systems[1], systems[0])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "effects",
+    [{}, {"seed": 0.1}, {"seed": 0.5}, {"sentence_of_system": 1.0}, {"seed": 0.1, "sentence_of_system": 1.0}],
+    ids=str,
+)
+def test_of_systems_that_do_not_differ_p_is_uniform(effects: dict[str, float]) -> None:
+    count = 400
+    found = p_values(count, **effects)
+    for level in (0.05, 0.2, 0.5, 0.8):
+        assert np.mean(found < level) == pytest.approx(level, abs=3 * (level * (1 - level) / count) ** 0.5 + 0.01)
+
+
+def test_a_difference_is_found_as_far_as_seeds_allow() -> None:
+    clear = p_values(100, seed=0.1, difference=1.0)
+    assert np.mean(clear < 0.05) > 0.95
+    hidden = p_values(100, seed=1.0, difference=1.0)  # one standard deviation of a seed: three runs cannot tell
+    assert np.mean(hidden < 0.05) < 0.5
+    more = p_values(100, seed=1.0, difference=1.0, runs=(40, 40))
+    assert np.mean(more < 0.05) > 0.95
+
+
+def test_a_bootstrap_over_sentences_alone_takes_seeds_for_systems() -> None:
+    """What the test over seeds is for: with the same planted null, the other p is far too often small."""
+    generator = np.random.default_rng(1)
+    small = 0
+    for _ in range(200):
+        system, first = planted(generator, seed=0.3)
+        difference = system.mean - first.mean
+        resampled = system.resampled.mean(1) - first.resampled.mean(1)
+        small += np.mean(np.abs(resampled - difference) >= abs(difference)) < 0.05
+    assert small / 200 > 0.3
+
+
+def test_a_single_run_borrows_the_variance_of_the_other_system() -> None:
+    found = p_values(300, seed=0.3, runs=(3, 1))
+    assert np.mean(found < 0.05) == pytest.approx(0.05, abs=0.045)
+    alone = planted(np.random.default_rng(0), runs=(1, 1))
+    assert seed_difference(alone[1], alone[0]) is None
+    assert seed_interval(alone[0]) is None
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(2)
+    held = [
+        abs(found.value - 0.7) <= found.half_width
+        for found in (compared(planted(generator, seed=0.2, difference=0.7)) for _ in range(300))
+    ]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.035)
+    means = [seed_interval(planted(generator, seed=0.2)[0]) for _ in range(300)]
+    assert np.mean([abs(each.value) <= each.half_width for each in means if each]) == pytest.approx(0.95, abs=0.035)
+
+
+def test_equal_runs_leave_nothing_to_chance() -> None:
+    same = SampledRuns(np.full(3, 2.0), np.full((10, 3), 2.0))
+    assert compared([same, same]).p_value == 1
+    other = SampledRuns(np.full(3, 3.0), np.full((10, 3), 3.0))
+    found = compared([same, other])
+    assert (found.value, found.half_width, found.p_value) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (30, 2.0423), (1e9, 1.95996)]
+)
+def test_student_is_that_of_the_tables(freedom: float, quantile: float) -> None:
+    """Critical values of Student's t for 5%, two-sided."""
+    assert student_quantile(0.05, freedom) == pytest.approx(quantile, abs=1e-4)
+    assert student_tails(quantile, freedom) == pytest.approx(0.05, abs=1e-5)
+    assert student_tails(0.0, freedom) == pytest.approx(1)
