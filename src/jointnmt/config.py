@@ -6,7 +6,8 @@ combines them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -14,7 +15,11 @@ from typing import Any, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from jointnmt.bounded_yaml import MAX_DEPTH, YAMLError, parse_yaml, read_bounded, shorten
 from jointnmt.errors import ConfigurationError
+
+MAX_ERRORS = 10
+"""Errors of a configuration that a message names."""
 
 
 class Config(BaseModel):
@@ -53,38 +58,22 @@ class Config(BaseModel):
         return yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True, width=100)
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses duplicate keys, of which YAML libraries silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping of a node."""
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
-            if not isinstance(key, Hashable):
-                continue  # refused below
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping from `path`.
 
     Raises:
-        ConfigurationError: if the file is missing, is not YAML, or is not a mapping.
+        ConfigurationError: if the file is missing, is not YAML within the bounds of `bounded_yaml`, or not a mapping.
     """
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
+        text = read_bounded(path)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}. Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: is no configuration: it is not UTF-8 text. Name a YAML file.") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date
-        raise ConfigurationError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+    except YAMLError as error:
+        raise ConfigurationError(f"{path}: is no configuration: {error}. Name a YAML file.") from error
+    try:
+        values = parse_yaml(text)
+    except YAMLError as error:
+        raise ConfigurationError(f"{path}: is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path}: expected a mapping of keys to values at the top level.")
     return values
@@ -99,13 +88,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
     chain: list[tuple[Path, dict[str, Any]]] = []
     following: Path | None = path
     while following is not None:
-        if following.resolve() in (file.resolve() for file, _ in chain):
+        if os.path.realpath(following) in (os.path.realpath(file) for file, _ in chain):
             raise ConfigurationError(f"{path}: recipes extend each other in a circle, through {following}.")
         values = read_yaml(following)
         chain.append((following, values))
         extended = values.pop("extends", None)
         if extended is not None and not isinstance(extended, str):
-            raise ConfigurationError(f"{following}: extends should be the name of one file (given: {extended!r}).")
+            given = shorten(repr(extended))
+            raise ConfigurationError(f"{following}: extends should be the name of one file (given: {given}).")
         following = None if extended is None else following.parent / extended
     recipe: dict[str, Any] = {}
     for _, values in reversed(chain):
@@ -121,17 +111,18 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
     Raises:
         ConfigurationError: if a setting has no `=`, or its path goes through a value without keys.
     """
-    result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(values)))
+    result: dict[str, Any] = _copy(dict(values))
     for setting in settings:
+        shown = f"--set {shorten(' '.join(setting.split()))}"
         path, equals, text = setting.partition("=")
         keys = path.strip().split(".")
-        if not equals or not all(keys):
-            raise ConfigurationError(f"--set {setting}: expected key.path=value, such as model.dropout=0.1.")
+        if not equals or not all(keys) or len(keys) > MAX_DEPTH:
+            raise ConfigurationError(f"{shown}: expected key.path=value, such as model.dropout=0.1.")
         try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError) as error:
-            raise ConfigurationError(f"--set {setting}: the value is not valid YAML.") from error
-        _assign(result, keys, value, setting)
+            value = parse_yaml(text)
+        except YAMLError as error:
+            raise ConfigurationError(f"{shown}: the value is not valid YAML: {error}") from error
+        _assign(result, keys, value, shown)
     return result
 
 
@@ -153,6 +144,13 @@ def _merge(old: Any, new: Any) -> Any:
     return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 
 
+def _copy(node: Any) -> Any:
+    """Mappings and lists copied, each by itself even if an alias of YAML has made them one."""
+    if isinstance(node, dict):
+        return {key: _copy(value) for key, value in node.items()}
+    return [_copy(value) for value in node] if isinstance(node, list) else node
+
+
 def _assign(node: Any, keys: list[str], value: Any, setting: str) -> None:
     *parents, last = keys
     for key in parents:
@@ -169,9 +167,9 @@ def _assign(node: Any, keys: list[str], value: Any, setting: str) -> None:
 def _child(node: Any, key: str, setting: str) -> Any:
     if isinstance(node, dict):
         return node[key]
-    if isinstance(node, list) and key.isdigit() and int(key) < len(node):
+    if isinstance(node, list) and key in map(str, range(len(node))):
         return node[int(key)]
-    raise ConfigurationError(f"--set {setting}: there is nothing to set at {key!r}.")
+    raise ConfigurationError(f"{setting}: there is nothing to set at {shorten(repr(key), 80)}.")
 
 
 def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -185,18 +183,21 @@ def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _describe(error: ValidationError, config: type[Config], values: Mapping[str, Any], origin: str) -> str:
     lines: list[str] = []
-    for item in error.errors(include_url=False):
-        path, given = [*_keys(item["loc"], values)], item["input"]
+    found = error.errors(include_url=False)
+    for item in found[:MAX_ERRORS]:
+        path, given = [shorten(key, 80) for key in _keys(item["loc"], values)], item["input"]
         if item["type"] == "too_short" and given:  # invalid items are not counted
             continue
         if item["type"] == "extra_forbidden":
             what = f"is not a known key{_suggestion(config, item['loc'])}"
         else:  # a mapping is not shown: the message names its keys
             what = item["msg"].removeprefix("Value error, ")
-            what += "" if isinstance(given, Mapping) else f" (given: {given!r})"
+            what += "" if isinstance(given, Mapping) else f" (given: {shorten(repr(given), 200)})"
         if item["type"] == "string_type" and isinstance(given, bool):
             what += ", as YAML reads no, yes, off and on: put it into quotes"
         lines.append(f"{'.'.join(path)}: {what}" if path else what)
+    if len(found) > MAX_ERRORS:
+        lines.append(f"and {len(found) - MAX_ERRORS:,} more")
     return f"{origin}: the configuration is not valid. " + "; ".join(lines)
 
 

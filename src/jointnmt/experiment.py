@@ -23,11 +23,11 @@ from jointnmt.text.segmentation import SegmentationConfig
 class ScheduleConfig(Config):
     """Linear warm-up, then decay with the inverse square root of the step, or linear decay to zero."""
 
-    peak_rate: float = Field(1e-3, gt=0, description="learning rate at the end of the warm-up")
-    initial_rate: float = Field(1e-7, ge=0, description="learning rate before the first update")
-    warmup_steps: int = Field(4000, ge=0, description="updates of linear warm-up; 0: start at the peak")
+    peak_rate: float = Field(1e-3, gt=0, le=1000, description="learning rate at the end of the warm-up")
+    initial_rate: float = Field(1e-7, ge=0, le=1000, description="learning rate before the first update")
+    warmup_steps: int = Field(4000, ge=0, le=10**12, description="updates of linear warm-up; 0: start at the peak")
     zero_at: int | None = Field(
-        None, ge=1, description="decay linearly to zero at this update; null: inverse square root"
+        None, ge=1, le=10**12, description="decay linearly to zero at this update; null: inverse square root"
     )
 
     @model_validator(mode="after")
@@ -43,8 +43,8 @@ class AdamConfig(Config):
     """Adam with decoupled weight decay (AdamW)."""
 
     betas: tuple[float, float] = Field((0.9, 0.997), description="decay of the first and second moment estimates")
-    epsilon: float = Field(1e-8, gt=0, description="added to the denominator")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all parameters")
+    epsilon: float = Field(1e-8, gt=0, le=1, description="added to the denominator")
+    weight_decay: float = Field(0.0, ge=0, le=1000, description="decoupled weight decay of all parameters")
 
     @model_validator(mode="after")
     def _betas_below_one(self) -> Self:
@@ -56,8 +56,8 @@ class AdamConfig(Config):
 class TrainingConfig(Config):
     """Loss, optimiser, precision, devices, length of training, checkpoints."""
 
-    max_updates: int | None = Field(None, ge=1, description="stop after so many updates")
-    max_epochs: int | None = Field(None, ge=1, description="stop after so many epochs")
+    max_updates: int | None = Field(None, ge=1, le=10**12, description="stop after so many updates")
+    max_epochs: int | None = Field(None, ge=1, le=10**12, description="stop after so many epochs")
     loss_mean: Literal["tokens", "sentences"] | None = Field(
         None,
         description="mean over tokens, or over sentences' means; null: tokens, or sentences if emelin_compatible",
@@ -65,7 +65,7 @@ class TrainingConfig(Config):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread evenly over the vocabulary")
     optimizer: AdamConfig = Field(AdamConfig(), description="AdamW")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="learning rate")
-    clip_norm: float | None = Field(25.0, gt=0, description="largest gradient norm; null: no clipping")
+    clip_norm: float | None = Field(25.0, gt=0, le=10**12, description="largest gradient norm; null: no clipping")
     non_finite: Literal["stop", "skip"] = Field(
         "stop", description="if loss or gradient is not finite: stop, or skip the update"
     )
@@ -73,16 +73,18 @@ class TrainingConfig(Config):
         "float32", description="of the forward pass; weights stay in float32"
     )
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
-    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    devices: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
         "auto", description="devices (CPU: processes) per machine; set by torchrun"
     )
-    nodes: int = Field(1, ge=1, description="machines; set by torchrun")
+    nodes: int = Field(1, ge=1, le=10_000, description="machines; set by torchrun")
     compile: bool = Field(False, description="compile the model with torch.compile (slower on a CPU)")
-    checkpoint_every: int = Field(500, ge=1, description="updates between saves of the training state")
-    keep_best: int = Field(5, ge=1, description="number of best checkpoints kept")
-    keep_last: int = Field(1, ge=1, description="number of latest validated checkpoints kept besides")
-    average_best: int = Field(5, ge=1, description="number of best checkpoints averaged at the end; 1: no averaging")
-    log_every: int = Field(50, ge=1, description="updates between log lines")
+    checkpoint_every: int = Field(500, ge=1, le=10**12, description="updates between saves of the training state")
+    keep_best: int = Field(5, ge=1, le=10_000, description="number of best checkpoints kept")
+    keep_last: int = Field(1, ge=1, le=10_000, description="number of latest validated checkpoints kept besides")
+    average_best: int = Field(
+        5, ge=1, le=10_000, description="number of best checkpoints averaged at the end; 1: no averaging"
+    )
+    log_every: int = Field(50, ge=1, le=10**12, description="updates between log lines")
     tensorboard: bool = Field(True, description="also write TensorBoard event files")
 
     @model_validator(mode="after")
@@ -95,17 +97,17 @@ class TrainingConfig(Config):
 class ValidationConfig(Config):
     """When to validate, the metric that chooses checkpoints, and early stopping."""
 
-    every_updates: int | None = Field(None, ge=1, description="updates between validations; null: by epochs")
-    every_epochs: int = Field(1, ge=1, description="epochs between validations, if every_updates is null")
+    every_updates: int | None = Field(None, ge=1, le=10**12, description="updates between validations; null: by epochs")
+    every_epochs: int = Field(1, ge=1, le=10**12, description="epochs between validations, if every_updates is null")
     metric: Literal["perplexity", "bleu"] = Field(
         "perplexity", description="chooses the best checkpoints, and early stopping"
     )
     patience: int | None = Field(
-        None, ge=1, description="stop after so many measurements of the metric without improvement"
+        None, ge=1, le=10**9, description="stop after so many measurements of the metric without improvement"
     )
-    bleu_every: int = Field(1, ge=0, description="validations between measurements of BLEU; 0: never")
+    bleu_every: int = Field(1, ge=0, le=10**9, description="validations between measurements of BLEU; 0: never")
     bleu_sentences: int | None = Field(
-        None, ge=1, description="sentences translated for BLEU, evenly spread; null: all"
+        None, ge=1, le=10**9, description="sentences translated for BLEU, evenly spread; null: all"
     )
 
 

@@ -15,12 +15,13 @@ from jointnmt.data.filters import FilterReport
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
+from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models import build_model
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
-from jointnmt.training.loop import TrainingRun
+from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.trainer import Trainer
@@ -45,7 +46,7 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         ConfigurationError: if `out` belongs to something else, or the training would never end.
         DataError: if the data cannot be used.
         ModelError: if the loss is not finite, or all checkpoints are damaged.
-        TrainingInterruptedError: after SIGINT or SIGTERM, with the state saved.
+        TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
     keep_freed_memory()
@@ -55,16 +56,26 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         logging.getLogger("jointnmt").setLevel(logging.WARNING)
         display = NoDisplay()
     directory = RunDirectory(out)
+    run: TrainingRun | None = None
     with ExitStack() as held:
+        stop = held.enter_context(StopSignals())
         held.callback(display.end)
-        first_process_first(lambda: _open(experiment, directory, held, display))
-        run = held.enter_context(closing(_prepare(experiment, fabric, directory, display)))
-        run.loop()
         try:
+            first_process_first(lambda: _open(experiment, directory, held, display))
+            run = held.enter_context(closing(_prepare(experiment, fabric, directory, display, stop)))
+            run.loop()
             run.finish()
-        except KeyboardInterrupt:
-            raise run.interruption() from None
+        except KeyboardInterrupt as error:
+            raise _interruption(run, exit_code(error)) from None
         logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
+
+
+def _interruption(run: TrainingRun | None, code: int) -> BaseException:
+    if run is not None:
+        return run.interruption(code)
+    if not is_first():
+        return SystemExit(code)
+    return TrainingInterruptedError("stopped while the training was prepared. The same command begins again.", code)
 
 
 def _check_end(experiment: Experiment) -> None:
@@ -89,9 +100,12 @@ def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, disp
     _segment(experiment, directory, display)
 
 
-def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display) -> TrainingRun:
+def _prepare(
+    experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display, stop: StopSignals
+) -> TrainingRun:
     """Prepare data and model, and restore the last state."""
     segmentation = Segmentation.load(directory.segmentation)
+    directory.bind(experiment)
     store = build_store(experiment.data, segmentation, progress=_shown(display, "segmenting the text"))
     _check_lengths(store, experiment.model.max_length, "training")
     torch.manual_seed(experiment.seed)
@@ -102,7 +116,7 @@ def _prepare(experiment: Experiment, fabric: Fabric, directory: RunDirectory, di
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
-    return TrainingRun(directory, trainer, validation, experiment.validation, display)
+    return TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:

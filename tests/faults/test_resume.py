@@ -28,9 +28,8 @@ from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.report import StepReport
 from jointnmt.training.validation import Validation
+from support.runs import assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus
-
-TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
 
 
 class At(NoDisplay):
@@ -46,24 +45,6 @@ class At(NoDisplay):
 
 def experiment(folder: Path, **changes: Any) -> Experiment:
     return Experiment.parse(tiny_recipe(folder, **changes), origin="test")
-
-
-def log(run: Path) -> list[dict[str, Any]]:
-    """The records of a run without times."""
-    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
-
-
-def assert_same_runs(one: Path, other: Path) -> None:
-    """Weights, logs, translations and kept checkpoints are the same, byte for byte but for times."""
-    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
-    assert log(one) == log(other)
-    for folder in ("validation", "checkpoints"):
-        names = sorted(path.name for path in (one / folder).iterdir())
-        assert names == sorted(path.name for path in (other / folder).iterdir())
-        for name in names:
-            if name not in ("last.safetensors", "previous.safetensors"):
-                assert (one / folder / name).read_bytes() == (other / folder / name).read_bytes(), name
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +68,7 @@ def test_a_run_holds_what_translating_needs(whole: Path, corpus: Path) -> None:
     versions = json.loads((whole / "versions.json").read_text(encoding="utf-8"))
     assert versions["seed"] == experiment(corpus).seed
     assert {"torch", "jointnmt", "python"} <= versions["packages"].keys()
-    records = log(whole)
+    records = log_records(whole)
     assert [record["step"] for record in records if record["event"] == "train"] == [2, 4, 6, 8, 10, 12]
     assert [record["step"] for record in records if record["event"] == "validation"] == [3, 6, 9, 12]
     assert [record["bleu"] is None for record in records if record["event"] == "validation"] == [True, False] * 2
@@ -96,7 +77,7 @@ def test_a_run_holds_what_translating_needs(whole: Path, corpus: Path) -> None:
 
 
 def test_losses_fall(whole: Path) -> None:
-    losses = [record["loss"] for record in log(whole) if record["event"] == "train"]
+    losses = [record["loss"] for record in log_records(whole) if record["event"] == "train"]
     assert losses[-1] < losses[0] - 0.2
 
 
@@ -105,12 +86,12 @@ def test_losses_fall(whole: Path) -> None:
 def test_a_signal_saves_and_the_same_command_goes_on(
     whole: Path, corpus: Path, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
-    """After an update in an epoch, and after one that a validation is due for."""
+    """After an update in an epoch, and after one that a validation is due for, which then waits."""
     run = tmp_path / "run"
-    settings = {"training__checkpoint_every": 1000}
-    with pytest.raises(TrainingInterruptedError, match=f"after update {step + 1}, saved") as caught:
+    settings, last = {"training__checkpoint_every": 1000}, 6 if step == 6 else step + 1
+    with pytest.raises(TrainingInterruptedError, match=f"after update {last}, saved") as caught:
         train(experiment(corpus, **settings), run, At(step, lambda: os.kill(os.getpid(), number)))
-    assert caught.value.exit_code == 130
+    assert caught.value.exit_code == 128 + number
     assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
     train(experiment(corpus, **settings), run, NoDisplay())
     assert_same_runs(whole, run)
@@ -137,7 +118,12 @@ def test_early_stopping_goes_on_as_it_would_have(corpus: Path, tmp_path: Path) -
         "validation": {"every_updates": 2, "metric": "bleu", "patience": 3, "bleu_sentences": 4},
     }
     train(experiment(corpus, **settings), tmp_path / "whole", NoDisplay())
-    assert [record["step"] for record in log(tmp_path / "whole") if record["event"] == "validation"] == [2, 4, 6, 8]
+    assert [record["step"] for record in log_records(tmp_path / "whole") if record["event"] == "validation"] == [
+        2,
+        4,
+        6,
+        8,
+    ]
     run = tmp_path / "run"
     for step in (3, 5):
         with pytest.raises(TrainingInterruptedError):
@@ -149,7 +135,7 @@ def test_early_stopping_goes_on_as_it_would_have(corpus: Path, tmp_path: Path) -
 def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> None:
     settings = {"training__max_updates": None, "training__max_epochs": 3, "validation": {"bleu_every": 0}}
     train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
-    records = log(tmp_path / "run")
+    records = log_records(tmp_path / "run")
     assert len([record for record in records if record["event"] == "validation"]) == 3
     state = RunDirectory(tmp_path / "run").read_last()
     assert state is not None
@@ -299,7 +285,7 @@ def test_the_validation_that_a_stop_at_the_last_update_left_out_is_made_up_for_o
         train(experiment(corpus, **settings), run, At(5, lambda: os.kill(os.getpid(), signal.SIGINT)))
     for _ in range(2):
         train(experiment(corpus, **settings), run, NoDisplay())
-        assert [record["step"] for record in log(run) if record["event"] == "validation"] == [3, 6]
+        assert [record["step"] for record in log_records(run) if record["event"] == "validation"] == [3, 6]
         assert len(choose_checkpoints(run, best=2)) == 2
 
 

@@ -52,7 +52,7 @@ def analyse(
     if out.exists() and not out.is_dir():
         raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Choose another name.")
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
-    bucketing = Bucketing(*(_buckets(given, default) for given, default in edges))
+    bucketing = Bucketing(*(buckets_of(given, default) for given, default in edges))
     eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
     with ProgressBars() as progress:
         outputs, counts = outputs_of_runs(runs, eval_set, device, progress.update)
@@ -65,7 +65,12 @@ def analyse(
         stdout().print(_table(each))
 
 
-def _buckets(edges: Sequence[int] | None, default: Buckets) -> Buckets:
+def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:
+    """The buckets with these edges, or the default ones.
+
+    Raises:
+        ConfigurationError: if the edges do not rise.
+    """
     if not edges:
         return default
     try:

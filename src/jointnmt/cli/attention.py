@@ -13,11 +13,11 @@ import typer
 from jointnmt.analysis.attention import (
     By,
     View,
-    attention_figure,
     attention_numbers,
     attention_panels,
     self_attention_tokens,
 )
+from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.segmentation import SPACE
 from jointnmt.text.special import BOS

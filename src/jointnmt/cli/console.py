@@ -1,15 +1,34 @@
 """The consoles of standard output and standard error, shared so that progress and logs do not overwrite each other."""
 
 import os
+import sys
+from contextlib import suppress
 from functools import cache
+from typing import Any, cast
 
 from rich.console import Console
+
+
+class _StandardError:
+    """Standard error, where writing is no error when its terminal has gone: nobody is there to read it."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return int(sys.stderr.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
 
 
 @cache
 def stderr() -> Console:
     """The console for progress, logs and messages."""
-    return Console(stderr=True)
+    return Console(stderr=True) if sys.stderr is None else Console(file=cast(Any, _StandardError()))
 
 
 @cache

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
+from jointnmt.config import override
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
@@ -65,8 +66,10 @@ def _count(
 ) -> tuple[Experiment, tuple[int, int], Parameters]:
     """The experiment of a recipe or a run, its vocabulary sizes and its parameters."""
     if recipe.is_dir():
-        read_experiment(recipe)  # a damaged run is no wrong setting
-    experiment = Experiment.load(RunDirectory(recipe).experiment if recipe.is_dir() else recipe, settings)
+        trained = read_experiment(recipe)
+        experiment = Experiment.parse(override(trained.plain(), settings), origin=str(recipe))
+    else:
+        experiment = Experiment.load(recipe, settings)
     sizes = _vocabularies(recipe, experiment, source_vocabulary, target_vocabulary)
     return experiment, sizes, count_parameters(experiment.model, *sizes)
 

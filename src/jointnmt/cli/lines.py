@@ -9,21 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from jointnmt.data.lines import decoded_lines, text_lines
-from jointnmt.errors import ConfigurationError
+from jointnmt.data.corpus import lines_of_stream
+from jointnmt.data.lines import lines_or_errors
+from jointnmt.errors import ConfigurationError, DataError
 
 logger = logging.getLogger(__name__)
 
 STANDARD_INPUT = "standard input"
 
 
-def input_lines(path: Path | None) -> Iterator[str]:
-    """The lines of a plain or compressed file, or of standard input, as they come.
+def input_lines(path: Path | None) -> Iterator[str | DataError]:
+    """The lines of a plain or compressed file, or of standard input, as they come; of one that is no text, the error.
 
     Raises:
-        DataError: if the file cannot be read, or a line is no UTF-8 text.
+        DataError: if the file cannot be read.
     """
-    return decoded_lines(_standard_input(), STANDARD_INPUT) if path is None else text_lines(path)
+    if path is not None:
+        return lines_or_errors(path, str(path))
+    return lines_or_errors(lines_of_stream(sys.stdin.buffer), STANDARD_INPUT)
 
 
 @contextmanager
@@ -38,19 +41,29 @@ def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     if path is None:
         if sys.stdout is None:
             raise ConfigurationError("Standard output is closed: nowhere to write to. Name a file by --output.")
-        yield _writer(sys.stdout.buffer)
+        yield writer(sys.stdout.buffer)
         return
     if path.exists() and not path.is_file():  # a pipe or a device is there to be written to, not to be replaced
         with path.open("wb") as stream:
-            yield _writer(stream)
+            yield writer(stream)
         return
-    unfinished = path.with_name(f"{path.name}.part")
+    unfinished = part_of(path)
+    with unfinished.open("wb") as stream, named_at_the_end(path, unfinished):
+        yield writer(stream)
+
+
+def part_of(path: Path) -> Path:
+    """The file that has the lines of an output until it is finished."""
+    return path.with_name(f"{path.name}.part")
+
+
+@contextmanager
+def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator[None]:
+    """Give an unfinished file its name after this; after an error say where the lines so far are, and some `advice`."""
     try:
-        with unfinished.open("wb") as stream:
-            yield _writer(stream)
+        yield
     except BaseException:
-        if unfinished.exists():
-            logger.warning("%s: is not finished; the lines so far are in %s", path, unfinished)
+        logger.warning("%s: is not finished; the lines so far are in %s%s", path, unfinished, advice)
         raise
     unfinished.replace(path)
 
@@ -67,15 +80,11 @@ def check_output(path: Path) -> None:
         raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
 
 
-def _writer(stream: IO[bytes]) -> Callable[[str], None]:
+def writer(stream: IO[bytes]) -> Callable[[str], None]:
+    """What writes a line to a stream, at once."""
+
     def write(line: str) -> None:
         stream.write(line.encode("utf-8") + b"\n")
         stream.flush()
 
     return write
-
-
-def _standard_input() -> Iterator[bytes]:
-    for number, raw in enumerate(sys.stdin.buffer):
-        line = raw if number else raw.removeprefix(b"\xef\xbb\xbf")
-        yield line.removesuffix(b"\n").removesuffix(b"\r")

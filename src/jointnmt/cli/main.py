@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from typer.core import TyperGroup
 
 import jointnmt
 from jointnmt.errors import ConfigurationError, JointNMTError
+from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
     "data": "Prepare a corpus of the catalogue, or print the catalogue.",
@@ -32,11 +34,15 @@ COMMANDS = {
     "analyse": "Compare runs by sentence length, target position and token frequency.",
     "probe": "Measure the lexical information of each layer by probes.",
     "serve": "Serve models over HTTP: LibreTranslate's API, and one of our own.",
+    "explore": "Look into models at work on sentences: one page that opens without a server.",
     "report": "Write a report on several runs: scores, curves, analyses, samples, attention.",
+    "share": "Save a run as a small folder to give away, with a card.",
     "kernels": "Build the custom CPU kernels, or show their status.",
 }
 
-INTERRUPTED, BROKEN_PIPE = 130, 141
+HUNG_UP, INTERRUPTED, WARNED, BROKEN_PIPE, TERMINATED = 129, 130, 138, 141, 143
+SIGNALLED = 128
+"""Exit codes above it are 128 plus the number of a signal."""
 EXIT_CODES = {
     0: "done",
     1: "an error in jointnmt itself",
@@ -44,8 +50,11 @@ EXIT_CODES = {
     3: "bad input data",
     4: "missing, damaged or incompatible model",
     5: "a package is not installed that this command needs (an extra)",
-    INTERRUPTED: "interrupted (Ctrl-C)",
+    HUNG_UP: "stopped by SIGHUP (the terminal was closed)",
+    INTERRUPTED: "interrupted by SIGINT (Ctrl-C)",
+    WARNED: "stopped by SIGUSR1 (a cluster's warning before the end)",
     BROKEN_PIPE: "the output was closed by its reader (as in `| head`)",
+    TERMINATED: "stopped by SIGTERM",
 }
 
 EPILOG = "\n\n".join(
@@ -95,7 +104,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; an exception becomes one paragraph on standard error and an exit code."""
         try:
-            result = super().invoke(ctx)
+            with StopSignals():
+                result = super().invoke(ctx)
             if sys.stdout:  # None if standard output is closed
                 sys.stdout.flush()  # here: at exit, a broken pipe could not be handled
             return result
@@ -109,7 +119,8 @@ class Commands(TyperGroup):
             if ctx.params.get("debug"):
                 traceback.print_exc(file=sys.stderr)
             message, code = _explain(error)
-            typer.echo(f"jointnmt: {message}", err=True)
+            with suppress(OSError):  # the terminal has gone
+                typer.echo(f"jointnmt: {message}", err=True)
             raise typer.Exit(code) from None
 
 
@@ -123,9 +134,10 @@ def _load(name: str) -> Any:
 def _explain(error: BaseException) -> tuple[str, int]:
     """The message and the exit code of an error that ended a command."""
     if isinstance(error, JointNMTError):
-        return f"{'' if error.exit_code == INTERRUPTED else 'error: '}{error}", error.exit_code
+        return f"{'' if error.exit_code > SIGNALLED else 'error: '}{error}", error.exit_code
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted.", INTERRUPTED
+        by = f" by {error}" if isinstance(error, Interruption) and exit_code(error) != INTERRUPTED else ""
+        return f"interrupted{by}.", exit_code(error)
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"error: {where}{error.strerror}. Check the path, the permissions and the free space.", (

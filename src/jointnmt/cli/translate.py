@@ -6,16 +6,22 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
+from jointnmt.cli.resumption import Write, digest_of, resumable_output
+from jointnmt.config import override
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.search import SamplingConfig, SearchConfig
-from jointnmt.translator import Translation, TranslationOptions, Translator
+from jointnmt.translator import TextLimits, Translation, TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +43,29 @@ NumBestOption = Annotated[
 ]
 SplitLongOption = Annotated[
     bool, typer.Option("--split-long", help="Split lines that are too long for the model at sentence ends.")
+]
+InvalidOption = Annotated[
+    Literal["error", "skip"],
+    typer.Option(
+        "--on-invalid",
+        help="What to do about a line that is no UTF-8 text, too long or otherwise cannot be translated: end with an "
+        "error, after the lines before it; or write an empty line and count it.",
+    ),
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with --output where an interrupted call with the same --input stopped.")
+]
+UntrustedOption = Annotated[
+    bool, typer.Option("--untrusted", help="Refuse lines and searches that would cost too much; see --limit.")
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="With --untrusted, another limit: line_characters, sentence_tokens, beam_size, num_best or "
+        "sentence_cells. Repeatable.",
+    ),
 ]
 
 
@@ -72,7 +101,13 @@ PrecisionOption = Annotated[
     _option(COMPUTATION, "Of the model's computations; int8 on a CPU only. Default: float32."),
 ]
 BatchCellsOption = Annotated[
-    int | None, _option(COMPUTATION, "Largest batch in cells: hypotheses * source * target.", min=1)
+    int | None,
+    _option(
+        COMPUTATION,
+        "Largest batch in cells: hypotheses * source * target. 1: each sentence by itself. Unless it is 1, scores in "
+        "float16, on a GPU or without the CPU kernels depend a little on the batch, and rarely a text does.",
+        min=1,
+    ),
 ]
 WindowOption = Annotated[
     int | None,
@@ -108,15 +143,24 @@ def translate(
     precision: PrecisionOption = "float32",
     batch_cells: BatchCellsOption = None,
     window: WindowOption = None,
+    on_invalid: InvalidOption = "error",
+    resume: ResumeOption = False,
+    untrusted: UntrustedOption = False,
+    limit: LimitOption = None,
 ) -> None:
     """Translate raw text, line by line: from standard input to standard output, or from file to file.
 
-    Empty lines stay empty. Translations are written in the order of the lines, each as soon as it is computed.
+    Empty lines stay empty. Translations are written in the order of the lines, each as soon as it is computed. After an
+    interruption the lines so far are in `NAME.part`, and `--resume` goes on.
     """
     if alignments and not as_json:
         raise ConfigurationError("--alignments needs --json: plain text cannot hold them.")
     if gates and not as_json:
         raise ConfigurationError("--gates needs --json: plain text cannot hold them.")
+    if resume and (input is None or output is None):
+        raise ConfigurationError("--resume needs --input and --output: what has been read before can be read again.")
+    if limit and not untrusted:
+        raise ConfigurationError("--limit is of what --untrusted refuses: add --untrusted.")
     rules = {
         "length_penalty": length_penalty,
         "max_length_factor": max_length_factor,
@@ -132,20 +176,71 @@ def translate(
         alignments=alignments,
         gates=gates,
         long="split" if split_long else "error",
+        on_invalid=on_invalid,
+        limits=TextLimits.parse(override({}, limit or []), origin="--limit") if untrusted else None,
         seed=seed or 0,
         window=window or (1 if input is None and sys.stdin and sys.stdin.isatty() else TranslationOptions.window),
     )
     if input is None and sys.stdin is None:
         raise ConfigurationError("Standard input is closed: there is nothing to translate. Name a file by --input.")
-    prefixes = None if prefix is None else text_lines(prefix)
-    began, count = time.perf_counter(), 0
-    with open_output(output) as write:
-        stream = translator.translate_stream(input_lines(input), options, prefixes, str(input or STANDARD_INPUT))
-        for count, translation in enumerate(stream, start=1):
-            for line in _rendered(translation, count, as_json, num_best):
+    job = Job(run, input, output, prefix, options, as_json)
+    began, number = time.perf_counter(), 0
+    with job.opened(translator, resume) as (write, done):
+        number = done
+        for number, translation in enumerate(job.translations(translator, done), start=done + 1):
+            for line in _rendered(translation, number, as_json, num_best):
                 write(line)
-    seconds = time.perf_counter() - began
+    seconds, count = time.perf_counter() - began, number - done
     logger.info("%d lines in %.1f s, %.1f a second", count, seconds, count / seconds)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is translated, how, and where to."""
+
+    run: Path
+    input: Path | None
+    output: Path | None
+    prefix: Path | None
+    options: TranslationOptions
+    as_json: bool
+
+    @contextmanager
+    def opened(self, translator: Translator, resume: bool) -> Iterator[tuple[Write, int]]:
+        """What writes a line of output, and how many lines of input are done; from file to file it can be resumed."""
+        files = [path for path in (self.input, self.prefix) if path is not None]
+        from_files = self.input is not None and all(path.is_file() for path in files)  # a pipe is read only once
+        if self.output is None or not from_files or (self.output.exists() and not self.output.is_file()):
+            if resume:
+                raise ConfigurationError("--resume is for files that can be read again: no pipes or devices.")
+            with open_output(self.output) as write:
+                yield write, 0
+            return
+        several_rows = self.options.num_best > 1 and not self.as_json
+        with resumable_output(self.output, self._facts(translator), several_rows, resume) as opened:
+            yield opened
+
+    def translations(self, translator: Translator, done: int) -> Iterator[Translation]:
+        """The translations of the lines after the first `done`."""
+        prefixes = None if self.prefix is None else text_lines(self.prefix)
+        origin = str(self.input or STANDARD_INPUT)
+        return translator.translate_stream(input_lines(self.input), self.options, prefixes, origin, done)
+
+    def _facts(self, translator: Translator) -> dict[str, Any]:
+        """All that the output depends on."""
+        options = asdict(self.options)
+        for name in ("search", "limits"):
+            options[name] = options[name] and options[name].plain()
+        files = {"input": self.input, "prefix": self.prefix}
+        return {
+            "weights": RunDirectory(self.run).model_digest(),
+            "model": translator.experiment.model.plain(),
+            "segmentation": translator.segmentation.fingerprint(),
+            "computed": [translator.device.type, translator.precision, translator.max_cells],
+            "options": options,
+            "format": "json" if self.as_json else "text",
+            **{name: digest_of(path) for name, path in files.items() if path is not None},
+        }
 
 
 def _check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:

@@ -30,17 +30,24 @@ POOL_PAIRS = 2**20
 class BatchConfig(Config):
     """Sizes of batches and updates. Tokens and cells count end marks and padding."""
 
-    max_tokens: int = Field(4096, ge=1, description="most tokens of a batch on either side, padding included")
+    max_tokens: int = Field(4096, ge=1, le=10**9, description="most tokens of a batch on either side, padding included")
     max_cells: int | None = Field(
         None,
         ge=1,
+        le=10**12,
         description="most cells of a batch: sentences · longest source · longest target; null: no limit",
     )
     update_tokens: int = Field(
-        4096, ge=1, description="target tokens of an update, which accumulates batches up to this; no batch is larger"
+        4096,
+        ge=1,
+        le=10**9,
+        description="target tokens of an update, which accumulates batches up to this; no batch is larger",
     )
     overhead_cells: int = Field(
-        500, ge=0, description="fixed cost of a batch, in cells: larger values mean fewer batches and more padding"
+        500,
+        ge=0,
+        le=10**9,
+        description="fixed cost of a batch, in cells: larger values mean fewer batches and more padding",
     )
 
 

@@ -189,9 +189,14 @@ def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, pro
     try:
         with unfinished.open("wb") as stream:
             for chunk in chunks:
+                done += len(chunk)
+                if done > file.size:  # a few bytes may unpack to more than a disk holds
+                    raise DataError(
+                        f"{origin}: is not the {file.name} that the catalogue knows: it unpacks to more than its "
+                        f"{file.size:,} bytes. It may be damaged, or another version; get it anew."
+                    )
                 stream.write(chunk)
                 found.update(chunk)
-                done += len(chunk)
                 progress(file.name, done, file.size)
             stream.flush()
             os.fsync(stream.fileno())

@@ -97,7 +97,9 @@ class DataConfig(Config):
     cache: Path | None = Field(
         None, description="folder of cached data; null: `$JOINTNMT_CACHE`, or else `~/.cache/jointnmt`"
     )
-    processes: int = Field(0, ge=0, description="processes that segment a large corpus; 0: one for each CPU core")
+    processes: int = Field(
+        0, ge=0, le=10_000, description="processes that segment a large corpus; 0: one for each CPU core"
+    )
 
     def place(self, text: ParallelText) -> ParallelText:
         """The text with complete paths: relative ones start from `root`."""
@@ -271,19 +273,48 @@ def read_lines(path: Path) -> Iterator[bytes]:
     Raises:
         DataError: if the file is missing, cannot be decompressed, or has a line of more than `MAX_LINE_BYTES`.
     """
+    for number, raw in enumerate(cut_lines(path), start=1):
+        check_line_length(raw, f"{path}:{number}")
+        yield raw
+
+
+def check_line_length(raw: bytes, origin: str) -> None:
+    """Refuse a line that `lines_of_stream` has cut.
+
+    Raises:
+        DataError: naming the line.
+    """
+    if len(raw) > MAX_LINE_BYTES:
+        raise DataError(f"{origin}: this line is longer than {MAX_LINE_BYTES} bytes: is it text?")
+
+
+def cut_lines(path: Path) -> Iterator[bytes]:
+    """Likewise, but a line that is too long is cut, as `lines_of_stream` does it, instead of refused."""
     number = 0
     try:
         with open_text(path) as stream:
-            while raw := stream.readline(MAX_LINE_BYTES):
+            for raw in lines_of_stream(stream):
                 number += 1
-                if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
-                    raise DataError(f"{path}:{number}: this line is longer than {MAX_LINE_BYTES} bytes: is it text?")
-                if number == 1:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")
-                yield raw.removesuffix(b"\n").removesuffix(b"\r")
+                yield raw
     except UNREADABLE as error:
         where = f"{path}:{number + 1}" if number else str(path)
         raise DataError(f"{where}: the file cannot be read: {error}. Check that it exists and is whole.") from error
+
+
+def lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines as `read_lines` has them, each as soon as it is there; no more than one is held in memory.
+
+    Of a line of more than `MAX_LINE_BYTES` only one byte more than that is kept, by which one knows it.
+    """
+    number = 0
+    while raw := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+        else:
+            raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        yield raw.removeprefix(b"\xef\xbb\xbf") if number == 1 and len(raw) <= MAX_LINE_BYTES else raw
 
 
 def open_text(path: Path) -> IO[bytes]:

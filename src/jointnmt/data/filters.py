@@ -25,10 +25,13 @@ class FilterConfig(Config):
         description="a line that is not UTF-8, holds a NUL byte, or lacks its column or key: stop, or drop the pair",
     )
     empty: Literal["error", "drop"] = Field("error", description="a pair with an empty or blank side: likewise")
-    min_length: int = Field(2, ge=1, description="fewest pieces of either side; 2: one, and the end mark")
-    max_length: int | None = Field(None, ge=2, description="most pieces of either side; null: no limit")
+    min_length: int = Field(2, ge=1, le=1_000_000, description="fewest pieces of either side; 2: one, and the end mark")
+    max_length: int | None = Field(None, ge=2, le=1_000_000, description="most pieces of either side; null: no limit")
     max_ratio: float | None = Field(
-        None, ge=1, description="most pieces of the longer side for each piece of the shorter; null: no limit"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="most pieces of the longer side for each piece of the shorter; null: no limit",
     )
     duplicates: Literal["keep", "drop"] = Field(
         "keep", description="`drop`: leave out a pair that has been there before, both sides alike"

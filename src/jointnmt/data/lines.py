@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from jointnmt.data.corpus import read_lines
+from jointnmt.data.corpus import check_line_length, cut_lines, read_lines
 from jointnmt.errors import DataError
 
 
@@ -15,23 +15,34 @@ def text_lines(path: Path) -> Iterator[str]:
     Raises:
         DataError: if the file cannot be read, or a line is no UTF-8 text.
     """
-    return decoded_lines(read_lines(path), str(path))
+    for number, raw in enumerate(read_lines(path), start=1):
+        yield _decoded(raw, f"{path}:{number}")
 
 
-def decoded_lines(lines: Iterable[bytes], origin: str) -> Iterator[str]:
-    """Lines as text; `origin` is what error messages call their file.
+def lines_or_errors(lines: Iterable[bytes] | Path, origin: str) -> Iterator[str | DataError]:
+    """The lines of a file, or of a stream without their ends, as text; in place of one that is no text, what is wrong.
+
+    `origin` is what messages call the file.
 
     Raises:
-        DataError: naming the line, if one is not valid UTF-8 or holds a NUL byte.
+        DataError: if a file cannot be read.
     """
-    for number, raw in enumerate(lines, start=1):
+    for number, raw in enumerate(cut_lines(lines) if isinstance(lines, Path) else lines, start=1):
         try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{origin}:{number}: is not valid UTF-8 (byte {error.start + 1} of the line). Convert the text to "
-                "UTF-8, for example with iconv."
-            ) from error
-        if "\0" in text:
-            raise DataError(f"{origin}:{number}: holds a NUL byte, so it is no text. Remove it.")
-        yield text
+            yield _decoded(raw, f"{origin}:{number}")
+        except DataError as error:
+            yield error
+
+
+def _decoded(raw: bytes, origin: str) -> str:
+    check_line_length(raw, origin)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{origin}: is not valid UTF-8 (byte {error.start + 1} of the line). Convert the text to UTF-8, for "
+            "example with iconv."
+        ) from error
+    if "\0" in text:
+        raise DataError(f"{origin}: holds a NUL byte, so it is no text. Remove it.")
+    return text

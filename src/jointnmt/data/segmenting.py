@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from jointnmt.data.corpus import Pair
 from jointnmt.errors import DataError
+from jointnmt.interruption import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -59,6 +60,7 @@ def segment_chunks(
             yield chunk, segment(segmentation, *_sides(chunk))
         return
     # Processes are spawned, not forked: a fork of a process with threads, such as those of torch, may hang.
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(segmentation,)
     )
@@ -76,6 +78,10 @@ def segment_chunks(
             "A process that segments text ended early: it may have been killed for want of memory, or the script that "
             'started it lacks `if __name__ == "__main__":`. Set data.processes=1 to do without such processes.'
         ) from error
+    except (KeyboardInterrupt, GeneratorExit):  # the latter: whoever takes the results was interrupted
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()  # or the end of the pool would wait for the chunks under way
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -86,7 +92,8 @@ _worker_segmentation: Segmentation | None = None
 
 def _start_worker(segmentation: Segmentation) -> None:
     global _worker_segmentation
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # they are for the parent, which stops its workers
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core for each process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker_segmentation = segmentation

@@ -20,6 +20,7 @@ from filelock import FileLock
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
 from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
 from jointnmt.data.segmenting import Segmented, segment_chunks
+from jointnmt.data.store_check import checksum, fault, hash_file
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.extras import extra
 
@@ -143,11 +144,14 @@ def build_store(
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = cache_folder(config)
     directory = cache / "segmented" / fingerprint[:32]
-    if not _is_whole(directory):
+    if fault(directory, fingerprint, segmentation) is not None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{directory}.lock"):
-                if not _is_whole(directory):  # nobody else has made it meanwhile
+                found = fault(directory, fingerprint, segmentation)
+                if found is not None:  # nobody else has made it meanwhile
+                    if found:
+                        logger.warning("%s: %s; the text is segmented anew", directory, found)
                     write_store(directory, config, segmentation, which, fingerprint, progress)
         except OSError as error:
             raise ConfigurationError(
@@ -179,19 +183,9 @@ def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentat
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            return f"{path.suffix}:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+        return f"{path.suffix}:{hash_file(path)}"
     except OSError as error:
         raise DataError(f"{path}: the file cannot be read: {error}. Check the paths under data.") from error
-
-
-def _is_whole(directory: Path) -> bool:
-    """Whether a store is there, its files as long as they were when it was made."""
-    try:
-        sizes = json.loads((directory / "store.json").read_text(encoding="utf-8"))["sizes"]
-        return all((directory / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError):
-        return False
 
 
 def write_store(
@@ -212,8 +206,9 @@ def write_store(
         facts = {
             "fingerprint": fingerprint,
             "report": report.plain(),
-            "sizes": {path.name: path.stat().st_size for path in sorted(partial.iterdir())},
+            "hashes": {path.name: hash_file(path) for path in sorted(partial.iterdir())},
         }
+        facts["checksum"] = checksum(facts)
         (partial / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
         partial.rename(directory)
     except BaseException:

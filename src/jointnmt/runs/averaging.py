@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from torch import Tensor
 from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.parts import KEY, is_bound
 from jointnmt.runs.selection import Selection
+from jointnmt.runs.weights import read_weights
 
 
 def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
@@ -25,6 +28,7 @@ def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
     kinds: dict[str, torch.dtype] = {}
     count = 0
     for path in paths:
+        _check_name(path)
         weights = read_weights(path)
         shapes = {name: tensor.shape for name, tensor in weights.items()}
         if count and shapes != {name: tensor.shape for name, tensor in total.items()}:
@@ -38,21 +42,37 @@ def average_checkpoints(paths: Iterable[Path]) -> dict[str, Tensor]:
     return {name: (tensor / count).to(kinds[name]) for name, tensor in total.items()}
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The model's weights in a checkpoint, with or without training state."""
-    tensors, values = checkpoint.read(path)
-    if "trainer" not in values:
-        return tensors
-    prefix = "model."
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def _check_name(path: Path) -> None:
+    """Refuse a checkpoint of a validated step that has the name of another.
+
+    Raises:
+        ModelError: if its name tells another step than its content.
+    """
+    named = re.fullmatch(r"step-(\d+)\.safetensors", path.name)
+    steps = checkpoint.read_values(path).get("steps")
+    if named and steps is not None and steps != [int(named[1])]:
+        raise ModelError(f"{path}: holds the weights after update {steps}: it has got another checkpoint's name.")
 
 
 def average_into(out: Path, paths: Sequence[Path]) -> None:
-    """Write the average of several checkpoints as a weights file for translation."""
+    """Write the average of several checkpoints as a weights file for translation.
+
+    Raises:
+        ModelError: as `average_checkpoints`, and if they belong to different configurations or segmentations.
+    """
     weights = average_checkpoints(paths)
-    steps = [step for path in paths for step in steps_of(checkpoint.read_values(path))]
+    found = [checkpoint.read_values(path) for path in paths]
+    bound = [values[KEY] for values in found if is_bound(values)]
+    for path, values in zip(paths, found, strict=True):
+        if bound and is_bound(values) and values[KEY] != bound[0]:
+            raise ModelError(
+                f"{path}: belongs to another configuration or segmentation than the checkpoints before it. Average "
+                "those of one training."
+            )
+    steps = [step for values in found for step in steps_of(values)]
     out.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.write(out, weights, {"steps": steps})
+    parts = {KEY: bound[0]} if len(bound) == len(found) else {}
+    checkpoint.write(out, weights, {"steps": steps, **parts})
 
 
 def steps_of(values: Mapping[str, Any]) -> list[int]:

@@ -10,7 +10,9 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,20 @@ from torch import Tensor
 from jointnmt.errors import ModelError
 
 KEY, VERSION = "jointnmt", 1
+
+ADVICE = "Use another checkpoint, or train again."
+
+TYPES = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""Of tensors, by their names in the file."""
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
@@ -52,29 +68,64 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ModelError: if the file is missing, damaged, or in another format.
     """
-    advice = "Use another checkpoint, or train again."
+    with _opened(path) as file:
+        version, digest, values = _header(file)
+        if version != VERSION:
+            raise ModelError(f"{path}: is a checkpoint of version {version}; this jointnmt reads {VERSION}. {ADVICE}")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    if _digest(tensors, values) != digest:
+        raise ModelError(f"{path}: is damaged: its content does not match its checksum. {ADVICE}")
+    return tensors, values
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, whose errors while it is read become those of a model."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[KEY])
-            version, digest, values = header["version"], header["sha256"], header["values"]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            yield file
     except (OSError, safetensors.SafetensorError) as error:
-        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {advice}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{path}: is not a checkpoint of jointnmt. {advice}") from error
-    if version != VERSION:
-        raise ModelError(f"{path}: is a checkpoint of version {version}; this jointnmt reads {VERSION}. {advice}")
-    if _digest(tensors, values) != digest:
-        raise ModelError(f"{path}: is damaged: its content does not match its checksum. {advice}")
-    return tensors, dict(values)
+        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: is not a checkpoint of jointnmt. {ADVICE}") from error
+
+
+def _header(file: Any) -> tuple[int, str, dict[str, Any]]:
+    """Version, checksum and values of an open file."""
+    header = json.loads((file.metadata() or {})[KEY])
+    version, digest, values = header["version"], header["sha256"], header["values"]
+    if not (isinstance(version, int) and isinstance(digest, str) and isinstance(values, dict)):
+        raise TypeError("the header holds other things than it should")
+    return version, digest, values
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a checkpoint says that it holds: nothing of the size of a tensor is read."""
+
+    tensors: dict[str, tuple[torch.dtype | None, tuple[int, ...]]]
+    """Type (None: one that models do not have) and shape by name."""
+    values: dict[str, Any]
+
+
+def read_outline(path: Path) -> Outline:
+    """The names, types and shapes of a checkpoint's tensors, and its values, without verification of its content.
+
+    Raises:
+        ModelError: if the file is missing, or in another format.
+    """
+    with _opened(path) as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        tensors = {name: (TYPES.get(one.get_dtype()), tuple(one.get_shape())) for name, one in slices.items()}
+        return Outline(tensors, _header(file)[2])
 
 
 def read_values(path: Path) -> dict[str, Any]:
     """The values of a checkpoint, without tensors or verification; empty if they cannot be read."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            return dict(json.loads((file.metadata() or {})[KEY])["values"])
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError):
+        with _opened(path) as file:
+            return _header(file)[2]
+    except ModelError:
         return {}
 
 

@@ -16,9 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from jointnmt.config import Config, differences, read_yaml
+from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
+from jointnmt.runs.parts import KEY, Parts, is_bound
+from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.text.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)
@@ -40,6 +43,9 @@ MAY_CHANGE = (
     "validation.patience",
 )
 """Keys that may change when a training resumes: they affect neither updates nor the choice of checkpoints so far."""
+
+END = "...\n"
+"""The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
 
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
 
@@ -64,6 +70,38 @@ class RunDirectory:
         self.tensorboard = path / "tensorboard"
         self.validation = path / "validation"
         self.versions = path / "versions.json"
+        self.parts: Parts | None = None
+        """What the weights that are written here belong to; see `bind`."""
+
+    def bind(self, experiment: Experiment) -> None:
+        """Let every checkpoint that is written from now on tell that it belongs to this and to the segmentation here.
+
+        Raises:
+            ModelError: if there is no segmentation.
+        """
+        self.parts = Parts.of(experiment, self.segmentation)
+
+    def write_experiment(self, experiment: Experiment) -> None:
+        """Write the resolved configuration."""
+        checkpoint.write_text(self.experiment, experiment.to_yaml() + END)
+
+    def read_experiment(self) -> Experiment:
+        """The configuration, which was resolved: it extends nothing, and lacks no key.
+
+        Raises:
+            ConfigurationError: if it is not valid, or has been cut short.
+        """
+        values = read_yaml(self.experiment)
+        if "extends" in values:
+            raise ConfigurationError(
+                f"{self.experiment}: extends: the configuration of a model may not extend another."
+            )
+        is_whole = self.experiment.read_bytes().rstrip().endswith(END.strip().encode())
+        if not is_whole and any(is_bound(checkpoint.read_values(path)) for path in (self.model, self.last)):
+            raise ConfigurationError(
+                f"{self.experiment}: was cut short: its last line, `{END.strip()}`, is missing, and other lines may be."
+            )
+        return Experiment.parse(values, origin=str(self.experiment))
 
     def model_digest(self) -> str:
         """SHA-256 of the weights' file, in hexadecimal."""
@@ -74,7 +112,7 @@ class RunDirectory:
         """The checkpoint of a validated step, which holds weights only."""
         return self.checkpoints / f"step-{step:08d}.safetensors"
 
-    def open(self, experiment: Config) -> None:
+    def open(self, experiment: Experiment) -> None:
         """Create RUN, or check that this experiment may resume in it, and write its configuration.
 
         If nothing was trained yet, for example because of bad data, any experiment may start in it; an old
@@ -95,7 +133,7 @@ class RunDirectory:
                 shutil.rmtree(self.segmentation)
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(self.experiment, experiment.to_yaml())  # first: it marks the directory as a run
+        self.write_experiment(experiment)  # first: it marks the directory as a run
         for directory in (self.checkpoints, self.validation):
             directory.mkdir(exist_ok=True)
         for directory in (self.path, self.checkpoints, self.validation):
@@ -109,8 +147,8 @@ class RunDirectory:
         if not (empty or self.experiment.exists()):
             raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
 
-    def _check(self, experiment: Config) -> None:
-        old = type(experiment).parse(read_yaml(self.experiment), origin=str(self.experiment))
+    def _check(self, experiment: Experiment) -> None:
+        old = self.read_experiment()
         changed = differences(old.plain(), experiment.plain())
         forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
         if forbidden and not self._is_trained():
@@ -167,13 +205,24 @@ class RunDirectory:
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
         """Write weights; `steps` are the updates after which they were taken, several if averaged."""
-        checkpoint.write(path, weights, {"steps": steps})
+        checkpoint.write(path, weights, {"steps": steps, **self._bound()})
+
+    def write_compact(
+        self, path: Path, weights: dict[str, Tensor], steps: list[int], precision: StoredPrecision
+    ) -> None:
+        """Write weights to share, rounded to a precision; see `runs.weights`."""
+        write_compact(path, weights, {"steps": steps, **self._bound()}, precision)
+
+    def _bound(self) -> dict[str, Any]:
+        return {} if self.parts is None else {KEY: self.parts.plain()}
 
     def holds_weights_of(self, steps: list[int]) -> bool:
         """Whether the weights for translation exist, are undamaged, and are those of these updates."""
         try:
-            return bool(checkpoint.read(self.model)[1]["steps"] == steps)
-        except ModelError:
+            values = checkpoint.read(self.model)[1]
+            belong = self.parts is None or values.get(KEY) in (None, self.parts.plain())
+            return bool(values["steps"] == steps and belong)
+        except (ModelError, KeyError):
             return False
 
     def write_translations(self, step: int, event: str, translations: Sequence[str]) -> None:
@@ -185,7 +234,7 @@ class RunDirectory:
         """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
         if self.last.exists():
             self.last.replace(self.previous)
-        checkpoint.write(self.last, tensors, values)
+        checkpoint.write(self.last, tensors, {**values, **self._bound()})
         self._prune()
 
     def _prune(self) -> None:

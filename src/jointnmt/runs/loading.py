@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel, build_model
-from jointnmt.runs.averaging import read_weights
+from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.parts import Parts
+from jointnmt.runs.weights import read_weights, with_tied
 from jointnmt.text.segmentation import Segmentation
 
 
@@ -30,11 +34,32 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
             "make the file from its checkpoints with jointnmt average."
         )
     segmentation = Segmentation.load(files.segmentation)
+    outline = checkpoint.read_outline(weights)
+    Parts.of(experiment, files.segmentation).check(outline.values, weights)
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     with torch.random.fork_rng(devices=[]):  # initial weights are random, and overwritten
+        with torch.device("meta"), _WithoutSymbols():  # nothing is allocated before the weights are known to fit
+            check_outline(build_model(experiment.model, *sizes), outline, weights)
         model = build_model(experiment.model, *sizes)
-    load_weights(model, read_weights(weights), weights)
+    model.load_state_dict(read_weights(weights))
     return model.to(place).eval(), segmentation, experiment
+
+
+class _WithoutSymbols(TorchFunctionMode):
+    """Building a model on the meta device without what makes torch import sympy, which takes a second.
+
+    Random values, of which there are none, are left out; numbers of positions are made on the CPU.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name, named = getattr(func, "__name__", ""), dict(kwargs or {})
+        if name.endswith(("normal_", "uniform_")):  # of a tensor, or of torch.nn.init
+            return args[0] if args else named["tensor"]
+        if name == "arange":
+            named["device"] = "cpu"
+        return func(*args, **named)
 
 
 def read_experiment(run: Path) -> Experiment:
@@ -50,19 +75,40 @@ def read_experiment(run: Path) -> Experiment:
             "the directory that training wrote, jointnmt train RECIPE --out RUN."
         )
     try:
-        return Experiment.load(configuration)
+        return RunDirectory(run).read_experiment()
     except ConfigurationError as error:
         raise ModelError(f"{error} Restore the file from a backup, or train again.") from error
 
 
-def load_weights(model: TranslationModel, weights: dict[str, Tensor], path: Path) -> None:
-    """Load `weights`, read from `path`, into a model.
+def check_outline(model: TranslationModel, outline: checkpoint.Outline, path: Path) -> None:
+    """Refuse a file of weights, at `path`, that are not those of a model, which may be on the meta device.
 
     Raises:
-        ModelError: if names or shapes differ from the model's.
+        ModelError: if names or shapes differ from the model's, or a type from the one that the file was written with.
     """
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    prefix = "model." if "trainer" in outline.values else ""
+    given = {name.removeprefix(prefix): of for name, of in outline.tensors.items() if name.startswith(prefix)}
+    given = with_tied(given, outline.values, path)
+    stored = str(outline.values.get("weights", "float32"))  # the precision that they were written in
+    expected = {
+        name: (getattr(torch, stored, None) if tensor.is_floating_point() else tensor.dtype, tuple(tensor.shape))
+        for name, tensor in model.state_dict().items()
+    }
+    _require_equal({name: of[1] for name, of in expected.items()}, {name: of[1] for name, of in given.items()}, path)
+    wrong = [f"{name} is {given[name][0]} instead of {of[0]}" for name, of in expected.items() if given[name] != of]
+    if wrong:
+        raise ModelError(
+            f"{path}: holds tensors of another type than was written: {'; '.join(wrong[:3])}. Copy the file again, or "
+            "train again."
+        )
+
+
+def _require_equal(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Refuse other names or shapes than the expected.
+
+    Raises:
+        ModelError: naming the first of them.
+    """
     wrong = [
         f"{name} is {given.get(name, 'missing')} instead of {expected.get(name, 'nothing')}"
         for name in sorted(expected.keys() | given.keys())
@@ -74,7 +120,6 @@ def load_weights(model: TranslationModel, weights: dict[str, Tensor], path: Path
             f"{path}: does not hold the weights of the model that experiment.yaml and segmentation/ beside it "
             f"describe: {'; '.join(wrong[:3])}{more}. Use the files of one training, or train again."
         )
-    model.load_state_dict(weights)
 
 
 def choose_device(device: str) -> torch.device:

@@ -13,6 +13,12 @@ def base_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
+def num_words(text: str, language: str) -> int:
+    """The words of a text, or its characters in a language without spaces; at least 1."""
+    unspaced = base_language(language) in LANGUAGES_WITHOUT_SPACES
+    return max(1, len("".join(text.split())) if unspaced else len(text.split()))
+
+
 def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
     """Check by their file names, such as `test.de` and `test.en`, that source and target are not swapped.
 

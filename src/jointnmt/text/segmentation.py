@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+from jointnmt.interruption import heeding_signals
 from jointnmt.text.moses import Moses
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 
@@ -40,10 +41,12 @@ class SegmentationConfig(Config):
     kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
     joint: bool = Field(True, description="one vocabulary for both sides; false: one for each")
     vocabulary_size: int = Field(
-        10_000, ge=8, description="most pieces, special ones included; of the source, if not joint"
+        10_000, ge=8, le=100_000_000, description="most pieces, special ones included; of the source, if not joint"
     )
-    target_vocabulary_size: int | None = Field(None, ge=8, description="most pieces of the target; null: as the source")
-    min_frequency: int = Field(2, ge=1, description="of a merge (bpe) or a word; rarer words are unknown")
+    target_vocabulary_size: int | None = Field(
+        None, ge=8, le=100_000_000, description="most pieces of the target; null: as the source"
+    )
+    min_frequency: int = Field(2, ge=1, le=10**9, description="of a merge (bpe) or a word; rarer words are unknown")
     lowercase: bool = Field(False, description="lower-case all text; not undone on output")
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
     split_punctuation: bool = Field(
@@ -174,7 +177,7 @@ class Segmentation:
         (directory / _SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         sides = {_JOINT: self.source} if self.joint else {_SOURCE: self.source, _TARGET: self.target}
         for name, segmenter in sides.items():
-            (directory / name).write_text(segmenter.to_json() + "\n", encoding="utf-8")
+            (directory / name).write_text(_compact(segmenter.to_json()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -206,6 +209,35 @@ class Segmentation:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+def _compact(tokenizer: str) -> str:
+    """The JSON of a tokenizer at less than half its length: without white space, and each merge one string.
+
+    `tokenizers` reads merges in both forms. No piece holds a space: text is divided at white space first.
+    """
+    values = json.loads(tokenizer)
+    if merges := values["model"].get("merges"):
+        values["model"]["merges"] = [pair if isinstance(pair, str) else " ".join(pair) for pair in merges]
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def hash_files(directory: Path) -> str:
+    """SHA-256 of the names and the content of the files that `Segmentation.save` has written.
+
+    Raises:
+        ModelError: if there is none, or one cannot be read.
+    """
+    names = [name for name in (_SETTINGS, _JOINT, _SOURCE, _TARGET) if (directory / name).is_file()]
+    digest = hashlib.sha256()
+    try:
+        for name in names:
+            digest.update(f"{name} {hashlib.sha256((directory / name).read_bytes()).hexdigest()}\n".encode())
+    except OSError as error:
+        raise ModelError(f"{directory}: the segmentation cannot be read: {error}.") from error
+    if _SETTINGS not in names:
+        raise ModelError(f"{directory}: the segmentation is missing. Copy the whole RUN directory again.")
+    return digest.hexdigest()
+
+
 def prepare(text: str, moses: Moses | None = None) -> str:
     """Text with collapsed white space, and Moses tokens if asked for."""
     text = " ".join(text.split())
@@ -234,7 +266,7 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
             [tokenizer.pre_tokenizer, pre_tokenizers.Punctuation("isolated")]
         )
     try:
-        tokenizer.train_from_iterator(lines, trainer)
+        heeding_signals(lambda: tokenizer.train_from_iterator(lines, trainer))
     except JointNMTError:
         raise  # from reading lines, not from the trainer
     except Exception as error:

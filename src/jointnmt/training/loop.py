@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from jointnmt.errors import DataError, JointNMTError
 from jointnmt.experiment import ValidationConfig
+from jointnmt.interruption import Interruption, StopSignals, exit_code
 from jointnmt.models.gates import named_layers
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
@@ -29,18 +25,27 @@ from jointnmt.training.validation import Validation, ValidationResult
 
 logger = logging.getLogger(__name__)
 
-SECOND_SIGNAL_SECONDS = 1.0
-"""Signals closer together count as one: torchrun forwards what the terminal has sent to its processes too."""
-
 
 class TrainingInterruptedError(JointNMTError):
-    """The training was interrupted, and has saved its state."""
+    """A signal has stopped the training; the same command goes on with it."""
 
-    exit_code = 130
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        """128 plus the signal's number."""
 
 
 class TrainingRun:
     """A training in a RUN directory, in one of its processes; all decide the same, the first one writes.
+
+    Args:
+        directory: the RUN directory, locked.
+        trainer: of the model, before its state is restored.
+        validation: of the validation text; None: there is none.
+        rules: when to validate, and which result decides.
+        display: of the progress.
+        stop: the signals that may stop it. An update is made whole and saved; a validation is broken off, as the
+            state is saved before it.
 
     Raises:
         DataError: if the training or validation data has changed since the run began.
@@ -54,8 +59,9 @@ class TrainingRun:
         validation: Validation | None,
         rules: ValidationConfig,
         display: Display,
+        stop: StopSignals,
     ) -> None:
-        self.directory, self.trainer, self.display = directory, trainer, display
+        self.directory, self.trainer, self.display, self.stop = directory, trainer, display, stop
         self.validation, self.rules, self.config = validation, rules, trainer.config
         self.state = RunState()
         self.saved_step = 0
@@ -63,7 +69,7 @@ class TrainingRun:
         self.logs: RunLog | None = None
         if is_first():
             tensorboard = directory.tensorboard if self.config.tensorboard else None
-            self.logs = RunLog(directory.log, tensorboard, self.step)
+            self.logs = RunLog(directory.log, tensorboard, self.step, self._unfinished_events())
 
     @property
     def step(self) -> int:
@@ -76,6 +82,8 @@ class TrainingRun:
         if saved is None:
             return
         tensors, values = saved
+        if self.directory.parts is not None:
+            self.directory.parts.check(values, self.directory.last)
         self._check_data("training", values["data"], self.trainer.store.fingerprint)
         # None: no validation text, or the state is of a version that did not save its fingerprint.
         self._check_data("validation", values.get("validation"), self._validation_fingerprint())
@@ -83,6 +91,25 @@ class TrainingRun:
         self.state = RunState.from_plain(values["run"])
         self.saved_step = self.step
         logger.info("%s: resuming after update %d", self.directory.path, self.step)
+
+    def _unfinished_events(self) -> set[str]:
+        """Events of the restored update that come again, if their records were written and what follows them was not.
+
+        A validation ends with the save of a state that knows of it; the average with its weights.
+        """
+        events = set() if self.state.validated_step == self.step else {"validation"}
+        return events if self.directory.holds_weights_of(self._final_steps()) else events | {"average"}
+
+    def _final_steps(self) -> list[int]:
+        """The updates whose weights are the result if the training ends now: several are averaged."""
+        return list(self.state.selection.steps[: self.config.average_best]) or [self.step]
+
+    def _is_finished(self) -> bool:
+        """Whether the result and the record of its validation are there; the first process knows."""
+        steps = self._final_steps()
+        is_measured = self.validation is None or len(steps) == 1
+        recorded = self.logs is not None and (is_measured or self.logs.has("average", self.step))
+        return recorded and self.directory.holds_weights_of(steps)
 
     def _check_data(self, which: str, old: str | None, new: str | None) -> None:
         if old is not None and new is not None and old != new:
@@ -104,34 +131,37 @@ class TrainingRun:
         """Train until a stopping criterion is met, with validations and saves on the way and at the end.
 
         Raises:
-            TrainingInterruptedError: after SIGINT or SIGTERM.
+            TrainingInterruptedError: after one of `STOP_SIGNALS` during an update, with that update saved.
+            Interruption: after one of them during a validation, or after a second Ctrl-C.
         """
         self.display.begin(self.step, self.config.max_updates)
-        with _stop_signals(self.trainer):
-            if self._validation_is_due():  # interrupted between an update and its validation
-                self._validate(self._translation_is_due())
-                self._save()
-            steps = self.trainer.steps()
-            while not (reason := self._reason_to_stop()):
+        if self._validation_is_due():  # interrupted between an update and its validation
+            self._validate(self._translation_is_due())
+        steps = self.trainer.steps()
+        while not (reason := self._reason_to_stop()):
+            with self.stop.deferred(self.trainer.ask_to_stop):
                 report = next(steps)
                 self._record(report)
-                if report.sums.interrupted:
+                interrupted, validating = bool(report.sums.interrupted), self._validation_is_due()
+                if interrupted or validating or self.step % self.config.checkpoint_every == 0:
                     self._save()
-                    raise self.interruption()
-                if self._validation_is_due():
-                    self._validate(self._translation_is_due())
-                    self._save()
-                elif self.step % self.config.checkpoint_every == 0:
-                    self._save()
-            if self.saved_step != self.step:
-                self._save()  # before the final validation, which may be interrupted
+                if interrupted:
+                    numbers = [number for number in gather(self.stop.asked) if number]
+                    raise self.interruption(exit_code(Interruption(max(numbers, default=signal.SIGINT))))
+            if validating:
+                self._validate(self._translation_is_due())
+        if self.saved_step != self.step:
+            self._save()  # before the final validation, which may be interrupted
         logger.info("training ends after update %d: %s", self.step, reason)
 
-    def interruption(self) -> BaseException:
-        """The exception to raise after an interruption, with the state saved."""
+    def interruption(self, exit_code: int) -> BaseException:
+        """What to raise after an interruption, here with what is saved: the first process says it, others just end."""
         if not is_first():
-            return SystemExit(TrainingInterruptedError.exit_code)  # the first process prints the message
-        return TrainingInterruptedError(f"stopped after update {self.step}, saved. The same command resumes from here.")
+            return SystemExit(exit_code)
+        saved = "saved" if self.saved_step == self.step else f"saved is the state after update {self.saved_step}"
+        return TrainingInterruptedError(
+            f"stopped after update {self.step}, {saved}. The same command resumes from here.", exit_code
+        )
 
     def _reason_to_stop(self) -> str | None:
         config, patience = self.config, self.rules.patience
@@ -186,8 +216,9 @@ class TrainingRun:
         return every > 0 and (self.state.validations + 1) % every == 0
 
     def _validate(self, translate: bool) -> None:
-        """Validate, and keep the weights if they are among the best."""
+        """Validate, keep the weights if they are among the best, and save that; the state has been saved before."""
         assert self.validation is not None
+        self.stop.check()
         self.display.validating()
         result = self.validation.measure(self.trainer.model, translate)
         selection, score = self.state.selection, result.score(self.rules.metric)
@@ -209,6 +240,8 @@ class TrainingRun:
             validated_step=self.step,
         )
         self._report(result, "validation", best=best)
+        with self.stop.deferred():
+            self._save()
 
     def _report(self, result: ValidationResult, event: str, **values: Any) -> None:
         bleu = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
@@ -221,14 +254,16 @@ class TrainingRun:
         values |= {"signature": result.signature, "seconds": result.seconds}
         self.logs.write(event, self.step, **measured, **values)
         if result.gates:
-            self.logs.write("gates", self.step, **named_layers(result.gates))
+            averaged = {"steps": values["steps"]} if "steps" in values else {}
+            self.logs.write("gates", self.step, **named_layers(result.gates), **averaged)
 
     def _save(self) -> None:
-        self.saved_step = self.step
         if self.logs is not None:
+            self.logs.sync()  # the state tells which records stand there
             tensors, values = self.trainer.state()
             data = {"data": self.trainer.store.fingerprint, "validation": self._validation_fingerprint()}
             self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), **data})
+        self.saved_step = self.step
 
     def finish(self) -> None:
         """Validate and save the last state, and write the weights for translation: the average of the best checkpoints.
@@ -237,10 +272,9 @@ class TrainingRun:
         """
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
-            self._save()
         self.trainer.fabric.barrier()
-        steps = list(self.state.selection.steps[: self.config.average_best]) or [self.step]
-        if gather(self.directory.holds_weights_of(steps))[0]:  # the first process decides: it may have begun to write
+        steps = self._final_steps()
+        if gather(self._is_finished())[0]:  # the first process decides: it may have begun to write
             return
         if self.state.selection.best:
             self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
@@ -248,32 +282,8 @@ class TrainingRun:
         result = None
         if self.validation is not None and len(steps) > 1:
             result = self.validation.measure(self.trainer.model, self.rules.bleu_every > 0)
+        if result is not None:
+            self._report(result, "average", steps=steps)
         if self.logs is not None:  # written last: it marks the training as finished
             self.directory.write_weights(self.directory.model, self.trainer.model.state_dict(), steps)
         self.trainer.fabric.barrier()
-        if result is not None:
-            self._report(result, "average", steps=steps)
-
-
-@contextmanager
-def _stop_signals(trainer: Trainer) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the trainer to stop after the update; a second SIGINT interrupts at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked = math.inf
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if number == signal.SIGINT and time.monotonic() - asked > SECOND_SIGNAL_SECONDS:
-            raise KeyboardInterrupt
-        if not trainer.interrupted:
-            trainer.interrupted, asked = True, time.monotonic()
-            logger.warning("stopping after this update; press Ctrl-C again to stop at once, without saving")
-
-    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -68,8 +68,7 @@ class Trainer:
         self.model = model.to(fabric.device)
         self._by_sentence = config.loss_mean == "sentences"
         self.position = Position()
-        self.interrupted = False
-        """Set to ask for a stop; the next report tells all processes."""
+        self._interrupted = False
         synchronise(self.model)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
         self._gradients = _flat_gradients(self.model)
@@ -82,6 +81,10 @@ class Trainer:
             fused=fabric.device.type in ("cpu", "cuda"),
         )
         self._scaler = torch.amp.GradScaler(fabric.device.type, enabled=config.precision == "float16")
+
+    def ask_to_stop(self) -> None:
+        """Have the next report tell all processes that the training is to stop after it."""
+        self._interrupted = True
 
     def steps(self) -> Iterator[StepReport]:
         """Make updates, epoch after epoch, without end; the caller stops iterating.
@@ -185,7 +188,7 @@ class Trainer:
             cells=sum(batch.num_real_cells for batch in batches),
             padded_cells=sum(batch.num_cells for batch in batches),
             splits=splits,
-            interrupted=self.interrupted,
+            interrupted=self._interrupted,
         )
         return Sums(*sum_numbers(list(astuple(mine)), self.fabric.device))
 

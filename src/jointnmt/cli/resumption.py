@@ -1,0 +1,101 @@
+"""Outputs that a later call goes on with: what they are of, and how many lines of input they hold."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from jointnmt.cli.lines import named_at_the_end, part_of, writer
+from jointnmt.config import differences
+from jointnmt.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+Write = Callable[[str], None]
+
+
+@contextmanager
+def resumable_output(
+    path: Path, facts: Mapping[str, Any], rows_have_numbers: bool, resume: bool
+) -> Iterator[tuple[Write, int]]:
+    """What writes a line, and how many lines of input the file holds the results of already: 0 without `resume`.
+
+    Until it is finished, its lines are in `NAME.part`, and the `facts` that they depend on in `NAME.part.json`.
+
+    Args:
+        path: the file.
+        facts: everything that the results depend on, as JSON-compatible values.
+        rows_have_numbers: a line of input may have several rows, each of which begins with its number and a tab.
+        resume: go on with what an interrupted call has left, if there is something.
+
+    Raises:
+        ConfigurationError: if that was made of other facts, or another process is writing it.
+    """
+    part, made_of = part_of(path), path.with_name(f"{path.name}.part.json")
+    with part.open("ab+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigurationError(f"{part}: another process is writing it. Wait for its end.") from error
+        done = 0
+        if resume and stream.tell():
+            _check(part, made_of, facts)
+            done = _cut(stream, rows_have_numbers)
+            logger.info("%s: goes on after line %d", path, done)
+        else:
+            stream.truncate(0)
+        made_of.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        with named_at_the_end(path, part, "; the same command with --resume goes on"):
+            yield writer(stream), done
+            os.fsync(stream.fileno())
+    made_of.unlink()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
+    try:
+        before = dict(json.loads(made_of.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise ConfigurationError(
+            f"{part}: cannot be gone on with, as {made_of} is missing or damaged, which says what it was made of. "
+            "Leave --resume out to begin again."
+        ) from None
+    if changed := differences(before, json.loads(json.dumps(facts))):
+        raise ConfigurationError(
+            f"{part}: was made of something else: {'; '.join(changed)}. Give what it was made of, or leave --resume "
+            "out to begin again."
+        )
+
+
+def _cut(stream: IO[bytes], rows_have_numbers: bool) -> int:
+    """Cut off what a killed process has left incomplete; the number of input lines whose results are whole."""
+    done = size = whole = last = 0
+    stream.seek(0)
+    for row in stream:
+        if not row.endswith(b"\n") or b"\0" in row:  # the latter where the system went down
+            break
+        number = int(row.split(b"\t")[0]) if rows_have_numbers else last + 1
+        if rows_have_numbers and number != last:  # only the next number shows that a line has all its rows
+            done, whole = last, size
+        last, size = number, size + len(row)
+        if not rows_have_numbers:
+            done, whole = last, size
+    stream.truncate(whole)
+    stream.seek(0, os.SEEK_END)
+    return done

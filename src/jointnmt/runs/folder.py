@@ -1,0 +1,97 @@
+"""Replacing a folder by a new one that is whole: at any moment its name stands for the old or for the new content."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+"""Of Linux's renameat2."""
+
+
+@contextmanager
+def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of `folder` at the end, or is deleted after an error.
+
+    It lies beside `folder`, hidden; a killed process leaves it there. What `folder` holds besides `parts` is in it from
+    the beginning, as links to the same files: such files are to be replaced, not written into. A folder that cannot be
+    renamed, such as the root of a volume, is replaced entry by entry.
+
+    Args:
+        folder: may exist; its parents are made.
+        parts: names in the folder that are written anew.
+    """
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    others = [path for path in folder.iterdir() if path.name not in parts] if folder.exists() else []
+    fixed = folder.is_dir() and (folder.is_mount() or not os.access(folder.parent, os.W_OK))
+    new = (folder if fixed else folder.parent) / f".{folder.name}.new-{secrets.token_hex(4)}"
+    new.mkdir()
+    try:
+        if folder.exists():
+            shutil.copystat(folder, new)
+        for path in others:
+            _copy(path, new / path.name)
+        yield new
+        _sync(new)
+        if fixed:
+            for path in list(new.iterdir()):
+                _exchange(path, folder / path.name)
+        else:
+            _exchange(new, folder)
+        _sync_directory(folder.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)  # after an exchange, it holds the old content
+
+
+def _copy(path: Path, to: Path) -> None:
+    """Copy a file, a link or a folder; files on the same disk take no room."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.copytree(path, to, symlinks=True, copy_function=_link)
+    else:
+        _link(str(path), str(to))
+
+
+def _link(path: str, to: str, follow_symlinks: bool = False) -> str:
+    try:
+        os.link(path, to, follow_symlinks=False)
+    except OSError:  # a file system without links
+        shutil.copy2(path, to, follow_symlinks=False)
+    return to
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Let two files or folders have each other's name, at once where the system can; `old` may be missing."""
+    if not os.path.lexists(old):
+        new.rename(old)
+        return
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux
+    names = os.fsencode(new), os.fsencode(old)
+    if rename is None or rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) != 0:
+        aside = new.with_name(f"{new.name}.old")
+        old.rename(aside)
+        new.rename(old)
+        aside.rename(new)
+
+
+def _sync(folder: Path) -> None:
+    """Wait until everything in a folder is on disk."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    for path in (folder, *folder.rglob("*/")):
+        _sync_directory(path)
+
+
+def _sync_directory(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
