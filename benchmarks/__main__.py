@@ -36,10 +36,10 @@ PRECISIONS = {
     "growth": ("bfloat16",),
 }
 IMPLEMENTATIONS: dict[str, Sequence[Implementation]] = {
-    "training": ("product", "checkpointed", "plain"),
+    "training": ("product", "checkpointed", "reference"),
     "decoding": ("product",),
     "latency": ("product",),
-    "growth": ("product", "plain"),
+    "growth": ("product", "reference"),
 }
 ON_GPU = {
     "benchmarks": ["training", "decoding", "latency"],
@@ -77,7 +77,7 @@ def options() -> argparse.Namespace:
     add("--implementations", nargs="+", choices=get_args(Implementation), metavar="IMPLEMENTATION")
     add("--rounds", type=int, default=5, help="in each of which every subject takes its turn")
     add("--max-tokens", type=int, default=1024, help="of a training batch, which is an update")
-    add("--max-cells", type=int, default=24_576, help="of a training batch: what the plain one has memory for")
+    add("--max-cells", type=int, default=24_576, help="of a training batch: what the reference has memory for")
     add("--batch-size", type=int, default=16, help="sentences decoded at once")
     add("--batches", type=int, default=4, help="decoded in a round, at even distances of the sorted corpus")
     add("--threads", type=int, default=torch.get_num_threads())

@@ -11,7 +11,7 @@ from benchmarks.decoding import DecodingCase
 from benchmarks.machine import Rate, product_rate
 from benchmarks.processes import Round, SubjectLostError, Worker
 from benchmarks.training import TrainingCase
-from jointnmt.translator.translator import Precision
+from jointnmt.models.quantize import Precision
 
 Case = TrainingCase | DecodingCase
 Row = dict[str, Any]
@@ -50,16 +50,16 @@ class Turns:
         except SubjectLostError as lost:
             self.skipped = str(lost)
 
-    def row(self, plain: Turns | None) -> Row:
+    def row(self, reference: Turns | None) -> Row:
         """What is told."""
         names = {name: getattr(self.case, name) for name in ("family", "size", "precision", "implementation")}
         if self.skipped:
             return {**names, "skipped": self.skipped}
-        return {**names, **_figures(self, plain), **({"time": self.time} if self.time else {})}
+        return {**names, **_figures(self, reference), **({"time": self.time} if self.time else {})}
 
 
 def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = True) -> list[Row]:
-    """A row for each case, from `rounds` rounds; ratios are to the plain implementation among them, if there is one."""
+    """A row for each case, from `rounds` rounds; ratios are to the reference, if it is among them."""
     with ExitStack() as stack:
         turns = [Turns(case, stack, threads) for case in cases]
         for _ in range(rounds):
@@ -71,20 +71,20 @@ def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = T
         for turn in turns:
             if profiled and not turn.skipped:
                 turn.profile()
-    plain = next((turn for turn in turns if turn.case.implementation == "plain" and not turn.skipped), None)
-    return [turn.row(plain) for turn in turns]
+    reference = next((turn for turn in turns if turn.case.implementation == "reference" and not turn.skipped), None)
+    return [turn.row(reference) for turn in turns]
 
 
 def _refusal(case: Case) -> str | None:
     """Why a case cannot be measured."""
     if isinstance(case, DecodingCase) and case.precision not in get_args(Precision):
         return f"the translator does not know {case.precision}, only {', '.join(get_args(Precision))}"
-    if case.precision == "int8" and (case.implementation == "plain" or case.device != "cpu"):
+    if case.precision == "int8" and (case.implementation == "reference" or case.device != "cpu"):
         return "int8 is for the product on a CPU"
     return None
 
 
-def _figures(turns: Turns, plain: Turns | None) -> Row:
+def _figures(turns: Turns, reference: Turns | None) -> Row:
     """Medians over rounds; seconds of a run, rates a second."""
     done, rates = zip(*turns.rounds, strict=True)
     work = [each.work for each in done]
@@ -109,10 +109,10 @@ def _figures(turns: Turns, plain: Turns | None) -> Row:
         "peak_bytes": peak,
         "bytes_per_cell": max(peak - base, 0) / max(each.largest_batch for each in work),
     }
-    if plain is not None:
-        pairs = list(zip(plain.rounds, turns.rounds, strict=True))
-        row["plain_seconds_over_seconds"] = median(yard.seconds / mine.seconds for (yard, _), (mine, _) in pairs)
-        row["plain_process_seconds_over_process_seconds"] = median(
+    if reference is not None:
+        pairs = list(zip(reference.rounds, turns.rounds, strict=True))
+        row["reference_seconds_over_seconds"] = median(yard.seconds / mine.seconds for (yard, _), (mine, _) in pairs)
+        row["reference_process_seconds_over_process_seconds"] = median(
             yard.process_seconds / mine.process_seconds for (yard, _), (mine, _) in pairs
         )
     return row

@@ -67,7 +67,7 @@ class Decoding:
         model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)
         precision: Any = case.precision
         translator = Translator(
-            Reference(self.config, dict(model.named_parameters())) if case.implementation == "plain" else model,
+            Reference(self.config, dict(model.named_parameters())) if case.implementation == "reference" else model,
             segmentation,
             _experiment(self.config.plain()),
             precision,

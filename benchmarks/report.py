@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.comparing import Row
 from benchmarks.machine import description
 
-RATIOS = ("x plain", "(CPU)")
+RATIOS = ("x reference", "(CPU)")
 COLUMNS = {
     "training": (
         "GFLOP/s",
@@ -42,8 +42,8 @@ VALUES: dict[str, Any] = {
     "warm-up s": lambda row: f"{row['warm_up_seconds']:,.0f}",
     "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}",
     "kB/cell": lambda row: f"{row['bytes_per_cell'] / 1e3:,.0f}",
-    "x plain": lambda row: _ratio(row.get("plain_seconds_over_seconds")),
-    "(CPU)": lambda row: _ratio(row.get("plain_process_seconds_over_process_seconds")),
+    "x reference": lambda row: _ratio(row.get("reference_seconds_over_seconds")),
+    "(CPU)": lambda row: _ratio(row.get("reference_process_seconds_over_process_seconds")),
     "point": lambda row: f"{row['sentences']} of {row['length']} tokens, {row['task']}",
 }
 

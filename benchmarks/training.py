@@ -20,7 +20,7 @@ from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.trainer import Trainer
 
-Implementation = Literal["product", "checkpointed", "compiled", "plain"]
+Implementation = Literal["product", "checkpointed", "compiled", "reference"]
 """The package's model, the same with activation checkpointing or through torch.compile, or the reference."""
 SEED = 1
 OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}
@@ -94,7 +94,7 @@ class Training:
         limits = {"max_tokens": case.max_tokens, "max_cells": case.max_cells, "update_tokens": case.max_tokens}
         self.batches = BatchConfig(**limits, overhead_cells=OVERHEAD_CELLS[case.device])
         store: Any = RandomStore(case.source, case.target, vocabulary)
-        if case.implementation == "plain":
+        if case.implementation == "reference":
             model = Reference(self.config, dict(model.named_parameters()))
         self.trainer = Trainer(launch_fabric(config), model, store, config, self.batches, SEED)
         self.steps = self.trainer.steps()

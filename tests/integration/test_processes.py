@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from jointnmt.runs.averaging import read_weights
+from jointnmt.runs.weights import read_weights
 from support.tiny import tiny_recipe, write_corpus
 
 

@@ -22,7 +22,7 @@ from jointnmt.data.batches import load
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
-from jointnmt.runs.averaging import read_weights
+from jointnmt.runs.weights import read_weights
 from jointnmt.search import beam_search, rescore
 from jointnmt.text.segmentation import Segmentation
 from support.tiny import tiny_recipe, write_corpus

@@ -10,6 +10,7 @@ import torch
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 
 SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
@@ -18,12 +19,14 @@ TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]
 
 def experiment(**changes: Any) -> Experiment:
     """A small one; `model` changes keys of the model, other keywords whole parts."""
-    model = {"family": "reformer-fast", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, "num_layers": 1}
+    changed = changes.pop("model", {})
+    layers = {"num_layers": 1, "prenet_layers": 1} if changed.get("family") != "transformer" else {}
+    model = {"family": "reformer-fast", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, **layers, **changed}
     values = {
         "name": "tiny",
         "data": {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]},
         "segmentation": {"kind": "word", "joint": False},
-        "model": {**model, "prenet_layers": 1, **changes.pop("model", {})},
+        "model": model,
         "training": {},
         "search": {"beam_size": 3, "max_length_offset": 3},
     }
@@ -52,7 +55,16 @@ def write_run_of(run: Path, configuration: Experiment) -> Path:
     segmentation = word_segmentation(configuration.segmentation.lowercase)
     model = build_model(configuration.model, *sizes(segmentation))
     run.mkdir(exist_ok=True)
-    (run / "experiment.yaml").write_text(configuration.to_yaml())
-    segmentation.save(run / "segmentation")
-    checkpoint.write(run / "model.safetensors", model.state_dict(), {"steps": [1]})
+    files = RunDirectory(run)
+    files.write_experiment(configuration)
+    segmentation.save(files.segmentation)
+    files.bind(configuration)
+    files.write_weights(files.model, model.state_dict(), [1])
     return run
+
+
+def unbind(run: Path) -> None:
+    """Let the weights of a RUN no longer tell which parts they belong to, as those of older versions."""
+    weights = run / "model.safetensors"
+    tensors, values = checkpoint.read(weights)
+    checkpoint.write(weights, tensors, {key: value for key, value in values.items() if key != "parts"})

@@ -14,8 +14,8 @@ from support.tiny_run import write_run
 PACKAGE = Path(__file__).parents[2] / "src" / "jointnmt"
 
 TIERS = (
-    ("errors",),
-    ("config", "extras"),
+    ("errors", "bounded_yaml"),
+    ("config", "extras", "interruption"),
     ("text",),
     ("data", "ops"),
     ("models",),
@@ -124,6 +124,7 @@ def test_inference_imports_nothing_of_training() -> None:
     assert not {name: by for name, by in found.items() if is_of(name, TRAINING)}
 
 
+@pytest.mark.slow
 def test_translating_loads_nothing_of_training(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     program = (

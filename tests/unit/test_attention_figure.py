@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from torch import Tensor
 
-from jointnmt.analysis.attention import Panel, View, attention_figure, attention_numbers, attention_panels
+from jointnmt.analysis.attention import Panel, View, attention_numbers, attention_panels
+from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.models.interface import AttentionMaps
 
 SOURCE = ["▁Das", "▁kostet", "▁$5", "▁oder", "▁$6"]

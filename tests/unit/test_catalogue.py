@@ -133,6 +133,18 @@ def test_a_wrong_checksum_names_file_expected_and_found_and_leaves_nothing(local
     assert contents(to) == {"train.de": TEXTS["train.de"]}
 
 
+def test_a_copy_that_unpacks_to_too_much_is_not_unpacked_to_its_end(
+    local: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (local / "valid.de").unlink()
+    (local / "valid.de.gz").write_bytes(gzip.compress(b"\0" * 50_000_000))
+    told: list[int] = []
+    with pytest.raises(DataError, match=r"valid\.de\.gz: .* unpacks to more than its 4 bytes"):
+        prepare(CORPUS, to, local, lambda name, done, size: told.append(done - size))
+    assert max(told) <= 0
+    assert contents(to) == {name: TEXTS[name] for name in ("train.de", "train.en")}
+
+
 @pytest.mark.parametrize("damage", [lambda packed: packed[: len(packed) // 2], lambda packed: b"no gzip at all"])
 def test_a_damaged_copy_leaves_nothing(local: Path, to: Path, damage: Callable[[bytes], bytes]) -> None:
     (local / "train.de.gz").write_bytes(damage((local / "train.de.gz").read_bytes()))

@@ -13,9 +13,10 @@ from safetensors.torch import save_file
 
 from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
-from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints, read_weights
+from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
+from jointnmt.runs.weights import read_weights
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -76,6 +77,36 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     save_file({"weight": torch.ones(2)}, tmp_path / "foreign")
     with pytest.raises(ModelError, match="not a checkpoint of jointnmt"):
         checkpoint.read(tmp_path / "foreign")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["[" * 200_000, '{"values": ' + "[" * 200_000, "9" * 5000, "5", "[]", '{"version": 1, "sha256": "", "values": 5}'],
+)
+def test_a_hostile_header_is_a_model_error(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a"
+    save_file({"weight": torch.ones(2)}, path, {"jointnmt": header})
+    for read in (checkpoint.read, checkpoint.read_outline):
+        with pytest.raises(ModelError, match="is not a checkpoint of jointnmt") as caught:
+            read(path)
+        assert caught.value.exit_code == 4
+    assert checkpoint.read_values(path) == {}
+
+
+@pytest.mark.parametrize("brace", [b"[", b'{"a":'])
+def test_a_nested_header_of_the_file_is_a_model_error(tmp_path: Path, brace: bytes) -> None:
+    content = brace * 200_000
+    (tmp_path / "a").write_bytes(len(content).to_bytes(8, "little") + content)
+    for read in (checkpoint.read, checkpoint.read_outline):
+        with pytest.raises(ModelError, match="cannot be read as a checkpoint"):
+            read(tmp_path / "a")
+
+
+def test_an_outline_tells_what_is_there(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "a", TENSORS, VALUES)
+    outline = checkpoint.read_outline(tmp_path / "a")
+    assert outline.tensors == {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in TENSORS.items()}
+    assert outline.values == VALUES
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

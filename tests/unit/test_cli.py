@@ -1,6 +1,7 @@
 """The frame of the command line: help, shared options, errors and their exit codes."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 import jointnmt
 from jointnmt.cli.main import COMMANDS, EXIT_CODES, app
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+from jointnmt.interruption import STOP_SIGNALS
 
 Invoke = Callable[..., Result]
 
@@ -158,6 +160,27 @@ def test_an_interruption_is_130(invoke: Invoke, command: Callable[[Callable[[], 
     command(fail_with(KeyboardInterrupt()))
     result = invoke("info")
     assert (result.exit_code, result.stderr) == (130, "jointnmt: interrupted.\n")
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
+def test_a_signal_ends_any_command_with_128_and_its_number(
+    invoke: Invoke, command: Callable[[Callable[[], None]], None], number: signal.Signals
+) -> None:
+    inherited = signal.getsignal(number)
+    if inherited == signal.SIG_IGN:  # as SIGHUP under nohup: the command would ignore it, too
+        signal.signal(number, signal.SIG_DFL)
+    before = signal.getsignal(number)
+
+    def info() -> None:
+        os.kill(os.getpid(), number)
+
+    command(info)
+    result = invoke("info")
+    by = "" if number == signal.SIGINT else f" by {number.name}"
+    assert (result.exit_code, result.stderr) == (128 + number, f"jointnmt: interrupted{by}.\n")
+    assert signal.getsignal(number) == before
+    signal.signal(number, inherited)
+    assert 128 + number in EXIT_CODES
 
 
 def test_a_training_that_was_stopped_says_so_without_calling_it_an_error(

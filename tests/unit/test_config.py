@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
@@ -70,6 +72,34 @@ def test_a_wrong_value_is_named_by_its_key_and_nothing_else_is(changes: dict[str
     assert "transformer." not in text and "{" not in text
     for hint in ("at least", "did you mean"):
         assert (hint in text) == (hint in message)
+
+
+def bounded(config: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Every number of a configuration and those below it, and whether it has an upper bound."""
+    for name, field in config.model_fields.items():
+        text = repr(field)
+        for part in {*field_parts(field.annotation)}:
+            yield from bounded(part, f"{path}{name}.")
+        kinds = {*field_kinds(field.annotation)}
+        if kinds & {int, float} and str not in kinds:
+            yield f"{path}{name}", "Le(" in text or "Lt(" in text or "le=" in text
+
+
+def field_kinds(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from field_kinds(argument)
+
+
+def field_parts(annotation: Any) -> Iterator[type[BaseModel]]:
+    return (kind for kind in field_kinds(annotation) if issubclass(kind, BaseModel))
+
+
+def test_every_number_has_an_upper_bound() -> None:
+    found = dict(bounded(Experiment))
+    assert {"model.embed_dim", "model.encoder_layers", "search.beam_size", "training.devices"} <= found.keys()
+    assert [name for name, has in found.items() if not has] == ["training.optimizer.betas"]  # which lie below 1
 
 
 def test_what_a_wrong_setting_is_told_to_be_is_a_setting() -> None:

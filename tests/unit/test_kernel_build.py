@@ -77,6 +77,7 @@ def invoke(*arguments: str) -> Result:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_kernels_are_compiled_once(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "jointnmt"):
         assert hasattr(library(), "pack_weights_bfloat16") or not hasattr(library(), "linear_forward_float32")
@@ -418,6 +419,7 @@ def test_options_of_the_other_action_are_refused(arguments: tuple[str, ...]) -> 
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_status_tells_what_multiplies_in_each_precision() -> None:
     """As the products themselves decide it."""
     code = (

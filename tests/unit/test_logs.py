@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jointnmt.runs.log import RunLog
+from jointnmt.runs.log import RunLog, read_records
 from jointnmt.training.progress import LiveDisplay, LogDisplay
 from jointnmt.training.report import RunningStats, StepReport
 from support.tiny import tiny_trainer
@@ -51,6 +51,80 @@ def test_a_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [record["step"] for record in records] == [1, 2, 3, 4]
     assert records[-1]["loss"] is None  # JSON has no NaN
+
+
+DAMAGED = {
+    "a list": b"[]",
+    "a number": b"5",
+    "no step": b'{"event": "train", "loss": 1}',
+    "step null": b'{"event": "train", "step": null}',
+    "step true": b'{"event": "train", "step": true}',
+    "step negative": b'{"event": "train", "step": -1}',
+    "step text": b'{"event": "train", "step": "1"}',
+    "event null": b'{"event": null, "step": 1}',
+    "deep nesting": b"[" * 100_000,
+    "digits": b'{"event": "train", "step": ' + b"9" * 5000 + b"}",
+    "no UTF-8": b'{"event": "train", "step": 1, "x": "\xff"}',
+    "NUL": b"\0" * 100,
+    "empty": b"",
+    "half": b'{"event": "tra',
+    "perplexity text": b'{"event": "validation", "step": 1, "perplexity": "x"}',
+    "steps": b'{"event": "average", "step": 1, "steps": 1}',
+}
+
+
+@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_line_is_counted_and_kept_aside(
+    tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, good = tmp_path / "log.jsonl", b'{"event": "train", "step": 1}\n'
+    path.write_bytes(good + line + b"\n" + good.replace(b"1", b"2"))
+    assert [record["step"] for record in read_records(path)] == [1, 2]
+    assert "log.jsonl: 1 line is damaged, the first being line 2; left out" in caplog.text
+    RunLog(path, None, 2).close()
+    assert path.read_bytes() == good + good.replace(b"1", b"2")
+    assert (tmp_path / "log.jsonl.damaged").read_bytes() == line + b"\n"
+    assert "moved to log.jsonl.damaged" in caplog.text
+
+
+def test_a_line_that_is_being_written_is_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "train", "step": 1}\n{"event": "tra')
+    assert len(read_records(path)) == 1
+    RunLog(path, None, 1).close()
+    assert not caplog.text
+    path.write_text('{"event": "train", "step": 1}')  # as an editor leaves it
+    logs = RunLog(path, None, 1)
+    logs.write("train", 2)
+    logs.close()
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_every_record_stands_in_a_log_once(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    records = [("train", 1), ("validation", 1), ("validation", 1), ("train", 2), ("validation", 2), ("average", 2)]
+    path.write_text("".join(json.dumps({"event": event, "step": step}) + "\n" for event, step in records))
+    logs = RunLog(path, None, 2, {"validation"})
+    assert logs.has("average", 2)
+    assert not logs.has("validation", 2)
+    logs.close()
+    found = [(record["event"], record["step"]) for record in read_records(path)]
+    assert found == [("train", 1), ("validation", 1), ("train", 2), ("average", 2)]
+
+
+def test_tensorboard_has_what_is_logged_again_once(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for again in ((), {"validation"}):
+        logs = RunLog(tmp_path / "log.jsonl", tmp_path / "events", 3 if again else 0, again)
+        if not again:
+            logs.write("train", 3, loss=1.0)
+        logs.write("validation", 3, nll=2.0)
+        logs.close()
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    for tag in ("train/loss", "validation/nll"):
+        assert [scalar.step for scalar in events.Scalars(tag)] == [3]
 
 
 def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ for run in (
 
 
 @needs_gemm
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory as Linux has them")
 def test_a_kernel_that_finds_no_memory_raises_an_error() -> None:
     done = subprocess.run(

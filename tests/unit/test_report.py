@@ -23,7 +23,7 @@ from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.translator import Translator
 from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
-from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, unbind, write_run
 
 TRICKY = 'der <script>alert("x")</script> Hund & die Katze'
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -185,6 +185,7 @@ def test_measuring_goes_on_after_an_interruption(
 
 def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:
     run, eval_set = folder / "first", read_texts(folder)
+    unbind(run)  # or another search would be refused
     run_outputs(Translator.load(run, "cpu"), run, eval_set, no_progress)
     fewer = EvalSet(eval_set.sources[:5], eval_set.references[:5], "test.de", "test.en")
     assert len(run_outputs(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
@@ -223,6 +224,7 @@ def test_what_does_not_fit_is_refused(folder: Path, change: dict[str, str], code
     (folder / "shifted").write_text("the\n" * 9)
     data = {"source_language": "de", "target_language": "fr", "train": [{"source": "de", "target": "en"}]}
     other = write_run(folder / "other", data=data)
+    unbind(other)
     settings = other / "segmentation" / "segmentation.json"
     settings.write_text(settings.read_text().replace('"en"', '"fr"'))
     runs = ["first", *([change.pop("twice")] if "twice" in change else [])]
@@ -299,6 +301,7 @@ def test_samples_are_spread_and_those_that_differ() -> None:
     assert attention_lines(eval_set, most_words=1) == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with: apt-get install chromium")
 def test_in_a_browser_nothing_is_too_wide_broken_or_loaded(page: Page, reported: Path, tmp_path: Path) -> None:
     assert BROWSER is not None

@@ -103,6 +103,7 @@ def test_an_empty_text_has_no_pieces(kind: str) -> None:
     assert segmenter.decode([]) == segmenter.decode_ids([]) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SUBWORDS)
 @pytest.mark.parametrize("text", ["Hund" * 50_000, "Der Hund " * 30_000], ids=["word", "line"])
 def test_a_very_long_text_is_cut_whole(kind: str, text: str) -> None:

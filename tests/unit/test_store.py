@@ -1,6 +1,7 @@
 """The store of segmented text: right, made once, made anew when anything changes, never half."""
 
 import hashlib
+import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 from jointnmt.data import segmenting, store
 from jointnmt.data.corpus import DataConfig, Pair
 from jointnmt.data.store import TokenStore, build_store
+from jointnmt.data.store_check import checksum, hash_file
 from jointnmt.errors import ConfigurationError, DataError
 
 
@@ -22,6 +24,7 @@ class LetterSegmenter:
     """Each letter is a piece; `@` ends the process, `!` is an error."""
 
     shift: int = 4
+    vocabulary_size: int = 0x110000
 
     def encode_ids_batch(self, texts: list[str]) -> list[list[int]]:
         if any("@" in text for text in texts):
@@ -235,6 +238,77 @@ def test_a_damaged_store_is_made_anew(corpus: Corpus, name: str, damage: str) ->
     else:
         path.write_bytes(path.read_bytes()[:-10])
     assert content(corpus.build()) == expected
+
+
+def damage_bytes(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["pairs.arrow", "lengths.bin", "store.json"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.8, 0.99])
+def test_any_changed_bit_is_noticed_and_the_store_made_anew(
+    corpus: Corpus, name: str, share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = corpus.build()
+    expected, path = content(made), made.directory / name
+    before = path.read_bytes()
+    damage_bytes(path, int(share * len(before)))
+    again = corpus.build()
+    assert (content(again), again.report) == (expected, made.report)
+    assert path.read_bytes() == before
+    assert "this store is damaged" in caplog.text
+    assert "segmented anew" in caplog.text
+
+
+def with_right_hashes(directory: Path) -> None:
+    """As whatever writes a wrong store would leave it."""
+    facts = json.loads((directory / "store.json").read_text())
+    facts["hashes"] = {name: hash_file(directory / name) for name in facts["hashes"]}
+    facts["checksum"] = checksum(facts)
+    (directory / "store.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(("value", "message"), [(10**9, "reach from"), (-5, "reach from")])
+def test_ids_out_of_range_are_noticed(
+    corpus: Corpus, value: int, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = corpus.build()
+    expected, path = content(made), made.directory / "pairs.arrow"
+    found, new = (np.array(row, dtype=np.int32).tobytes() for row in (ids("hij"), [value, *ids("ij")]))
+    assert path.read_bytes().count(found) == 1
+    path.write_bytes(path.read_bytes().replace(found, new))
+    with_right_hashes(made.directory)
+    assert content(corpus.build()) == expected
+    assert message in caplog.text
+
+
+@pytest.mark.parametrize("change", ["another", "fewer"])
+def test_lengths_of_other_pairs_are_noticed(corpus: Corpus, change: str, caplog: pytest.LogCaptureFixture) -> None:
+    made = corpus.build()
+    expected, path = made.lengths[0].tolist(), made.directory / "lengths.bin"
+    lengths = np.fromfile(path, dtype=np.int32)
+    (lengths[:-2] if change == "fewer" else lengths + 1).tofile(path)
+    with_right_hashes(made.directory)
+    assert corpus.build().lengths[0].tolist() == expected
+    assert "lengths" in caplog.text
+
+
+def test_a_store_of_before_is_made_anew(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    made = corpus.build()
+    facts = json.loads((made.directory / "store.json").read_text())
+    facts.pop("checksum")
+    (made.directory / "store.json").write_text(json.dumps(facts))
+    assert corpus.build().fingerprint == made.fingerprint
+    assert "kept no hashes" in caplog.text
+
+
+def test_a_whole_store_is_opened_without_a_word(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    corpus.build()
+    corpus.build("validation")
+    corpus.build()
+    assert not caplog.text
 
 
 def test_one_builds_while_the_others_wait(corpus: Corpus, monkeypatch: Any) -> None:

@@ -147,6 +147,7 @@ def test_long_lines_are_split_when_asked(invoke: Invoke) -> None:
     assert invoke("translate", "--split-long", text=text).stdout.strip() == " ".join([single] * 6)
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_matters_only_where_it_is_written_to(
     run: Path, expected: list[str], tmp_path: Path
 ) -> None:
@@ -232,6 +233,7 @@ def start(run: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "COLUMNS": "200"})
 
 
+@pytest.mark.slow
 def test_answers_each_line_at_once_and_stops_at_ctrl_c(run: Path, expected: list[str]) -> None:
     process = start(run, "--window", "1")
     assert process.stdin and process.stdout and process.stderr
@@ -245,6 +247,7 @@ def test_answers_each_line_at_once_and_stops_at_ctrl_c(run: Path, expected: list
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it_quietly(run: Path) -> None:
     process = start(run, "--quiet")
     assert process.stdin and process.stdout and process.stderr

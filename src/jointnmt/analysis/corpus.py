@@ -5,15 +5,16 @@ The analyses of Li et al. 2020, Figures 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from jointnmt.analysis.buckets import SAMPLES, Buckets, BucketValue, RatioTerms, ratios
-from jointnmt.evaluation.scores import TITLES, CorpusMetric, corpus_metrics
-from jointnmt.evaluation.significance import FEWEST_COMPARED, paired_bootstrap
+from jointnmt.evaluation.scores import TITLES, CorpusMetric, References, as_several, corpus_metrics
+from jointnmt.evaluation.significance import FEWEST_COMPARED, Comparison, Runs, paired_bootstrap
 
 LENGTHS = Buckets((10, 20, 30, 40))
 POSITIONS = Buckets((10, 20, 30, 40))
@@ -123,6 +124,48 @@ def _scores(
             value = replace(value, low=mean - half_width, high=mean + half_width)
         values[name] = value
     return values
+
+
+@dataclass(frozen=True)
+class LengthComparison:
+    """Systems compared on the sentences of one bucket of source lengths."""
+
+    bucket: str
+    size: int
+    """Number of sentences."""
+    comparisons: Sequence[Comparison]
+    """One for each metric; none of an empty bucket."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-compatible values."""
+        return asdict(self)
+
+
+def comparisons_by_length(
+    systems: Mapping[str, Runs],
+    references: References,
+    source_lengths: Sequence[int],
+    measures: Mapping[str, CorpusMetric],
+    buckets: Buckets = LENGTHS,
+) -> Iterator[LengthComparison]:
+    """The comparisons of `paired_bootstrap`, over runs and sentences, for each bucket of source lengths.
+
+    Args:
+        systems: the translations of each, or those of each of its runs.
+        references: of each sentence, one or several.
+        source_lengths: in words.
+        measures: as of `corpus_metrics`.
+        buckets: of source lengths.
+    """
+    for bucket, label in enumerate(buckets.names):
+        rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
+
+        def chosen(texts: Runs | References, rows: Sequence[int] = rows) -> Sequence[Sequence[str]]:
+            return [[each[row] for row in rows] for each in as_several(texts)]
+
+        parts = {name: chosen(runs) for name, runs in systems.items()}
+        compared = paired_bootstrap(parts, chosen(references), measures, SAMPLES) if rows else []
+        yield LengthComparison(label, len(rows), compared)
 
 
 def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buckets = POSITIONS) -> Analysis:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jointnmt.analysis.attention import COLOUR_MAP
+from jointnmt.analysis.attention_figures import COLOUR_MAP
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_figure

@@ -9,7 +9,7 @@ model's own reduction, trained for the last layer and target positions only, is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -100,33 +100,49 @@ def over_other_side(cells: Float[Tensor, "B S T *rest"], batch: Batch, side: Sid
     return torch.where(mask, cells, 0.0).sum(axis) / mask.sum(axis)
 
 
-def _taps(model: TranslationModel) -> list[_Tap]:
+class LayerStack(NamedTuple):
+    """Layers that refine one residual stream."""
+
+    layers: Sequence[nn.Module]
+    """Each takes the stream as its first argument and returns it."""
+    norm: nn.Module | None
+    """The final layer norm, if the stack ends with one."""
+
+
+def stacks_of(model: TranslationModel) -> dict[str, LayerStack]:
+    """The stacks of a model by name: `encoder` and `decoder`, or `grid` and perhaps `prenet`.
+
+    Raises:
+        TypeError: if the family is not known here.
+    """
     match model:
         case Transformer():
-            stacks = [
-                *_sequence("encoder", "source", model.encoder.layers, model.encoder.norm),
-                *_sequence("decoder", "target", model.layers, model.norm),
-            ]
+            encoder = LayerStack(list(model.encoder.layers), model.encoder.norm)
+            return {"encoder": encoder, "decoder": LayerStack(list(model.layers), model.norm)}
         case Reformer():
             prenet = model.prenet
-            stacks = [] if prenet is None else [*_sequence("prenet", "source", prenet.layers, prenet.norm)]
-            for side in SIDES:
-                stacks.append(_Tap(State("grid", side, INPUT), model.layers[0], of_input=True))
-                stacks += [_Tap(State("grid", side, str(i)), layer) for i, layer in enumerate(model.layers, start=1)]
-            stacks.append(_Tap(State("grid", "target", REDUCED), model.reduction))
+            before = {} if prenet is None else {"prenet": LayerStack(list(prenet.layers), prenet.norm)}
+            return {**before, "grid": LayerStack(list(model.layers), None)}
         case _:
             raise TypeError(f"the hidden states of a {type(model).__name__} are not defined")
-    return [
-        _Tap(State("embedding", "source", EMBEDDING), model.source_embedding),
-        _Tap(State("embedding", "target", EMBEDDING), model.target_embedding),
-        *stacks,
+
+
+def _taps(model: TranslationModel) -> list[_Tap]:
+    taps = [
+        _Tap(State("embedding", "source", EMBEDDING), model.get_submodule("source_embedding")),
+        _Tap(State("embedding", "target", EMBEDDING), model.get_submodule("target_embedding")),
     ]
-
-
-def _sequence(stack: str, side: Side, layers: Iterable[nn.Module], norm: nn.Module) -> Iterator[_Tap]:
-    """The layers of a stack; the last state is taken after the final norm."""
-    for number, module in enumerate([*list(layers)[:-1], norm], start=1):
-        yield _Tap(State(stack, side, str(number)), module)
+    for name, (layers, norm) in stacks_of(model).items():
+        if name == "grid":
+            for side in SIDES:
+                taps.append(_Tap(State("grid", side, INPUT), layers[0], of_input=True))
+                taps += [_Tap(State("grid", side, str(i)), layer) for i, layer in enumerate(layers, start=1)]
+            taps.append(_Tap(State("grid", "target", REDUCED), model.get_submodule("reduction")))
+        else:  # the last state is taken after the final norm
+            side = "target" if name == "decoder" else "source"
+            modules = [*layers[:-1], norm or layers[-1]]
+            taps += [_Tap(State(name, side, str(i)), module) for i, module in enumerate(modules, start=1)]
+    return taps
 
 
 def _listen(tap: _Tap, batch: Batch, found: dict[State, Tensor]) -> Any:

@@ -38,12 +38,16 @@ class ShortcutConfig(Config):
         return self
 
 
+MAX_LAYERS = 500
+"""Of a stack. The deepest models published have about as many; more is a mistake, or an attack on memory."""
+
+
 class ModelSettings(Config):
     """Sizes and rates of every family."""
 
-    embed_dim: int = Field(256, ge=2, description="E: features of a token, a position, a cell")
-    num_heads: int = Field(4, ge=1, description="H: heads of every attention layer; divides embed_dim")
-    ffn_dim: int = Field(1024, ge=1, description="F: hidden features of a feed-forward block")
+    embed_dim: int = Field(256, ge=2, le=65_536, description="E: features of a token, a position, a cell")
+    num_heads: int = Field(4, ge=1, le=4096, description="H: heads of every attention layer; divides embed_dim")
+    ffn_dim: int = Field(1024, ge=1, le=1_000_000, description="F: hidden features of a feed-forward block")
     dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings and of every sub-layer's output")
     embedding_dropout: float | None = Field(None, ge=0, lt=1, description="of embeddings; null: as dropout")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention weights")
@@ -51,7 +55,9 @@ class ModelSettings(Config):
     embeddings: Literal["separate", "target", "all"] = Field(
         "separate", description="tables: three; target input and output as one; all as one (joint vocabulary)"
     )
-    max_length: int | None = Field(None, ge=1, description="longest sentence in pieces, end mark included; null: any")
+    max_length: int | None = Field(
+        None, ge=1, le=1_000_000, description="longest sentence in pieces, end mark included; null: any"
+    )
     attention_bias: bool = Field(True, description="whether the projections of attention layers have biases")
     shortcuts: ShortcutConfig | None = Field(None, description="lexical shortcuts; null: none")
     activation_checkpointing: bool = Field(False, description="recompute layers in the backward pass: less memory")

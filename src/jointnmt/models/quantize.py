@@ -1,9 +1,8 @@
-"""Models prepared for inference: half precision, 8-bit integers, packed weights."""
+"""Models prepared for inference: packed weights, half precision, 8-bit integers."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -11,40 +10,43 @@ import torch
 from torch import nn
 
 from jointnmt.models.interface import TranslationModel
-from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.embedding import VocabularyProjection
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.ops import BFloat16Linear, Int8Linear
+from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear
 
-HalfPrecision = Literal["bfloat16", "float16", "int8"]
-Layer = Callable[[Linear | VocabularyProjection | LayerNorm], nn.Module]
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
+PACKED = {"float32": Float32Linear, "bfloat16": BFloat16Linear, "int8": Int8Linear}
 
 
 @torch.no_grad()
-def prepare_for_inference(model: TranslationModel, precision: HalfPrecision) -> TranslationModel:
-    """A copy of `model` to decode with in mixed precision; it cannot be trained.
+def prepare_for_inference(model: TranslationModel, precision: Precision) -> TranslationModel:
+    """A copy of `model` to decode with, which cannot be trained; the model itself, if there is nothing to prepare.
 
-    Its linear layers have weights of half precision or, on a CPU, of 8-bit integers, but for the projection to the
-    vocabulary, which then is in bfloat16. In bfloat16 on a CPU and in 8-bit integers they are packed for the kernels;
-    those for queries, keys and values with lexical shortcuts, of which parts may be used, stay as they are, and in
-    bfloat16 all do on a machine without the kernels. Where none are packed, layer norms are in half precision, too. All
-    other weights, such as the embeddings, are the model's own.
+    Its linear layers have weights of this precision; of 8-bit integers all but the projection to the vocabulary, which
+    then is in bfloat16. On a CPU they are packed for the kernels, so that a translation does not depend on what else is
+    in its batch; without kernels those of float32 and bfloat16 stay as they are. Where none are packed, layer norms are
+    in half precision, too. All other weights, such as the embeddings, are the model's own.
     """
+    packs = precision in PACKED and (precision == "int8" or next(model.parameters()).device.type == "cpu")
+    half = partial(_in_type, dtype=getattr(torch, "bfloat16" if precision == "int8" else precision))
+    linear = PACKED[precision].of if packs else half
+    projection = PACKED["bfloat16" if precision == "int8" else precision].of if packs else half
+
+    def prepared(module: nn.Module) -> nn.Module:
+        if isinstance(module, Linear):
+            return linear(module)
+        if isinstance(module, VocabularyProjection):
+            return projection(module)
+        return half(module) if isinstance(module, LayerNorm) and not packs else module
+
+    replaced = {id(module): new for module in model.modules() if (new := prepared(module)) is not module}
+    if not replaced:
+        return model
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    packs = precision == "int8" or (precision == "bfloat16" and next(model.parameters()).device.type == "cpu")
-    half: Layer = BFloat16Linear.of if packs else partial(_in_type, dtype=getattr(torch, precision))
-    linear: Callable[[Linear], nn.Module] = Int8Linear if precision == "int8" else half
-    model = copy.deepcopy(model, shared)
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            in_parts = isinstance(module, SelfAttention) and module.shortcut is not None and name == "qkv"
-            if isinstance(child, Linear) and not (packs and in_parts):
-                setattr(module, name, linear(child))
-            elif isinstance(child, VocabularyProjection) or (isinstance(child, LayerNorm) and not packs):
-                setattr(module, name, half(child))
-    return model
+    return copy.deepcopy(model, shared | replaced)  # what is in the table is not copied, but taken from it
 
 
 def _in_type(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
-    return copy.deepcopy(layer).to(dtype)
+    weights = next(layer.parameters())
+    return layer if weights.dtype == dtype else copy.deepcopy(layer).to(dtype)

@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from jointnmt.models.common import ModelSettings, Place, checkpointed, embedding_tables
+from jointnmt.models.common import MAX_LAYERS, ModelSettings, Place, checkpointed, embedding_tables
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
-from jointnmt.models.layers.attention import Lexical, SelfAttention
+from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
@@ -31,9 +31,9 @@ SOURCE_AXIS, TARGET_AXIS = 1, 2
 
 
 class ReformerSettings(ModelSettings):
-    """What the Reformers have in common."""
+    """Settings of both Reformers."""
 
-    num_layers: int = Field(7, ge=1, description="grid layers, each of target and source attention")
+    num_layers: int = Field(7, ge=1, le=MAX_LAYERS, description="grid layers, each of target and source attention")
     shared_dropout: bool = Field(True, description="Dropout1d and Dropout2d on the grid; false: ordinary dropout")
     reduction: ReductionKind = Field("attention", description="how S vectors become one: attention, max or mean")
 
@@ -52,8 +52,10 @@ class ReformerFastConfig(ReformerSettings):
     """Reformer-fast: an encoder of the source, the PreNet, before the grid."""
 
     family: Literal["reformer-fast"] = "reformer-fast"
-    num_layers: int = Field(5, ge=1, description="grid layers, each of target and source attention")
-    prenet_layers: int = Field(5, ge=1, description="layers of the PreNet; the paper: as many as grid layers")
+    num_layers: int = Field(5, ge=1, le=MAX_LAYERS, description="grid layers, each of target and source attention")
+    prenet_layers: int = Field(
+        5, ge=1, le=MAX_LAYERS, description="layers of the PreNet; the paper: as many as grid layers"
+    )
 
     def attention_depths(self) -> Mapping[Place, int]:
         """See `ModelSettings`."""
@@ -62,21 +64,29 @@ class ReformerFastConfig(ReformerSettings):
 
 @dataclass(frozen=True)
 class GridMasks:
-    """What the attention along both axes may attend to."""
+    """The attention masks of both axes."""
 
     source: AttentionMask
     """For `[B, T, H, S, S]`: padding of the source is masked."""
     target: AttentionMask
-    """For `[B, S, H, T, T]`: the future is masked. Padding needs no mask, for it only comes after."""
+    """For `[B, S, H, T, T]`: causal. Padding of the target needs no mask: nothing real comes after it."""
 
 
 class GridLexical(NamedTuple):
-    """What a layer's shortcuts project: of one side of the grid's input (Eq. 4), whose sum the grid begins as."""
+    """The lexical input of a layer's two attentions, projected by their shortcuts.
 
-    target: Tensor | None
-    """For target attention: `[B, S, 1, F]` of the source side, `[B, 1, T, F]` of the target side; None: no shortcut."""
-    source: Tensor | None
-    """For source attention, likewise."""
+    The lexical input is that of the grid, `x_s + y_t` (Eq. 4). Its projection is a sum as well, so each side is
+    projected by itself, S + T vectors instead of S * T: `[B, S, 1, F]` of the source, `[B, 1, T, F]` of the target.
+    """
+
+    target: tuple[Tensor, ...] = ()
+    """Summands for target attention; none: it has no shortcut."""
+    source: tuple[Tensor, ...] = ()
+    """Summands for source attention, likewise."""
+
+    def plus(self, other: GridLexical) -> GridLexical:
+        """The sum of two sides: the summands of both."""
+        return GridLexical(self.target + other.target, self.source + other.source)
 
 
 class GridLayer(nn.Module):
@@ -112,7 +122,7 @@ class GridLayer(nn.Module):
         self,
         x: Float[Tensor, "B S T E"],
         masks: GridMasks,
-        lexical: tuple[GridLexical, GridLexical],
+        lexical: GridLexical,
         cache: KeyValueCache | None = None,
         attn_weights: AttentionMaps | None = None,
     ) -> Float[Tensor, "B S T E"]:
@@ -121,33 +131,31 @@ class GridLayer(nn.Module):
         Args:
             x: with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
             masks: of both attentions.
-            lexical: the source and the target side of the grid's input, as `project_lexical` has them.
+            lexical: of both sides of the grid's input, from `project_lexical`.
             cache: of target attention.
             attn_weights: if given, weights and gates are appended.
         """
-        of_target, of_source = (None, None) if attn_weights is None else map(attn_weights.at, ("target", "source"))
-        target_lexical, source_lexical = (_summands(*sides) for sides in zip(*lexical, strict=True))
-        # `add_norm(x, update, dropout, norm)` is `x = x + dropout(update)` and `y = norm(x)` in one.
+        target_record, source_record = (
+            (None, None) if attn_weights is None else (attn_weights.at("target"), attn_weights.at("source"))
+        )
+        # Eq. 1 four times. `add_norm(x, update, dropout, norm)` fuses the end of a sub-layer with the beginning of the
+        # next: `x = x + dropout(update); y = norm(x)`. `normed` is its second half, `dropout_add` the first.
         x, y = normed(x, self.target_norm)
-        update = self.target_attention(y, masks.target, cache, target_lexical, of_target)
+        update = self.target_attention(y, masks.target, cache, lexical.target, target_record)
         x, y = add_norm(x, update, self.target_dropout, self.target_ffn_norm)
         x, y = add_norm(x, self.target_ffn(y), self.ffn_dropout, self.source_norm)
-        update = self.source_attention(y, masks.source, None, source_lexical, of_source)
+        update = self.source_attention(y, masks.source, None, lexical.source, source_record)
         x, y = add_norm(x, update, self.source_dropout, self.source_ffn_norm)
         return dropout_add(x, self.source_ffn(y), self.ffn_dropout)
 
     def project_lexical(self, side: Float[Tensor, "B *places E"]) -> GridLexical:
-        """What the shortcuts make of one side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`."""
+        """One side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`, as the shortcuts project it."""
         shortcuts = self.target_attention.shortcut, self.source_attention.shortcut
-        return GridLexical(*(None if shortcut is None else shortcut.project(side) for shortcut in shortcuts))
-
-
-def _summands(source: Tensor | None, target: Tensor | None) -> Lexical | None:
-    return None if source is None or target is None else (source, target)
+        return GridLexical(*(() if shortcut is None else (shortcut.project(side),) for shortcut in shortcuts))
 
 
 class Reformer(TranslationModel):
-    """Reformer-base, or with a PreNet Reformer-fast."""
+    """Reformer-base; with a PreNet, Reformer-fast."""
 
     def __init__(
         self, config: ReformerBaseConfig | ReformerFastConfig, source_vocabulary: int, target_vocabulary: int
@@ -177,7 +185,7 @@ class Reformer(TranslationModel):
             source=AttentionMask.padding(mask, x, axes=3), target=AttentionMask.causal(target_input.shape[1], x)
         )
         for layer in self._grid_layers():
-            lexical = layer.project_lexical(source_side), layer.project_lexical(target_side)
+            lexical = layer.project_lexical(source_side).plus(layer.project_lexical(target_side))
             x = checkpointed(layer, self.config, x, masks, lexical, None, attn_weights)
         alignments: list[Tensor] | None = None if attn_weights is None else []
         logits: Tensor = self.output(self.reduction(x, mask, alignments))  # Eq. 6
@@ -188,7 +196,7 @@ class Reformer(TranslationModel):
         return logits
 
     def encode(self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None) -> Float[Tensor, "B S E"]:
-        """The source side of the grid's input: embeddings, or what the PreNet makes of them."""
+        """The source side of the grid's input: embeddings, or the output of the PreNet over them."""
         embedded = to_autocast_dtype(self.source_embedding(source))
         if self.prenet is None:
             return embedded
@@ -198,8 +206,8 @@ class Reformer(TranslationModel):
         side = self.encode(source)[:, :, None]
         constants = {"side": side}
         for i, layer in enumerate(self._grid_layers()):
-            projected = layer.project_lexical(side)
-            constants |= {f"lexical_{axis}_{i}": part for axis, part in projected._asdict().items() if part is not None}
+            for axis, summands in layer.project_lexical(side)._asdict().items():
+                constants |= {f"lexical_{axis}_{i}": summand for summand in summands}
         return CachedState(len(self.layers), source != pad_id, constants)
 
     def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], CachedState]:
@@ -215,8 +223,9 @@ class Reformer(TranslationModel):
         x = source_side + target_side
         masks = GridMasks(source=AttentionMask.padding(mask, x, axes=3), target=state.mask(x, axes=2))
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
-            of_source = GridLexical(*(state.constants.get(f"lexical_{axis}_{i}") for axis in ("target", "source")))
-            x = layer(x, masks, (of_source, layer.project_lexical(target_side)), cache)
+            names = (f"lexical_{axis}_{i}" for axis in GridLexical._fields)
+            of_source = GridLexical(*((state.constants[name],) if name in state.constants else () for name in names))
+            x = layer(x, masks, of_source.plus(layer.project_lexical(target_side)), cache)
         return self.output(self.reduction(x, mask))  # type: ignore[no-any-return]
 
     def _grid_layers(self) -> Sequence[GridLayer]:

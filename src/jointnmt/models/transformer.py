@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from jointnmt.models.common import ModelSettings, Place, checkpointed, embedding_tables
+from jointnmt.models.common import MAX_LAYERS, ModelSettings, Place, checkpointed, embedding_tables
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
@@ -29,8 +29,8 @@ class TransformerConfig(ModelSettings):
     """The Transformer baseline."""
 
     family: Literal["transformer"] = "transformer"
-    encoder_layers: int = Field(6, ge=1, description="layers of the encoder")
-    decoder_layers: int = Field(6, ge=1, description="layers of the decoder")
+    encoder_layers: int = Field(6, ge=1, le=MAX_LAYERS, description="layers of the encoder")
+    decoder_layers: int = Field(6, ge=1, le=MAX_LAYERS, description="layers of the decoder")
     norm: NormPlace = Field("pre", description="layer norm before each sub-layer, and one at the end; or after each")
     emelin_compatible: bool = Field(
         False, description="compute as the lexical shortcuts' authors' code does, where it departs from the paper"

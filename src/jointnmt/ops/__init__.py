@@ -1,7 +1,7 @@
-"""What models compute with: one function an operation, its plain form and its kernel side by side.
+"""The operations of models: one function each, plain form and kernel side by side.
 
-The plain form is what an operation means; the kernels compute the same in fewer passes over memory. `backend` chooses
-between them for tests and measurements; no code outside of this package asks which is used.
+The plain form defines an operation; the kernel computes the same in fewer passes over memory. `backend` chooses between
+them for tests and measurements; no code outside of this package asks which one runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jointnmt.ops.dropout import Dropout, dropout_mask
 from jointnmt.ops.gating import gated_kv
 from jointnmt.ops.linear import linear, linear_update, mlp, mlp_update
 from jointnmt.ops.native.allocator import allocator
-from jointnmt.ops.native.packed import BFloat16Linear, Int8Linear
+from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
 from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
@@ -25,6 +25,7 @@ __all__ = [
     "BFloat16Linear",
     "Biased",
     "Dropout",
+    "Float32Linear",
     "Int8Linear",
     "Normed",
     "TopK",
@@ -54,10 +55,10 @@ __all__ = [
 
 
 def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An uninitialised tensor in the type of `like`, beside it; on the CPU in memory of the caching allocator."""
+    """An uninitialised tensor with type and device of `like`; on the CPU in memory of the caching allocator."""
     return allocator.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
 
 def empty_cache() -> None:
-    """Give memory that the caching allocator does not use back to the system."""
+    """Return unused memory of the caching allocator to the system."""
     allocator.empty_cache()

@@ -24,26 +24,26 @@ from jointnmt.ops.dropout import Dropout
 from jointnmt.ops.native.calls import CacheLayout, call, empty, evenly_spaced, exact, lines_of, roles_of
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Not cuDNN's, which makes a plan for every new shape: sentences come in ever new ones."""
+"""Without cuDNN's, which builds a plan for every new shape: batches of sentences rarely repeat one."""
 
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which keys each query may attend to."""
+    """Which keys each query may attend to: an additive bias, and what kernels need to know of it to do without."""
 
     bias: Float[Tensor, ...]
     """0 where it may, minus infinity elsewhere; broadcast to `[*batch, Q, L]`."""
     lengths: Int[Tensor, " B"] | None = None
-    """The number of keys of each sentence, if the bias masks padding on the right, and nothing else."""
+    """The number of real keys of each sentence, if the bias masks exactly the padding on the right."""
     is_causal: bool = False
-    """Whether the bias lets every query attend to itself and what precedes it, and to nothing else."""
+    """Whether the bias is exactly the causal one: a query attends to itself and what precedes it."""
     slots: Int[Tensor, "N t"] | None = None
-    """The slots of a cache that each row may attend to, if the bias masks all others, and nothing else."""
+    """The slots of a cache that each row may attend to, if the bias masks exactly the others."""
     _merged: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def causal(cls, length: int, like: Tensor) -> Self:
-        """A position may attend to itself and to those before it."""
+        """A position may attend to itself and to earlier ones."""
         bias = torch.full((length, length), -torch.inf, dtype=like.dtype, device=like.device).triu_(1)
         return cls(bias, is_causal=True)
 
@@ -55,13 +55,12 @@ class AttentionMask:
 
     @classmethod
     def cached(cls, visible: Bool[Tensor, "G R L"], slots: Int[Tensor, "N t"], like: Tensor, axes: int) -> Self:
-        """Each row's own slots of a cache, which are both `slots` and where `visible` is True; `axes` as of `padding`,
-        between G and R."""
+        """Each row may attend to its own slots: `slots` and `visible` say the same; `axes` lie between G and R."""
         bias = torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill_(~visible, -torch.inf)
         return cls(bias.view(len(visible), *[1] * axes, *visible.shape[1:]), slots=slots)
 
     def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
-        """The bias, broadcast to the `leading` axes of its attention, with all as one; made once for all layers."""
+        """The bias, broadcast to the `leading` axes of attention, which are flattened into one; computed once."""
         if not self._merged:
             self._merged.append(self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4))
         return self._merged[0]
@@ -75,9 +74,9 @@ def attention(
     dropout: Dropout | None = None,
     attn_weights: list[Tensor] | None = None,
 ) -> Float[Tensor, "*batch Q D"]:
-    """The plain form of every attention here: `softmax(query key^T / sqrt(D) + bias) value`, with the mask's bias.
+    """Scaled dot-product attention, `softmax(query key^T / sqrt(D) + bias) value`: the plain form of all others.
 
-    On a GPU PyTorch's fused kernels do it, unless weights are asked for or dropped.
+    On a GPU it is PyTorch's fused kernels, unless a caller wants the weights or dropout applies to them.
 
     Args:
         dropout: of the weights.
@@ -104,7 +103,7 @@ def axial_attention(
     bias: Float[Tensor, " EEE"] | None = None,
     attn_weights: list[Tensor] | None = None,
 ) -> Float[Tensor, "B *places E"]:
-    """Multi-head attention along one axis, separately for every place of the others.
+    """Multi-head attention along one axis, independently for every index of the others.
 
     Args:
         projected: queries, keys and values in one tensor of 3E features, or queries in one, keys and values in another:
@@ -113,8 +112,8 @@ def axial_attention(
         axis: to attend along: 1 of a sequence, 1 or 2 of a grid.
         mask: its bias is broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
         dropout: of the weights.
-        bias: of queries, keys and values in one tensor, if that is still to be added; the kernel does it as it reads
-            them. Where PyTorch multiplies, that saves a pass over the product.
+        bias: still to be added to queries, keys and values, which then are in one tensor; the kernel adds it as it
+            reads them, which saves a pass over memory.
         attn_weights: if given, the weights of that shape are appended, as they are before dropout.
     """
     first = projected[0]
@@ -143,11 +142,11 @@ def cached_attention(
     dropout: Dropout | None = None,
     attn_weights: list[Tensor] | None = None,
 ) -> Float[Tensor, "G *lines R E"]:
-    """Multi-head attention of rows over keys and values that lie side by side: a cache, or the encoder's output.
+    """Multi-head attention of rows over the keys and values of a cache, or of the encoder's output.
 
     Args:
         query: may be the first features of a wider tensor.
-        key_value: keys, then values; those that the mask has no place for are not read.
+        key_value: keys, then values, of C slots; of these, the first L are read, as many as the mask has keys.
         num_heads: H, a divisor of E.
         mask: padding, or the slots of each row; its bias is broadcast to `[G, *lines, H, R, L]`.
         dropout: of the weights.
@@ -170,16 +169,16 @@ def _drops(dropout: Dropout | None) -> bool:
 
 
 def _by_role(projected: Tensor, embed_dim: int, num_heads: int) -> tuple[Tensor, ...]:
-    """Queries, keys or values, whichever the tensor holds, with heads: `[*places, H, D]` each; views."""
+    """Views of the queries, keys or values in a tensor, with heads: `[*places, H, D]` each."""
     size = embed_dim // num_heads
     return tuple(part.unflatten(-1, (num_heads, size)) for part in projected.split(embed_dim, dim=-1))
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-    """PyTorch's fused kernels, which take four axes: leading ones are merged, as a view where strides allow it."""
+    """PyTorch's fused kernels, which take four axes: leading ones are flattened, as a view where strides allow it."""
     leading = query.shape[:-3]
     bias = None if mask.is_causal else mask.bias
-    if bias is not None and bias.ndim > 3:  # of each place its own, but shared by heads and queries where it is
+    if bias is not None and bias.ndim > 3:  # expanded to the leading axes, still broadcast over heads and queries
         bias = mask.merged(leading)
     query, key, value = (tensor.reshape(-1, *tensor.shape[-3:]) for tensor in (query, key, value))
     with sdpa_kernel(FUSED):
@@ -188,7 +187,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Te
 
 
 class _AxialAttention(torch.autograd.Function):
-    """In one pass over memory, without the weights: the backward pass computes them again."""
+    """In one pass over memory. The weights are not stored: the backward pass recomputes them."""
 
     @staticmethod
     def forward(
@@ -224,7 +223,7 @@ def _forward(
     weight_mask: Tensor | None,
     projected: Sequence[Tensor],
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Attention by the kernel; and lengths, mask of dropout and what was projected, as the kernel reads them."""
+    """Call the kernel; also returns lengths, dropout mask and projections in the layout that it reads."""
     projected = tuple(map(evenly_spaced, projected))
     first, embed_dim = projected[0], sum(part.shape[-1] for part in projected) // 3
     lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
@@ -240,9 +239,9 @@ def _forward(
 def _cached(
     query: Tensor, key_value: Tensor, num_heads: int, slots: Tensor | None, lengths: Tensor | None
 ) -> Float[Tensor, "G *lines R E"]:
-    """By the kernel, which reads each row's keys and values in place: its `slots`, or the first of each sentence."""
+    """Call the kernel, which reads each row's keys and values in place: its `slots`, or the first `lengths`."""
     sentences, *lines, rows, embed_dim = query.shape
-    flat = query.view(-1, embed_dim)  # an error where rows are not at equal distances
+    flat = query.view(-1, embed_dim)  # raises where rows are not evenly spaced
     assert flat.stride(-1) == 1 and key_value.is_contiguous() and key_value.dtype == query.dtype
     slots = None if slots is None else slots.long().contiguous()
     lengths = None if lengths is None else lengths.to(torch.int32).contiguous()

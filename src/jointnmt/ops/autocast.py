@@ -1,4 +1,4 @@
-"""Mixed precision: what is cast to its type, and what keeps the type it has."""
+"""Mixed precision: casts to the autocast type, and regions that keep the type of their input."""
 
 from __future__ import annotations
 

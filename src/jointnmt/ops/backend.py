@@ -1,4 +1,4 @@
-"""Which implementation an operation takes: the one place that knows what is usable."""
+"""The choice of implementation: the one place that knows which kernels are usable."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def uses_kernels(x: Tensor, *features: int) -> bool:
 
 
 def kernels_read(x: Tensor) -> bool:
-    """Whether the kernels are chosen, there, and can read `x`: memory of the CPU in a type they know."""
+    """Whether the kernels are chosen, available, and can read `x`: on the CPU, in a type that they support."""
     return (
         not torch.compiler.is_compiling()
-        and x.device.type == "cpu"
+        and x.is_cpu
         and type(x) in (Tensor, torch.nn.Parameter)
         and x.dtype in DTYPES
         and _choice.name == "native"

@@ -1,4 +1,4 @@
-"""Masks of dropout."""
+"""Dropout masks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jointnmt.ops.native.calls import call
 
 
 class Dropout(Protocol):
-    """What the fused operations ask of a dropout layer."""
+    """The dropout layer that fused operations expect."""
 
     @property
     def active(self) -> bool:

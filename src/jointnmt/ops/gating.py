@@ -57,7 +57,7 @@ def _forward(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]
 
 
 class _GatedKV(torch.autograd.Function):
-    """In one pass over the places, forwards and backwards; no gates are kept."""
+    """In one pass, forward and backward; gates are not saved but recomputed."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, bias: Tensor, fusion: bool, *parts: Tensor) -> Tensor:

@@ -18,25 +18,25 @@ from jointnmt.ops.native.packed import PackedLinear
 from jointnmt.ops.norm import Biased, Normed, norm_again
 
 BLOCK_ROWS = 2048
-"""Rows of a product that sums over them: few enough to stay in the cache, enough to be worth a call."""
+"""Rows of a block in the gradient of a weight: they fit into the cache, and are enough to be worth a call."""
 MANY_ROWS = 256
-"""Enough of them make it pay to pack the weights of a product anew."""
+"""From this many rows on, packing the weights for a single product pays."""
 
 
 def linear(
     x: Float[Tensor, "*places E"] | Normed, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*places F"]:
-    """`x weight^T + bias`, in the type of x; of a `Normed`, the norm is computed again in the backward pass."""
+    """`x weight^T + bias`, in the type of x; if `x` is `Normed`, the backward pass recomputes the norm."""
     x, source = _value_and_source(x, weight)
-    # Without gradient PyTorch keeps weights that mixed precision has converted.
-    if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _multiplies(x, weight)):
+    # Without gradient, PyTorch's linear for few rows: autocast caches the weights that it has cast.
+    if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _packs_weights(x, weight)):
         return functional.linear(x, weight, bias)
     result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
     return result
 
 
 def linear_update(x: Float[Tensor, "B *places E"], layer: nn.Module) -> Biased:
-    """`layer(x)` for a residual connection, to which the bias is left where PyTorch multiplies."""
+    """`layer(x)` for a residual connection, which adds the bias where PyTorch computes the product."""
     if isinstance(layer, nn.Linear) and _leaves_bias(x, layer.weight):
         return Biased(linear(x, layer.weight), layer.bias)
     return Biased(layer(x))
@@ -47,7 +47,7 @@ def mlp_update(
 ) -> Biased:
     """`dropout(max(0, x W1 + b1)) W2 + b2` for a residual connection: the feed-forward block (Li et al. 2020, Eq. 3).
 
-    b2 is left to the residual connection where PyTorch multiplies.
+    The residual connection adds b2 where PyTorch computes the product.
 
     Args:
         x: as of `linear`.
@@ -65,7 +65,7 @@ def mlp_update(
     mask = dropout.mask((*value.shape[:-1], hidden.out_features), value)
     bias = exact(hidden.bias)
     added, left = (None, output.bias) if _leaves_bias(value, hidden.weight) else (exact(output.bias), None)
-    if torch.is_grad_enabled() or _multiplies(value, hidden.weight):
+    if torch.is_grad_enabled() or _packs_weights(value, hidden.weight):
         source = _value_and_source(x, hidden.weight)[1]
         return Biased(_MLP.apply(value, hidden.weight, bias, output.weight, added, mask, *source), left)
     activation = functional.linear(value, hidden.weight)
@@ -77,15 +77,15 @@ def mlp_update(
 def mlp(
     x: Float[Tensor, "B *places E"] | Normed, hidden: nn.Module, output: nn.Module, dropout: Dropout
 ) -> Float[Tensor, "B *places E"]:
-    """`mlp_update` with its bias."""
+    """`mlp_update` with the last bias added."""
     return mlp_update(x, hidden, output, dropout).total
 
 
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """`x`, and what it is computed again of in the backward pass, if it is; else it is kept.
+    """The value of `x`, and the source to recompute it from in the backward pass; empty if the value is to be saved.
 
-    Where PyTorch multiplies, computing a norm again is a pass of its own (2% of a Transformer's update), which only the
-    size of a grid is worth.
+    Beside PyTorch's products recomputing a norm is an extra pass (2% of a Transformer's update). It saves enough memory
+    on grids only.
     """
     if not isinstance(x, Normed):
         return x, ()
@@ -93,23 +93,22 @@ def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple
     return x.value, (x.source or ()) if recomputed else ()
 
 
-def _multiplies(x: Tensor, weight: Tensor) -> bool:
-    """Whether the custom products multiply: they pack the weights at each call, which few rows do not pay for where no
-    gradient needs them."""
+def _packs_weights(x: Tensor, weight: Tensor) -> bool:
+    """Whether to call the custom products, which pack the weights at each call: without gradient only for many rows."""
     return uses_own_gemm(x, *weight.shape) and (torch.is_grad_enabled() or rows_of(x)[0] >= MANY_ROWS)
 
 
 def _leaves_bias(x: Tensor, weight: Tensor) -> bool:
-    """Whether a residual connection is the cheaper place to add the bias: the custom products add it as they store."""
-    return uses_kernels(x, *weight.shape) and not _multiplies(x, weight)
+    """Whether the residual connection adds the bias at less cost; the custom products add it as they store results."""
+    return uses_kernels(x, *weight.shape) and not _packs_weights(x, weight)
 
 
 class _Linear(torch.autograd.Function):
-    """Beside PyTorch's: the custom products of bfloat16, gradients of weights summed in blocks, norms not kept."""
+    """A linear layer with custom products, weight gradients summed in blocks of rows, and norms recomputed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *source: Tensor) -> Tensor:
-        """`source` is that of the `Normed` whose value is `x`; nothing, if there is none."""
+        """`source` is that of the `Normed` whose value is `x`; empty if `x` is to be saved."""
         own_weight = weight.to(x.dtype).contiguous()
         x = x.contiguous()
         ctx.save_for_backward(own_weight, *(source or (x,)))
@@ -140,7 +139,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _MLP(torch.autograd.Function):
-    """Beside PyTorch's: as `_Linear`; and bias, ReLU and dropout in one pass, without a mask of the ReLU."""
+    """A feed-forward block like `_Linear`, with bias, ReLU and dropout in one pass, and no mask saved for the ReLU."""
 
     @staticmethod
     def forward(
@@ -153,7 +152,7 @@ class _MLP(torch.autograd.Function):
         mask: Tensor | None,
         *source: Tensor,
     ) -> Tensor:
-        """Where PyTorch multiplies, there is no `output_bias`. See `_Linear` for `source`."""
+        """Without `output_bias` where PyTorch computes the products. See `_Linear` for `source`."""
         ctx.weight_type = hidden_weight.dtype
         weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
         x = x.contiguous()
@@ -198,7 +197,7 @@ class _MLP(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """PyTorch's, in memory of the caching allocator."""
+    """PyTorch's matrix product, into memory of the caching allocator."""
     result = empty(x, *x.shape[:-1], weight.shape[1])
     rows, out = x.flatten(0, -2), result.view(-1, weight.shape[1])
     if bias is None:
@@ -209,7 +208,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _column_sums(rows: Tensor) -> Tensor:
-    """In float32; as a product, which is faster than `sum` over many rows."""
+    """In float32; as a matrix-vector product, which is faster than `sum` over many rows."""
     if rows.dtype != torch.float32:
         return rows.sum(0, dtype=torch.float32)
     return torch.mv(rows.t(), rows.new_ones(len(rows)))
@@ -221,7 +220,7 @@ def _rows(x: Tensor, norm: list[Tensor]) -> Tensor:
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
-    """`gradient^T x`, over blocks of rows: PyTorch's product over many rows does not keep them in the cache."""
+    """`gradient^T x` in blocks of rows that fit into the cache, which PyTorch's product over many rows does not."""
     if len(x) <= 2 * BLOCK_ROWS:
         return torch.mm(gradient.t(), x).to(kind)
     total = zeros(gradient.shape[1], x.shape[1])

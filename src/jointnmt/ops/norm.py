@@ -18,30 +18,31 @@ from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of,
 
 
 class Normed(NamedTuple):
-    """A layer norm as the products that read it (`linear`, `mlp`) take it.
+    """The output of a layer norm, with what is needed to recompute it.
 
-    With gradient, these keep `source` and compute the norm again in the backward pass, so that nobody keeps `value`.
+    `linear` and `mlp` save `source` for their backward pass instead of `value`, and recompute the norm there.
     """
 
     value: Float[Tensor, "B *places E"]
     source: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-    """What the norm is of, mean and inverse deviation of each row, and the norm's weight and bias; None: keep `value`,
-    as the plain form does."""
+    """The norm's input, mean and inverse standard deviation of each row, and the norm's weight and bias; None: `value`
+    is saved, as in the plain form."""
 
 
 class Biased(NamedTuple):
-    """A product whose bias is still to be added: `add_norm` and `dropout_add` do it in their pass over memory.
+    """The output of a sub-layer whose last bias is left to the residual connection (Megatron-LM's `skip_bias_add`).
 
-    Where PyTorch multiplies, adding it takes up to 14% of a product in float32, and its gradient a pass of its own.
+    `add_norm` and `dropout_add` add it in their pass over memory. In PyTorch's matrix product the bias takes up to 14%
+    of the time in float32, and its gradient another pass.
     """
 
     value: Float[Tensor, "B *places E"]
     bias: Float[Tensor, " E"] | None = None
-    """None: there is none, or `value` has it already."""
+    """None: there is no bias, or `value` includes it."""
 
     @property
     def total(self) -> Float[Tensor, "B *places E"]:
-        """The product with its bias."""
+        """The output with its bias."""
         return self.value if self.bias is None else self.value + self.bias.to(self.value.dtype)
 
 
@@ -51,7 +52,7 @@ def layer_norm(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Float[Tenso
 
 
 def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> tuple[Float[Tensor, "*places E"], Normed]:
-    """`x` itself and its layer norm, for a residual connection: the gradients of both are summed in one pass."""
+    """`x` and its layer norm, where a residual connection begins: their gradients are summed in one pass."""
     if not uses_kernels(x, x.shape[-1]):
         return x, Normed(_layer_norm(x, norm))
     return _add_norm(x.contiguous(), None, None, None, norm)
@@ -121,8 +122,8 @@ def _forward(
     bias: Tensor | None,
     keeps_statistics: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """`x + mask * (update + update_bias)`, or x; its layer norm, if there is a weight; mean and inverse deviation of
-    each row."""
+    """The residual sum `x + mask * (update + update_bias)`, or x without an update; its layer norm, if there is a
+    weight; mean and inverse standard deviation of each row."""
     x = x.contiguous()
     update = None if update is None else update.contiguous()
     total = x if update is None else empty(x, *x.shape)
@@ -137,7 +138,7 @@ def _forward(
 
 
 def norm_again(source: tuple[Tensor, ...]) -> Tensor:
-    """The value of a `Normed` with this source, computed again; without gradient."""
+    """Recompute the value of a `Normed` from its source, without gradient."""
     x, _, weight, bias = source
     value = _forward(x, None, None, None, weight, bias, keeps_statistics=False)[1]
     assert value is not None
@@ -145,7 +146,7 @@ def norm_again(source: tuple[Tensor, ...]) -> Tensor:
 
 
 class _DropoutAdd(torch.autograd.Function):
-    """In one pass; the gradient of x is that of the result, and without a mask or bias that of the update too."""
+    """`dropout_add` in one pass. The gradient of x is that of the result; so is the update's, without mask and bias."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, update: Tensor, update_bias: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -171,7 +172,7 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 class _AddNorm(torch.autograd.Function):
-    """In one pass; without an update, of x itself."""
+    """`add_norm` in one pass; without an update, the layer norm of x."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Running out of memory: how it is recognised, and how a batch is computed in smaller parts then."""
+"""Out-of-memory errors: how they are recognised, and how a batch is then computed in smaller parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 _MESSAGES = (
     "can't allocate memory",
     "not enough memory",
-    "could not create a primitive",  # what oneDNN says
+    "could not create a primitive",  # oneDNN's message
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
 

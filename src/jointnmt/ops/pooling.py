@@ -39,7 +39,7 @@ def attention_pool(
 
 
 class _AttentionPool(torch.autograd.Function):
-    """Softmax and sum in one pass, without the weights: the backward pass computes them again."""
+    """Softmax and sum in one pass. The weights are not stored: the backward pass recomputes them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Over the vocabulary: the loss, log-probabilities, and the best of them."""
+"""Operations over the vocabulary: cross-entropy, log-softmax and top-k."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def log_softmax(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
 
 
 class TopK(NamedTuple):
-    """The best of each row, best first, equal values in order of their places; on the CPU."""
+    """The largest values of each row, in descending order, ties by index; on the CPU."""
 
     values: Float[Tensor, "N k"]
     indices: Int[Tensor, "N k"]
@@ -85,7 +85,7 @@ class TopK(NamedTuple):
 
 
 def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
-    """The `k` largest values of each row and their places.
+    """The `k` largest values of each row and their indices; of equal values the first.
 
     They lie on the CPU, where search goes on: it waits for a GPU once (again, if it has to settle which of many equal
     values come first), and computes nothing there on so few numbers. `Tensor.topk` alone leaves open which of equal

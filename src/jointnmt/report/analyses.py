@@ -24,7 +24,7 @@ from jointnmt.analysis.figures import analysis_csv, analysis_figure
 from jointnmt.evaluation.scores import corpus_metrics
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, common_languages, ignores_case
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.languages import num_words
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def analyses(
         ConfigurationError: if the runs are not of the same languages.
     """
     source_language, language = common_languages([run.languages for run in runs])
-    words = [_words(text, source_language) for text in eval_set.sources]
+    words = [num_words(text, source_language) for text in eval_set.sources]
     translations = {run.name: run.translations for run in runs}
     predictions = {run.name: _predictions(run, counts.get(run.name)) for run in runs}
     found = [length_ratios(translations, eval_set.references, words, _tokens(language), bucketing.lengths)]
@@ -82,11 +82,6 @@ def write_analyses(found: Sequence[Analysis], out: Path) -> None:
     values = json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1)
     (out / "analysis.json").write_text(values + "\n", encoding="utf-8")
     logger.info("%d figures with their numbers are in %s", len(found), out)
-
-
-def _words(text: str, language: str) -> int:
-    unspaced = base_language(language) in LANGUAGES_WITHOUT_SPACES
-    return max(1, len("".join(text.split())) if unspaced else len(text.split()))
 
 
 def _tokens(language: str) -> Callable[[str], int]:

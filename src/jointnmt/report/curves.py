@@ -12,7 +12,7 @@ from typing import Any
 from jointnmt.analysis.figures import COLOURS, MARKERS
 from jointnmt.extras import extra
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.log import whole_records
+from jointnmt.runs.log import read_records
 
 with extra("report"):
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ def read_learning_curves(run: Path, name: str) -> LearningCurves:
     files = RunDirectory(run)
     if not files.log.exists():
         return LearningCurves(name)
-    records = [record for _, record in whole_records(files.log)]
+    records = read_records(files.log)
     trained = [record for record in records if record.get("event") == "train"]
     validated = [record for record in records if record.get("event") == "validation"]
     try:

@@ -7,7 +7,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jointnmt.analysis.attention import Panel, attention_figure
+from jointnmt.analysis.attention import Panel
+from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure

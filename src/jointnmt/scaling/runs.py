@@ -13,7 +13,7 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import MAY_CHANGE, RunDirectory
-from jointnmt.runs.log import whole_records
+from jointnmt.runs.log import read_records
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.processes import is_first
@@ -80,8 +80,8 @@ def read_outcome(experiment: Experiment, run: RunDirectory) -> RunOutcome:
     Raises:
         ModelError: if no validation has a finite cross-entropy, or the run has no saved state.
     """
-    records = [record for _, record in whole_records(run.log)]
-    validated = [one for one in records if one["event"] == "validation" and one["nll"] is not None]
+    records = read_records(run.log)
+    validated = [one for one in records if one["event"] == "validation" and one.get("nll") is not None]
     values = checkpoint.read_values(run.last)
     if not validated or not values:
         raise ModelError(f"{run.path}: has no finite validation cross-entropy to compare. See {run.log}.")

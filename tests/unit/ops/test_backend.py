@@ -29,6 +29,7 @@ def test_the_kernels_can_be_chosen_and_left() -> None:
     assert uses_kernels(x, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "expected"),
     [("JOINTNMT_BACKEND=plain", "False"), ("JOINTNMT_NATIVE=0", "False"), ("JOINTNMT_BACKEND=native", "True")],
@@ -43,6 +44,7 @@ def test_the_environment_sets_the_default(variable: str, expected: str) -> None:
     assert done.stdout.strip() == expected or library() is None
 
 
+@pytest.mark.slow
 def test_an_unknown_default_is_refused() -> None:
     code = "import os; os.environ['JOINTNMT_BACKEND'] = 'fast'; import jointnmt.ops"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

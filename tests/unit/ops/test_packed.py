@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.quantize import prepare_for_inference
-from jointnmt.ops import BFloat16Linear, Int8Linear, backend, mlp
+from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp
 from jointnmt.ops.native.packed import has_int8_gemm
 from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
 
@@ -24,7 +24,7 @@ NO_DROPOUT = SharedDropout(0.0)
 def test_an_int8_layer_in_bfloat16() -> None:
     torch.manual_seed(13)
     linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
-    expected, layer = linear(x).detach(), Int8Linear(linear).bfloat16()
+    expected, layer = linear(x).detach(), Int8Linear.of(linear).bfloat16()
     assert_close(layer(x.bfloat16()).float(), expected, rtol=0.05, atol=0.05)
 
 
@@ -42,7 +42,7 @@ def test_int8_layers_are_linear_layers_but_for_rounding(kernels: bool, kind: tor
     torch.nn.init.normal_(linear.bias)
     x[0, 0] = 0
     expected = linear(x).detach()
-    layer = Int8Linear(linear)
+    layer = Int8Linear.of(linear)
     assert layer.weight.abs().max() == 127
     with nullcontext() if kernels else backend("plain"):
         result = layer(x.to(kind))
@@ -69,7 +69,7 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     hidden = expected.relu()
     scales = hidden.amax(dim=1, keepdim=True).clamp(min=1) / 127
     expected_block = (hidden / scales).round() * scales @ layers[1].weight.double().t() + layers[1].bias.double()
-    first, second = map(Int8Linear, layers)
+    first, second = map(Int8Linear.of, layers)
     with number_of_threads(threads):
         own, own_block = first(x), mlp(x, first, second, NO_DROPOUT)
     assert_close(own.double(), expected, rtol=1e-5, atol=1e-2)
@@ -78,7 +78,7 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
 
 @needs_gemm
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@pytest.mark.parametrize("kind", [BFloat16Linear.of, Int8Linear])
+@pytest.mark.parametrize("kind", [BFloat16Linear.of, Float32Linear.of, Int8Linear.of])
 def test_packed_layers_do_not_hide_a_value_that_is_not_finite(
     kind: Callable[[torch.nn.Linear], torch.nn.Module], value: float
 ) -> None:

@@ -1,4 +1,4 @@
-"""Multi-head attention over sequences and grids: the layers with their weights. `jointnmt.ops` computes it."""
+"""Multi-head attention over sequences and grids: the layers and their weights. `jointnmt.ops.attention` computes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear, projection
 from jointnmt.models.layers.shortcut import Shortcut
-from jointnmt.ops import AttentionMask, Biased, Normed, axial_attention, cached_attention, linear, linear_update
+from jointnmt.ops import AttentionMask, Biased, Normed, axial_attention, cached_attention, linear_update
 
 Lexical = Sequence[Tensor]
-"""The summands of a projected lexical input (`Shortcut.project`), each broadcast to the places of the layer."""
+"""The summands of a projected lexical input (`Shortcut.project`), each broadcast to the layer's input."""
 
 
 class AttentionRecord(NamedTuple):
-    """What one attention layer appends when asked for its weights."""
+    """Where an attention layer appends its weights and gates, if a caller wants them."""
 
     weights: list[Tensor]
     """Attention weights, before dropout."""
@@ -28,7 +28,10 @@ class AttentionRecord(NamedTuple):
 
 
 def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortcut | None) -> Linear:
-    """Projects to `kept` features (queries), and to keys and values or what a `shortcut` makes them of."""
+    """Projects to `kept` features (the queries), and to keys and values, or to the hidden input of the `shortcut`.
+
+    `kept` is E of self-attention and 0 of cross-attention, whose queries have a projection of their own.
+    """
     if shortcut is None or not shortcut.fusion:
         return projection(embed_dim, kept + 2 * embed_dim, bias, 3 * embed_dim)
     layer = projection(embed_dim, kept + shortcut.hidden_size, bias, 3 * embed_dim)
@@ -37,7 +40,7 @@ def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortc
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention along one axis, separately for every place of the others.
+    """Multi-head attention along one axis, independently for every index of the others.
 
     On a sequence `[B, L, E]` it is that of Vaswani et al. 2017. On the grid `[B, S, T, E]` it is the separable
     attention of Li et al. 2020, Eq. 5: source attention along axis 1, target attention along axis 2.
@@ -81,22 +84,25 @@ class SelfAttention(nn.Module):
         """Attend along the axis.
 
         Args:
-            x: what queries, keys and values are made of.
+            x: queries, keys and values are projections of it.
             mask: broadcast to `[B, H, L, L]` of a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` of a grid.
             cache: if given, the axis holds the newest position of the rows of each of B sentences, which attend to
                 the slots of the cache.
-            lexical: what the shortcut mixes in, if there is one.
+            lexical: the projected lexical input, if there is a shortcut; otherwise it is ignored.
             record: if given, weights and gates are appended.
-            key_value_input: what keys and values are made of, if it is not `x`.
+            key_value_input: if given, keys and values are projections of this instead of `x`.
+
+        Returns:
+            The output projection, `[B, *places, E]`, its bias possibly left to the residual connection (see `Biased`).
         """
         weights, gates = record or (None, None)
         bias: Tensor | None = None
         projected: Sequence[Tensor]
         if self.shortcut is not None:
-            assert lexical is not None, "a layer with a shortcut needs its lexical input"
+            assert lexical, "a layer with a shortcut needs its lexical input"
             query, hidden = self._query_and_hidden(x, key_value_input)
             projected = query, self.shortcut(hidden, lexical, gates)
-        elif cache is None:
+        elif cache is None:  # the bias is added as attention reads the product
             projected, bias = [self.qkv.product(x)], self.qkv.bias
         else:
             projected = self._split(self.qkv(x))
@@ -109,13 +115,11 @@ class SelfAttention(nn.Module):
         return linear_update(attended, self.output)
 
     def _query_and_hidden(self, x: Tensor | Normed, key_value_input: Tensor | None) -> Sequence[Tensor]:
-        """Queries, and what the shortcut makes keys and values of."""
+        """Queries, and the hidden input of the shortcut."""
         if key_value_input is None:
             return self._split(self.qkv(x))
-        weights = self._split(self.qkv.weight.t())
-        biases: Sequence[Tensor | None] = (None, None) if self.qkv.bias is None else self._split(self.qkv.bias)
-        inputs = x, key_value_input
-        return [linear(each, w.t(), bias) for each, w, bias in zip(inputs, weights, biases, strict=True)]
+        sizes = self.embed_dim, self.qkv.out_features - self.embed_dim
+        return self.qkv.by_parts((x, key_value_input), sizes)
 
     def _split(self, projected: Tensor) -> Sequence[Tensor]:
         return projected.split([self.embed_dim, projected.shape[-1] - self.embed_dim], dim=-1)
@@ -146,7 +150,7 @@ class CrossAttention(nn.Module):
         lexical: Lexical | None = None,
         record: AttentionRecord | None = None,
     ) -> Float[Tensor, "B S EE"]:
-        """Keys, then values, of the encoder's output, the same for every position."""
+        """Keys, then values, of the encoder's output: computed once for all target positions."""
         key_value: Tensor = self.key_value(memory)
         if self.shortcut is not None:
             assert lexical is not None, "a layer with a shortcut needs its lexical input"
@@ -160,7 +164,7 @@ class CrossAttention(nn.Module):
         mask: AttentionMask,
         record: AttentionRecord | None = None,
     ) -> Biased:
-        """Attend to those `projected` sources that are in the `mask`."""
+        """Attend to the `projected` keys and values of the source, as far as the `mask` allows it."""
         weights = None if record is None else record.weights
         attended = cached_attention(self.query(x), projected, self.num_heads, mask, self.dropout, weights)
         return linear_update(attended, self.output)

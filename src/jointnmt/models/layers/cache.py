@@ -1,4 +1,4 @@
-"""What a model keeps between decoding positions: keys and values that the rows of a sentence share.
+"""The decoder state of every family: caches of keys and values that the rows of a sentence share.
 
 Every position of every hypothesis is written once, into a *slot* of its sentence's cache, and never moved when
 hypotheses are reordered: a row only remembers which slots are its own past. On a CPU each row reads its own slots, in
@@ -22,7 +22,7 @@ from jointnmt.ops import AttentionMask, empty
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
 
 LARGEST_MASK = 2**25
-"""Numbers of the mask of a grid's target attention, S times those of a sequence's. Beyond it, shapes grow."""
+"""Elements of the mask of a grid's target attention up to which shapes are kept fixed for CUDA graphs."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class BatchCompaction:
     """Which sentences of a batch are kept, and what has to be copied: planned once, applied to every tensor."""
 
     sentences: Sequence[int]
-    """The kept ones, by their old places."""
+    """The old indices of the kept sentences."""
     filled: Sequence[tuple[int, int]] | None
-    """The places of dropped sentences, each with that of the sentence from behind the kept part which fills it; None:
+    """Pairs of indices (to, from): a sentence from the end of the batch is copied to the place of a dropped one. None:
     all sentences are copied."""
 
     @classmethod
@@ -46,12 +46,12 @@ class BatchCompaction:
         """`stored` with the kept sentences along its first axis; in place where that is possible.
 
         Args:
-            stored: used up.
-            used: slots along the last axis but one that hold anything; None: all hold something.
+            stored: consumed.
+            used: the number of slots in use, along the last axis but one; None: all.
         """
         kept, content = len(self.sentences), stored if used is None else stored[..., :used, :]
         if self.filled is not None:
-            for to, place in self.filled:  # one by one: indices copy what is not contiguous number by number
+            for to, place in self.filled:  # slices: indexing copies tensors that are not contiguous element by element
                 content[to] = content[place]
             return stored[:kept]
         picked = content.index_select(0, torch.tensor(self.sentences, dtype=torch.long, device=content.device))
@@ -65,19 +65,19 @@ class BatchCompaction:
 class Slots:
     """How many slots the caches of a state have for each sentence, and which are the newest.
 
-    On a GPU all that there is room for is read, and what nothing was written to is masked: shapes then stay the same
-    from position to position, as the replay of a CUDA graph needs them. Of very many rows that would be too much.
+    On a GPU all allocated slots are read, and unused ones are masked: shapes then stay the same from position to
+    position, as replaying a CUDA graph requires. With very many rows that would cost too much.
     """
 
     def __init__(self, expected: int, device: torch.device) -> None:
-        """Room for the `expected` positions of each row is made at first, and doubled when it runs out."""
+        """Slots for the `expected` positions of each row are allocated at first, and doubled when they run out."""
         self._expected = expected
         self.fixed = captures(device)
-        """Whether shapes have to stay the same."""
+        """Whether shapes stay the same, for CUDA graphs."""
         self.used = 0
-        """Slots that hold something, or are the newest."""
+        """Slots in use, those of the newest position included."""
         self.room = 0
-        """Slots in all."""
+        """Slots allocated."""
         self.newest = torch.empty(0, dtype=torch.long, device=device)
         """Those of the newest position, `[R]`; with `fixed`, always in the same memory."""
 
@@ -91,7 +91,7 @@ class Slots:
         begin, self.used = self.used, self.used + rows
         if self.used > self.room:
             room = max(2 * begin, self._expected * rows, self.used)
-            self.room = -(-room // 8) * 8  # what fused attention asks of the length of its mask
+            self.room = -(-room // 8) * 8  # fused attention needs masks of such lengths
         if not begin:
             self.fixed = self.fixed and queries * self.room <= LARGEST_MASK
         newest = torch.arange(begin, self.used, device=self.newest.device)
@@ -107,7 +107,7 @@ class KeyValueCache:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self.stored = torch.empty(0)
-        """With all slots that there is room for, `[G, *lines, C, 2E]`, contiguous."""
+        """All allocated slots, `[G, *lines, C, 2E]`, contiguous."""
 
     @property
     def kept(self) -> Float[Tensor, "G *lines L EE"]:
@@ -115,7 +115,7 @@ class KeyValueCache:
         return self.stored[..., : self._slots.read, :]
 
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
-        """Write the newest position of the R rows of every sentence, for which there is room."""
+        """Write the newest position of the R rows of every sentence; their slots are allocated."""
         rows = key_value.shape[-2]
         if not self.stored.numel():
             self.stored = self._with_room(key_value)
@@ -125,7 +125,7 @@ class KeyValueCache:
             self.stored[..., self._slots.used - rows : self._slots.used, :] = key_value
 
     def make_room(self, filled: int) -> None:
-        """Make room for the newest position behind `filled` slots."""
+        """Grow to the allocated number of slots, of which `filled` are copied."""
         if self.stored.numel() and self.stored.shape[-2] < self._slots.room:
             grown = self._with_room(self.stored)
             grown[..., :filled, :] = self.stored[..., :filled, :]
@@ -138,7 +138,7 @@ class KeyValueCache:
 
     def _with_room(self, like: Tensor) -> Tensor:
         shape = (*like.shape[:-2], self._slots.room, like.shape[-1])
-        if self._slots.fixed:  # what is read and masked has to be a number
+        if self._slots.fixed:  # masked slots are read, so they must not hold NaN
             return like.new_zeros(shape)
         return empty(shape, like)
 

@@ -1,4 +1,4 @@
-"""How tensors are handed to the compiled kernels."""
+"""Calling the compiled kernels: arguments, layouts, and their C structures."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def exact(vector: Tensor) -> Tensor: ...
 @overload
 def exact(vector: None) -> None: ...
 def exact(vector: Tensor | None) -> Tensor | None:
-    """A bias or weight as the kernels read it; they share it among all rows, so it is float32 whatever the model is."""
+    """A bias or weight as the kernels read it: contiguous and in float32, whatever the type of the model."""
     if vector is None or (vector.dtype == torch.float32 and vector.is_contiguous()):
         return vector
     return vector.float().contiguous()
 
 
 def zeros(*shape: int) -> Tensor:
-    """What a kernel adds up or overwrites, in float32; whatever PyTorch's default type and device are."""
+    """An array of sums for a kernel, in float32 on the CPU, whatever PyTorch's default type and device are."""
     return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """What a kernel writes to, in the type of `like`."""
+    """An uninitialised result for a kernel, in the type of `like`."""
     return allocator.empty(shape, like.dtype)
 
 
 class Lines(ctypes.Structure):
-    """The kernels' `Lines`: where attention's lines lie."""
+    """The kernels' `Lines`: the geometry of attention along one axis."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("batch", "lines", "length", "plane", "between", "step", "heads", "size")),
@@ -116,13 +116,13 @@ class GatedMixture(ctypes.Structure):
 
 
 def call(name: str, like: Tensor, *arguments: Any) -> int:
-    """Call a kernel for the type of `like`, with as many threads as PyTorch uses; what it returns, or 0.
+    """Call the kernel for the type of `like` with as many threads as PyTorch uses, and return its result, or 0.
 
     Raises:
         MemoryError: if there is no memory left.
     """
     kernel = getattr(library(), f"{name}_{DTYPES[like.dtype]}")
-    if kernel.argtypes is None:  # a parameter is a number in every call, or a pointer in every call
+    if kernel.argtypes is None:  # each parameter is always a number, or always a pointer
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
     if torch.autograd.profiler._is_profiler_enabled:
@@ -146,14 +146,14 @@ def _compiled_gemm(dtype: str) -> bool:
 
 
 def _parameter(argument: Any) -> type[ctypes._SimpleCData[Any]]:
-    """What takes arguments of this kind."""
+    """The C type of a parameter."""
     if isinstance(argument, int):
         return ctypes.c_long
     return ctypes.c_double if isinstance(argument, float) else ctypes.c_void_p
 
 
 def rows_of(x: Tensor) -> tuple[int, int]:
-    """The number of rows of features, and their width."""
+    """The number of rows, and their number of features."""
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
@@ -171,7 +171,7 @@ def broadcast_to(grid: Tensor, x: Tensor | None) -> Broadcast:
 def lines_of(
     like: Tensor, embed_dim: int, geometry: tuple[int, int, bool], lengths: Tensor | None, weight_mask: Tensor | None
 ) -> Lines:
-    """Where the lines along an axis lie; `geometry` is the number of heads, the axis, and whether causal."""
+    """The lines along an axis; `geometry` is the number of heads, the axis, and whether attention is causal."""
     num_heads, axis, causal = geometry
     s, t = (1, like.shape[1]) if like.ndim == 3 else like.shape[1:3]
     along_target = like.ndim == 3 or axis == 2
@@ -189,7 +189,7 @@ def lines_of(
 
 
 def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
-    """Queries, keys and values of the first cell, and the distances from a cell's queries and keys to the next's."""
+    """Pointers to queries, keys and values of the first cell, and the strides of queries and keys between cells."""
     query, key_value = parts[0], parts[-1]
     size = query.element_size()
     keys = key_value.data_ptr() + (embed_dim * size if len(parts) == 1 else 0)
@@ -198,7 +198,7 @@ def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
 
 
 def evenly_spaced(x: Tensor) -> Tensor:
-    """`x`, or a copy if its rows of features do not lie at equal distances, as those of a part of the features do."""
+    """`x`, or a contiguous copy if a single stride does not lead from row to row."""
     even = x.stride(-1) == 1 and all(
         x.stride(axis) == x.shape[axis + 1] * x.stride(axis + 1) for axis in range(x.ndim - 2)
     )

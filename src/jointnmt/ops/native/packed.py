@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -13,24 +14,41 @@ from torch.nn import functional
 from jointnmt.ops.autocast import to_autocast_dtype
 from jointnmt.ops.backend import kernels_read, uses_kernels
 from jointnmt.ops.native import library
-from jointnmt.ops.native.calls import LANES, Int8Weights, Weights, call, empty, exact, has_gemm, rows_of
+from jointnmt.ops.native.calls import DTYPES, LANES, Int8Weights, Weights, call, empty, exact, has_gemm, rows_of
 from jointnmt.ops.norm import Normed
 
 LARGEST = 127
 PANEL = 64
-"""Features whose weights lie together."""
+"""Features whose weights are stored together."""
 
 
 class PackedLinear(nn.Module):
-    """A linear layer whose weights lie as the kernels read them."""
+    """A linear layer whose weights are stored in the order in which the kernels read them.
+
+    Every row is multiplied by itself, in one order of summation: a result does not depend on how many rows there are.
+    """
 
     kernels: ClassVar[str]
-    """What the names of its kernels end with."""
+    """The suffix of the names of its kernels."""
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = bias
+        self._source = weight.detach()
+        self._parts: list[PackedLinear] = []
+
+    @classmethod
+    def of(cls, layer: nn.Module) -> nn.Module:
+        """A layer with weights and perhaps a bias, packed; the layer itself, if there are no kernels for it."""
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        assert isinstance(weight, Tensor)
+        return cls(weight, bias) if cls._packs(weight) else layer
+
+    @classmethod
+    def _packs(cls, weight: Float[Tensor, "F E"]) -> bool:
+        """Whether there are kernels for such weights, or something else to multiply them with."""
+        raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus the bias."""
@@ -39,6 +57,13 @@ class PackedLinear(nn.Module):
     def product(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, without the bias."""
         return self._multiply(x.value if isinstance(x, Normed) else x, None)
+
+    def by_parts(self, inputs: Sequence[Tensor | Normed], sizes: Sequence[int]) -> list[Tensor]:
+        """Each input's product with features of its own, of these `sizes`, side by side; see `Linear.by_parts`."""
+        if not self._parts:
+            biases = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
+            self._parts = [type(self)(*part) for part in zip(self._source.split(sizes), biases, strict=True)]
+        return [layer(x) for layer, x in zip(self._parts, inputs, strict=True)]
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2."""
@@ -62,39 +87,48 @@ class PackedLinear(nn.Module):
         raise NotImplementedError
 
 
-class BFloat16Linear(PackedLinear):
-    """A linear layer in bfloat16, whatever the type of its input."""
+class FloatLinear(PackedLinear):
+    """A linear layer in a floating-point type of its own, whatever the type of its input."""
 
     kernels = ""
+    dtype: ClassVar[torch.dtype]
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__(weight, bias)
-        weight = functional.pad(weight.detach(), (0, 0, 0, -self.out_features % LANES)).bfloat16().contiguous()
-        kind = torch.float32 if _kernel("packs_as_float")() else torch.bfloat16
-        self._weight = torch.zeros(-(-len(weight) // PANEL) * PANEL * self.in_features, dtype=kind)
-        self._features = len(weight)
-        _pack("bfloat16", *weight.shape, weight, self._weight)
+        self._features = -(-self.out_features // LANES) * LANES
+        rows = functional.pad(self._source, (0, 0, 0, self._features - self.out_features)).to(self.dtype).contiguous()
+        as_float = self.dtype == torch.float32 or bool(_kernel("packs_as_float")())
+        kind = torch.float32 if as_float else self.dtype
+        self._packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=kind)
+        _pack(DTYPES[self.dtype], *rows.shape, rows, self._packed)
 
     @classmethod
-    def of(cls, layer: nn.Module) -> nn.Module:
-        """A layer with weights and perhaps a bias, packed; the layer itself, if there are no kernels for it."""
-        weight, bias = layer.weight, getattr(layer, "bias", None)
-        assert isinstance(weight, Tensor)
-        like = torch.empty(0, dtype=torch.bfloat16)
-        exists = weight.device.type == "cpu" and kernels_read(like) and has_gemm(like.dtype, weight.shape[1])
-        return cls(weight, bias) if exists else layer
+    def _packs(cls, weight: Float[Tensor, "F E"]) -> bool:
+        like = torch.empty(0, dtype=cls.dtype)
+        return weight.device.type == "cpu" and kernels_read(like) and has_gemm(like.dtype, weight.shape[1])
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
-        return super().mlp(x.bfloat16(), output)
+        return super().mlp(x.to(self.dtype), output)
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        return super()._multiply(x.bfloat16(), bias)
+        return super()._multiply(x.to(self.dtype), bias)
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
-        return Weights(
-            self._weight.data_ptr(), self.in_features, self._features, None if bias is None else bias.data_ptr()
-        )
+        pointer = None if bias is None else bias.data_ptr()
+        return Weights(self._packed.data_ptr(), self.in_features, self._features, pointer)
+
+
+class Float32Linear(FloatLinear):
+    """In float32: where PyTorch multiplies, sums depend on the number of rows in their last digits."""
+
+    dtype = torch.float32
+
+
+class BFloat16Linear(FloatLinear):
+    """In bfloat16."""
+
+    dtype = torch.bfloat16
 
 
 class Int8Linear(PackedLinear):
@@ -109,13 +143,16 @@ class Int8Linear(PackedLinear):
     weight: Int8[Tensor, "F E"]
     scales: Float[Tensor, " F"]
 
-    def __init__(self, linear: nn.Linear) -> None:
-        """Take over the weights of a linear layer."""
-        super().__init__(linear.weight, linear.bias)
-        weight, scales = _quantised(linear.weight.detach().float())
+    def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
+        super().__init__(weight, bias)
+        weight, scales = _quantised(self._source.float())
         self.register_buffer("weight", weight)
         self.register_buffer("scales", scales)
         self._packed: tuple[Tensor, ...] | None = None
+
+    @classmethod
+    def _packs(cls, weight: Float[Tensor, "F E"]) -> bool:
+        return True  # without kernels PyTorch multiplies integers
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         x = to_autocast_dtype(x)

@@ -1,4 +1,4 @@
-// Attention at sentence lengths, forwards and backwards.
+// Multi-head attention along one axis, for sequences of sentence length; forward and backward.
 
 #pragma once
 
@@ -6,10 +6,11 @@
 
 namespace {
 
-// Small matrix products in float, all of whose operands lie in the nearest cache.
+// Small matrix products in float, whose operands all fit into the first-level cache.
 // C[m, n] = sum over k in [begin, end) of A(m, k) * B[k, n] for ROWS rows and VECTORS of columns.
 template <int ROWS, int VECTORS>
-inline void tile(const float* a, long row, long column, const float* b, long ldb, float* c, long ldc, long begin, long end) {
+inline void tile(const float* a, long row, long column, const float* b, long ldb, float* c, long ldc, long begin,
+                 long end) {
     Vector total[ROWS][VECTORS] = {};
     for (long k = begin; k < end; ++k) {
         Vector right[VECTORS];
@@ -43,8 +44,8 @@ struct Left {
     long row, column;
 };
 
-// C = A B for all rows of C. Of rows `first` to `last` only the columns that `columns(first, last)` names are computed,
-// in whole vectors, and only over the k that `terms(first, last)` names.
+// C = A B for all rows of C. For rows `first` to `last` only the columns in the range `columns(first, last)` are
+// computed, in whole vectors, and the sum runs over the k in `terms(first, last)` only.
 template <class Columns, class Terms>
 inline void product(Left a, const float* b, long ldb, float* c, long ldc, long rows, Columns columns, Terms terms) {
     for (long m = 0; m < rows; m += TILE_ROWS) {
@@ -64,7 +65,7 @@ inline void product(Left a, const float* b, long ldb, float* c, long ldc, long r
     }
 }
 
-// to[d, i] = from[i, d]; columns from `length` to `padded` become zero.
+// to[d, i] = from[i, d]; columns `length` to `padded` are filled with zeros.
 inline void transpose(const float* from, long length, long size, long padded, float* to) {
     for (long i = 0; i < padded; i += LANES)
         for (long d = 0; d < size; d += LANES) {
@@ -75,15 +76,15 @@ inline void transpose(const float* from, long length, long size, long padded, fl
         }
 }
 
-// Attention along one axis, separately for every line along it. Weights are held transposed, [keys, queries], so that
-// the softmax over the keys works on a vector of queries at once.
+// The geometry of attention along one axis. A line is one sequence along that axis; lines are independent. Weights are
+// stored transposed, [keys, queries], so that the softmax over the keys handles a vector of queries at once.
 struct Lines {
-    long batch, lines, length;   // sentences, lines in each, places along a line
-    long plane, between, step;   // rows from one sentence, one line, one place to the next
+    long batch, lines, length;   // sentences, lines of each sentence, positions of a line
+    long plane, between, step;   // strides, in rows: from one sentence, line, position to the next
     long heads, size;            // H and D
-    const int32_t* lengths;      // keys of each sentence that are not padding; null: all
-    int causal;                  // whether a query may attend only to itself and what precedes it
-    const float* dropout;          // mask of dropout of the weights, [queries, keys] for each sentence, line and head; null: none
+    const int32_t* lengths;      // real keys of each sentence, the rest is padding; null: all
+    int causal;                  // whether a query attends to itself and earlier positions only
+    const float* dropout;        // dropout mask of the weights, [queries, keys] by sentence, line and head; null: none
     long dropout_batch, dropout_line, dropout_head;
 };
 
@@ -92,46 +93,46 @@ struct LineMask {
     long length, padded, keys;
     bool causal;
 
-    // Queries that may attend to any of some keys, in whole vectors.
+    // Queries that may attend to any key from `first` on, in whole vectors.
     Range queries_of(long first, long) const { return {causal ? first / LANES * LANES : 0, padded}; }
-    // The same, in products that sum over queries.
+    // The same, exactly, for products that sum over queries.
     Range terms_of(long first, long) const { return {causal ? first : 0, length}; }
-    // Keys that any of some queries may attend to.
+    // Keys that any query before `last` may attend to.
     Range keys_of(long, long last) const { return {0, causal ? std::min(keys, last) : keys}; }
 };
 
-// One head of one line, in float, and where the kernels keep what they make of it.
+// Buffers for one head of one line, in float.
 struct Workspace {
     const Lines& g;
     const long padded, size;
     std::vector<float> held;
-    float *q, *k, *v, *o, *turned, *weights, *dk, *dv, *d_weights;
+    float *q, *k, *v, *o, *transposed, *weights, *dk, *dv, *d_weights;
 
     explicit Workspace(const Lines& lines)
         : g(lines), padded((g.length + LANES - 1) / LANES * LANES), size(g.size),
           held(padded * size * 7 + padded * padded * 2 + LANES) {
         float* next = aligned(held);
-        for (float** each : {&q, &k, &v, &o, &turned, &dk, &dv}) *each = next, next += padded * size;
+        for (float** each : {&q, &k, &v, &o, &transposed, &dk, &dv}) *each = next, next += padded * size;
         for (float** each : {&weights, &d_weights}) *each = next, next += padded * padded;
     }
 
-    // c = A B with rows of D features
+    // c = A b, where rows of b and c are D features
     template <class Terms>
-    void combine(Left a, const float* b, float* c, long rows, Terms terms) const {
+    void multiply_rows(Left a, const float* b, float* c, long rows, Terms terms) const {
         product(a, b, size, c, size, rows, [&](long, long) { return Range{0, size}; }, terms);
     }
 
     // c[key, query] = rows[key] . columns[query]
-    void compare(const float* rows, const float* columns, float* c, const LineMask& mask) {
-        transpose(columns, g.length, size, padded, turned);
-        product({rows, size, 1}, turned, padded, c, padded, mask.keys,
+    void compute_scores(const float* rows, const float* columns, float* c, const LineMask& mask) {
+        transpose(columns, g.length, size, padded, transposed);
+        product({rows, size, 1}, transposed, padded, c, padded, mask.keys,
                 [&](long first, long last) { return mask.queries_of(first, last); },
                 [&](long, long) { return Range{0, size}; });
     }
 
-    // weights = softmax(q k^T) over the keys, zero where the mask has no key.
-    void weigh(const LineMask& mask) {
-        compare(k, q, weights, mask);
+    // weights = softmax(q k^T) over the keys; zero where the mask hides a key.
+    void compute_weights(const LineMask& mask) {
+        compute_scores(k, q, weights, mask);
         Ints lane;
         for (int i = 0; i < LANES; ++i) lane[i] = i;
         for (long n = 0; n < padded; n += LANES) {
@@ -160,8 +161,8 @@ struct Workspace {
         }
     }
 
-    // d_weights becomes the gradient of the scores: weights * (d_weights - sum over keys of weights * d_weights).
-    void through_softmax(const LineMask& mask) {
+    // Turns d_weights into the gradient of the scores: weights * (d_weights - sum over keys of weights * d_weights).
+    void softmax_backward(const LineMask& mask) {
         for (long n = 0; n < padded; n += LANES) {
             const long end = mask.keys_of(n, n + LANES).end;
             Vector total = {};
@@ -174,29 +175,30 @@ struct Workspace {
         }
     }
 
-    void multiply(float* x, const float* dropout, const LineMask& mask) const {
+    void apply_dropout(float* x, const float* dropout, const LineMask& mask) const {
         for (long i = 0; i < g.length; ++i)
             for (long j = 0; j < mask.keys; ++j) x[j * padded + i] *= dropout[i * g.length + j];
     }
 };
 
-// Where one head of one line lies.
-struct Place {
+// Offsets of one head of one line.
+struct HeadOffset {
     long b, first, feature;
     const float* dropout;
 
-    Place(const Lines& g, long line, long head)
+    HeadOffset(const Lines& g, long line, long head)
         : b(line / g.lines), first(b * g.plane + line % g.lines * g.between), feature(head * g.size),
-          dropout(g.dropout ? g.dropout + b * g.dropout_batch + line % g.lines * g.dropout_line + head * g.dropout_head : nullptr) {}
+          dropout(g.dropout ? g.dropout + b * g.dropout_batch + line % g.lines * g.dropout_line + head * g.dropout_head
+                            : nullptr) {}
 
     LineMask mask_of(const Lines& g, long padded) const {
         return {g.length, padded, g.lengths ? g.lengths[b] : g.length, g.causal != 0};
     }
 };
 
-// Rows, plus a bias that may be null.
+// to = scale * (rows + bias); the bias may be null.
 template <class T>
-inline void fetch(const T* from, long stride, const float* bias, long length, long size, float scale, float* to) {
+inline void load_rows(const T* from, long stride, const float* bias, long length, long size, float scale, float* to) {
     for (long i = 0; i < length; ++i)
         for (long d = 0; d < size; d += LANES) {
             Vector x = load(from + i * stride + d);
@@ -205,9 +207,9 @@ inline void fetch(const T* from, long stride, const float* bias, long length, lo
         }
 }
 
-// Stores a gradient's rows, and adds them up for the bias's.
+// Stores scaled rows; adds their sum to `bias`, a gradient, unless it is null.
 template <class T>
-inline void deliver(const float* from, long length, long size, float scale, T* to, long stride, float* bias) {
+inline void store_rows(const float* from, long length, long size, float scale, T* to, long stride, float* bias) {
     for (long d = 0; d < size; d += LANES) {
         Vector total = {};
         for (long i = 0; i < length; ++i) {
@@ -219,14 +221,14 @@ inline void deliver(const float* from, long length, long size, float scale, T* t
     }
 }
 
-// Queries, keys and values, or their gradients: a row of each cell.
+// Queries, keys and values, or their gradients: one row for each cell.
 template <class T>
-struct Roles {
+struct QKV {
     T *q, *k, *v;
     long query_stride, key_stride;
 };
 
-// Asks for a line's rows before they are needed: what lies this far apart, the processor does not foresee.
+// Prefetches the rows of a line: their strides are too long for the hardware prefetcher.
 template <class T>
 inline void prefetch(const T* rows, long stride, long features, long length) {
     for (long i = 0; i < length; ++i)
@@ -235,48 +237,48 @@ inline void prefetch(const T* rows, long stride, long features, long length) {
 }
 
 template <class T>
-void prefetch_roles(const Lines& g, const Roles<const T>& from, long line) {
-    const Place at(g, line, 0);
+void prefetch_qkv(const Lines& g, const QKV<const T>& from, long line) {
+    const HeadOffset at(g, line, 0);
     const long width = g.heads * g.size;
     prefetch(from.q + at.first * from.query_stride, g.step * from.query_stride, width, g.length);
     prefetch(from.k + at.first * from.key_stride, g.step * from.key_stride, 2 * width, g.length);
 }
 
 template <class T>
-void fetch_roles(Workspace& w, const Roles<const T>& from, const Place& at, const float* bias) {
+void load_qkv(Workspace& w, const QKV<const T>& from, const HeadOffset& at, const float* bias) {
     const Lines& g = w.g;
     const long f = at.feature, width = g.heads * g.size, qs = from.query_stride, ks = from.key_stride;
     const float scale = 1.0f / std::sqrt((float)g.size);
-    fetch(from.q + at.first * qs + f, g.step * qs, bias ? bias + f : nullptr, g.length, g.size, scale, w.q);
-    fetch(from.k + at.first * ks + f, g.step * ks, bias ? bias + width + f : nullptr, g.length, g.size, 1, w.k);
-    fetch(from.v + at.first * ks + f, g.step * ks, bias ? bias + 2 * width + f : nullptr, g.length, g.size, 1, w.v);
+    load_rows(from.q + at.first * qs + f, g.step * qs, bias ? bias + f : nullptr, g.length, g.size, scale, w.q);
+    load_rows(from.k + at.first * ks + f, g.step * ks, bias ? bias + width + f : nullptr, g.length, g.size, 1, w.k);
+    load_rows(from.v + at.first * ks + f, g.step * ks, bias ? bias + 2 * width + f : nullptr, g.length, g.size, 1, w.v);
 }
 
 template <class T>
-void axial_attention_forward(const Lines& g, const Roles<const T>& from, const float* bias, T* out, int threads) {
+void axial_attention_forward(const Lines& g, const QKV<const T>& from, const float* bias, T* out, int threads) {
     const long width = g.heads * g.size;
     share(g.batch * g.lines, threads, [&](int, long begin, long end) {
         Workspace w(g);
         for (long line = begin; line < end; ++line) {
-            if (line + 1 < end) prefetch_roles(g, from, line + 1);
+            if (line + 1 < end) prefetch_qkv(g, from, line + 1);
             for (long h = 0; h < g.heads; ++h) {
-                const Place at(g, line, h);
+                const HeadOffset at(g, line, h);
                 const LineMask mask = at.mask_of(g, w.padded);
-                fetch_roles(w, from, at, bias);
-                w.weigh(mask);
-                if (at.dropout) w.multiply(w.weights, at.dropout, mask);
-                w.combine({w.weights, 1, w.padded}, w.v, w.o, g.length,
+                load_qkv(w, from, at, bias);
+                w.compute_weights(mask);
+                if (at.dropout) w.apply_dropout(w.weights, at.dropout, mask);
+                w.multiply_rows({w.weights, 1, w.padded}, w.v, w.o, g.length,
                           [&](long first, long last) { return mask.keys_of(first, last); });
                 T* to = out + at.first * width + at.feature;
-                deliver(w.o, g.length, g.size, 1, to, g.step * width, nullptr);
+                store_rows(w.o, g.length, g.size, 1, to, g.step * width, nullptr);
             }
         }
     });
 }
 
 template <class T>
-void axial_attention_backward(const Lines& g, const Roles<const T>& from, const float* bias, const T* d_out,
-                              const Roles<T>& to, float* d_bias, int threads) {
+void axial_attention_backward(const Lines& g, const QKV<const T>& from, const float* bias, const T* d_out,
+                              const QKV<T>& to, float* d_bias, int threads) {
     const float scale = 1.0f / std::sqrt((float)g.size);
     const long width = g.heads * g.size;
     std::vector<float> sums(d_bias ? threads * 3 * width : 0);
@@ -284,32 +286,32 @@ void axial_attention_backward(const Lines& g, const Roles<const T>& from, const 
         Workspace w(g);
         for (long line = begin; line < end; ++line) {
             if (line + 1 < end) {
-                prefetch_roles(g, from, line + 1);
-                prefetch(d_out + Place(g, line + 1, 0).first * width, g.step * width, width, g.length);
+                prefetch_qkv(g, from, line + 1);
+                prefetch(d_out + HeadOffset(g, line + 1, 0).first * width, g.step * width, width, g.length);
             }
             for (long h = 0; h < g.heads; ++h) {
-                const Place at(g, line, h);
+                const HeadOffset at(g, line, h);
                 const LineMask mask = at.mask_of(g, w.padded);
                 const long f = at.feature;
                 auto keys_of = [&](long first, long last) { return mask.keys_of(first, last); };
                 auto terms_of = [&](long first, long last) { return mask.terms_of(first, last); };
-                fetch_roles(w, from, at, bias);
-                fetch(d_out + at.first * width + f, g.step * width, nullptr, g.length, g.size, 1, w.o);
-                w.weigh(mask);
-                w.compare(w.v, w.o, w.d_weights, mask);
-                if (at.dropout) w.multiply(w.d_weights, at.dropout, mask);
-                w.through_softmax(mask);
-                if (at.dropout) w.multiply(w.weights, at.dropout, mask);
-                std::fill(w.dk + mask.keys * g.size, w.dk + g.length * g.size, 0.0f);  // padding gets nothing
+                load_qkv(w, from, at, bias);
+                load_rows(d_out + at.first * width + f, g.step * width, nullptr, g.length, g.size, 1, w.o);
+                w.compute_weights(mask);
+                w.compute_scores(w.v, w.o, w.d_weights, mask);
+                if (at.dropout) w.apply_dropout(w.d_weights, at.dropout, mask);
+                w.softmax_backward(mask);
+                if (at.dropout) w.apply_dropout(w.weights, at.dropout, mask);
+                std::fill(w.dk + mask.keys * g.size, w.dk + g.length * g.size, 0.0f);  // padding has no gradient
                 std::fill(w.dv + mask.keys * g.size, w.dv + g.length * g.size, 0.0f);
-                w.combine({w.d_weights, w.padded, 1}, w.q, w.dk, mask.keys, terms_of);
-                w.combine({w.weights, w.padded, 1}, w.o, w.dv, mask.keys, terms_of);
-                w.combine({w.d_weights, 1, w.padded}, w.k, w.q, g.length, keys_of);
+                w.multiply_rows({w.d_weights, w.padded, 1}, w.q, w.dk, mask.keys, terms_of);
+                w.multiply_rows({w.weights, w.padded, 1}, w.o, w.dv, mask.keys, terms_of);
+                w.multiply_rows({w.d_weights, 1, w.padded}, w.k, w.q, g.length, keys_of);
                 float* t = d_bias ? sums.data() + thread * 3 * width + f : nullptr;
                 const long qs = to.query_stride, ks = to.key_stride;
-                deliver(w.q, g.length, g.size, scale, to.q + at.first * qs + f, g.step * qs, t);
-                deliver(w.dk, g.length, g.size, 1, to.k + at.first * ks + f, g.step * ks, t ? t + width : t);
-                deliver(w.dv, g.length, g.size, 1, to.v + at.first * ks + f, g.step * ks, t ? t + 2 * width : t);
+                store_rows(w.q, g.length, g.size, scale, to.q + at.first * qs + f, g.step * qs, t);
+                store_rows(w.dk, g.length, g.size, 1, to.k + at.first * ks + f, g.step * ks, t ? t + width : t);
+                store_rows(w.dv, g.length, g.size, 1, to.v + at.first * ks + f, g.step * ks, t ? t + 2 * width : t);
             }
         }
     });

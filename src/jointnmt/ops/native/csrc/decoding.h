@@ -1,4 +1,4 @@
-// Attention of single positions over keys and values that are kept from one decoding step to the next.
+// Attention of the newest position over cached keys and values.
 
 #pragma once
 
@@ -7,23 +7,23 @@
 namespace {
 
 struct CacheLayout {
-    long sentences, lines, rows;  // G sentences, places of the kept axis, hypotheses of each sentence
+    long sentences, lines, rows;  // G sentences, positions of the other axis, hypotheses of each sentence
     long heads, size;             // H and D
-    long capacity;                // slots of a line
-    const int64_t* slots;         // [G, rows, seen]: what each hypothesis sees; null: the first of `lengths`
+    long capacity;                // slots of the cache of a line
+    const int64_t* slots;         // [G, rows, seen]: those each hypothesis attends to; null: the first `lengths`
     long seen;
     const int32_t* lengths;       // of each sentence
 };
 
-// Bring `count` numbers near.
+// Prefetches `count` numbers into the second-level cache.
 template <class T>
-inline void ask_for(const T* p, long count) {
+inline void prefetch_numbers(const T* p, long count) {
     for (long i = 0; i < count; i += 64 / (long)sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
-// q, out: [G, lines, rows, H * D]; kept: [G, lines, capacity, 2 * H * D], keys and values of each slot.
+// q, out: [G, lines, rows, H * D]; cache: [G, lines, capacity, 2 * H * D], the keys, then the values of each slot.
 template <class T>
-void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* kept, T* out, int threads) {
+void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* cache, T* out, int threads) {
     const long width = g.heads * g.size;
     const float scale = 1.0f / std::sqrt((float)g.size);
     share(g.sentences * g.lines, threads, [=, &g](int, long begin, long end) {
@@ -31,16 +31,16 @@ void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* 
         float *query = aligned(held), *weights = query + (width + LANES - 1) / LANES * LANES;
         for (long line = begin; line < end; ++line) {
             const long sentence = line / g.lines;
-            const T* own = kept + line * g.capacity * 2 * width;
+            const T* own = cache + line * g.capacity * 2 * width;
             for (long r = 0; r < g.rows; ++r) {
                 const int64_t* slots = g.slots ? g.slots + (sentence * g.rows + r) * g.seen : nullptr;
                 const long seen = slots ? g.seen : g.lengths[sentence];
                 const T* row = q + (line * g.rows + r) * q_stride;
-                const bool another = line + 1 < end && (line + 1) % g.lines && (slots || !r);  // with the same slots
-                const int64_t* above = slots && r ? slots - g.seen : nullptr;  // the row before mostly sees the same
-                for (long j = 0; another && j < seen; ++j)
-                    if (!above || above[j] != slots[j])
-                        ask_for(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);
+                const bool has_next = line + 1 < end && (line + 1) % g.lines && (slots || !r);  // has the same slots
+                const int64_t* previous = slots && r ? slots - g.seen : nullptr;  // the row before shares most slots
+                for (long j = 0; has_next && j < seen; ++j)
+                    if (!previous || previous[j] != slots[j])
+                        prefetch_numbers(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);
                 for (long e = 0; e < width; e += LANES) store(query + e, load(row + e) * scale);
                 for (long h = 0; h < g.heads; ++h) {
                     const T* keys = own + h * g.size;
@@ -58,13 +58,13 @@ void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* 
                         store(weights + j, e);
                         totals += e;
                     }
-                    const float share_of_one = 1.0f / sum(totals);
+                    const float normalizer = 1.0f / sum(totals);
                     T* to = out + (line * g.rows + r) * width + h * g.size;
                     for (long d = 0; d < g.size; d += LANES) {
                         Vector value = {};
                         for (long j = 0; j < seen; ++j)
                             value += weights[j] * load(keys + (slots ? slots[j] : j) * 2 * width + width + d);
-                        store(to + d, value * share_of_one);
+                        store(to + d, value * normalizer);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-// Linear layers of 8-bit integers: rows become integers, are multiplied, and become numbers again, block by block.
+// Linear layers with 8-bit integers: a block of rows is quantised, multiplied and dequantised at a time.
 
 #pragma once
 
@@ -10,15 +10,15 @@
 namespace {
 
 constexpr long INT8_TILE = 6;            // rows of a tile, which has 4 vectors of features: 24 sums in registers
-constexpr long INT8_PANEL = 4 * LANES;   // features whose weights lie together
+constexpr long INT8_PANEL = 4 * LANES;   // features whose weights are stored together
 constexpr long INT8_BLOCK = 8 * INT8_TILE;  // rows of a block
 
 typedef uint8_t Unsigned;
 
-// Weights as tiles read them, and what makes numbers of the sums.
+// Weights in the order in which tiles read them, and what dequantises the sums.
 struct Int8Weights {
     const int8_t* packed;    // [panels][inputs / 4][PANEL][4]
-    const int32_t* offsets;  // [features]: what sums begin with, as rows are integers plus 128
+    const int32_t* offsets;  // [features]: initial values of the sums; they undo the 128 added to rows
     const float* scales;     // [features]
     const float* bias;       // [features], or null
     long inputs, features;
@@ -35,12 +35,12 @@ inline void pack_int8(long features, long inputs, const int8_t* weight, int8_t* 
     }
 }
 
-// Magnitudes by their bits, which are in order, and what is not a number comes last.
+// The larger magnitudes, compared by their bits, whose order is that of the numbers, NaN being the largest.
 inline __m512i larger_magnitude(__m512i most, Vector value) {
     return _mm512_max_epu32(most, _mm512_and_si512((__m512i)value, _mm512_set1_epi32(0x7fffffff)));
 }
 
-// What one of the integers of a row is worth; not a number, if the row holds what is none, or infinity.
+// The scale of a quantised row; NaN if the row has a NaN or an infinity.
 inline float scale_of(__m512i magnitudes) {
     const uint32_t bits = _mm512_reduce_max_epu32(magnitudes);
     float most;
@@ -48,7 +48,7 @@ inline float scale_of(__m512i magnitudes) {
     return most / 127 + 0.0f * most;
 }
 
-// Each row as integers from -127 to 127, plus 128.
+// Quantises rows by their scales: integers from -127 to 127, plus 128.
 template <class T>
 inline void round_rows(long rows, long width, const T* x, const float* scales, Unsigned* out) {
     for (long r = 0; r < rows; ++r, x += width, out += width) {
@@ -61,7 +61,7 @@ inline void round_rows(long rows, long width, const T* x, const float* scales, U
     }
 }
 
-// The same, and what one of them is worth.
+// The same, with scales from the largest magnitude of each row.
 template <class T>
 inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, float* scales) {
     for (long r = 0; r < rows; ++r) {
@@ -72,10 +72,10 @@ inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, floa
     round_rows(rows, width, x, scales, out);
 }
 
-// Products of M quantised rows by V vectors of a panel's features: calls done(row, vectors).
+// Products of M quantised rows and V vectors of a panel's features, each row passed to done(row, vectors).
 template <long M, long V, class Done>
-__attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row_scales, const Int8Weights& w, long feature,
-                                             Done done) {
+__attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row_scales, const Int8Weights& w,
+                                             long feature, Done done) {
     Ints held[M][V];
     for (long m = 0; m < M; ++m)
         for (long v = 0; v < V; ++v) std::memcpy(&held[m][v], w.offsets + feature + v * LANES, sizeof held[m][v]);
@@ -93,7 +93,8 @@ __attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row
     for (long m = 0; m < M; ++m) {
         Vector values[V];
         for (long v = 0; v < V; ++v) {
-            values[v] = __builtin_convertvector(held[m][v], Vector) * (load(w.scales + feature + v * LANES) * row_scales[m]);
+            const Vector scale = load(w.scales + feature + v * LANES) * row_scales[m];
+            values[v] = __builtin_convertvector(held[m][v], Vector) * scale;
             if (w.bias) values[v] += load(w.bias + feature + v * LANES);
         }
         done(m, values);
@@ -113,7 +114,7 @@ inline void multiply_int8(long rows, long vectors, const Unsigned* x, const floa
     }
 }
 
-// Quantised rows times weights, plus bias: calls done(row, feature, vectors from that feature on).
+// Quantised rows times weights, plus bias, passed to done(row, feature, vectors from that feature on).
 template <class Done>
 inline void product_int8(long rows, const Unsigned* x, const float* row_scales, const Int8Weights& w, Done done) {
     for (long f = 0; f < w.features; f += INT8_PANEL)
@@ -122,7 +123,7 @@ inline void product_int8(long rows, const Unsigned* x, const float* row_scales, 
                           row_scales + r, w, f, [=](long m, const auto& values) { done(r + m, f, values); });
 }
 
-// The same, written to `out`.
+// The same, stored to `out`.
 template <class T>
 inline void write_product_int8(long rows, const Unsigned* x, const float* row_scales, const Int8Weights& w, T* out) {
     product_int8(rows, x, row_scales, w, [=, width = w.features](long row, long feature, const auto& values) {

@@ -1,10 +1,10 @@
-// What lies between the matrix products of a model, each in one pass over memory: attention at sentence lengths, the
-// residual connection with layer norm, bias with ReLU, the reduction, lexical shortcuts and the loss; forwards and
-// backwards. And, where the processor has instructions for them, matrix products, of 8-bit integers, too.
+// The exported kernels. Each computes an operation between the matrix products of a model in one pass over memory,
+// forward and backward: attention, residual connection with layer norm, bias with ReLU, reduction, lexical shortcuts,
+// loss. Where the processor has the instructions, there are matrix products as well, also with 8-bit integers.
 //
-// Tensors are rows of features, one row for each cell of a grid [B, S, T, features] (a sequence has S = 1), in float or
-// bfloat16; sums are float. Features come in multiples of 16. Threads take equal shares of the work in order, so
-// that a result depends on their number alone.
+// Tensors are rows of features, one row for each cell of a grid [B, S, T, features] (a sequence has S = 1), in float32
+// or bfloat16; sums are in float32. The number of features is a multiple of 16. Work is divided into equal contiguous
+// shares, so a result depends on the number of threads only.
 
 #include "attention.h"
 #include "decoding.h"
@@ -21,17 +21,18 @@
                                                   long kvs, const float* bias, TYPE* out, int threads) {               \
         return guarded([&] { axial_attention_forward<TYPE>(*g, {q, k, v, qs, kvs}, bias, out, threads); });            \
     }                                                                                                                  \
-    extern "C" int axial_attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v, long qs,\
-                                                   long kvs, const float* bias, const TYPE* d_out, TYPE* dq, TYPE* dk, \
-                                                   TYPE* dv, long dqs, long dkvs, float* d_bias, int threads) {        \
+    extern "C" int axial_attention_backward_##NAME(const Lines* g, const TYPE* q, const TYPE* k, const TYPE* v,        \
+                                                   long qs, long kvs, const float* bias, const TYPE* d_out, TYPE* dq,  \
+                                                   TYPE* dk, TYPE* dv, long dqs, long dkvs, float* d_bias,             \
+                                                   int threads) {                                                      \
         return guarded([&] {                                                                                           \
-            const Roles<TYPE> to = {dq, dk, dv, dqs, dkvs};                                                            \
+            const QKV<TYPE> to = {dq, dk, dv, dqs, dkvs};                                                              \
             axial_attention_backward<TYPE>(*g, {q, k, v, qs, kvs}, bias, d_out, to, d_bias, threads);                  \
         });                                                                                                            \
     }                                                                                                                  \
-    extern "C" int cached_attention_##NAME(const CacheLayout* g, const TYPE* q, long qs, const TYPE* kept, TYPE* out,  \
-                                          int threads) {                                                               \
-        return guarded([&] { cached_attention(*g, q, qs, kept, out, threads); });                                      \
+    extern "C" int cached_attention_##NAME(const CacheLayout* g, const TYPE* q, long qs, const TYPE* cache,            \
+                                           TYPE* out, int threads) {                                                   \
+        return guarded([&] { cached_attention(*g, q, qs, cache, out, threads); });                                     \
     }                                                                                                                  \
     extern "C" int add_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub,       \
                                            const Broadcast<TYPE>* dropout, const float* w, const float* b, TYPE* sum,  \
@@ -56,12 +57,12 @@
             threads); });                                                                                              \
     }                                                                                                                  \
     extern "C" int attention_pool_forward_##NAME(long b, long s, long t, long width, const int32_t* lengths,           \
-                                            const TYPE* x, const TYPE* scores, TYPE* out, int threads) {               \
+                                                 const TYPE* x, const TYPE* scores, TYPE* out, int threads) {          \
         return guarded([&] { attention_pool_forward(b, s, t, width, lengths, x, scores, out, threads); });             \
     }                                                                                                                  \
     extern "C" int attention_pool_backward_##NAME(long b, long s, long t, long width, const int32_t* lengths,          \
-                                             const TYPE* x, const TYPE* scores, const TYPE* d_out, TYPE* dx,           \
-                                             TYPE* d_scores, int threads) {                                            \
+                                                  const TYPE* x, const TYPE* scores, const TYPE* d_out, TYPE* dx,      \
+                                                  TYPE* d_scores, int threads) {                                       \
         return guarded([&] { attention_pool_backward(b, s, t, width, lengths, x, scores, d_out, dx, d_scores,          \
             threads); });                                                                                              \
     }                                                                                                                  \
@@ -82,9 +83,9 @@
     extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
         return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \
     }                                                                                                                  \
-    extern "C" int gated_kv_backward_##NAME(long batch, const GatedMixture<TYPE>* m, const TYPE* d_out, TYPE* d_hidden, \
-                                           const Broadcast<float>* d_first, const Broadcast<float>* d_second,          \
-                                           float* d_bias, int threads) {                                               \
+    extern "C" int gated_kv_backward_##NAME(long batch, const GatedMixture<TYPE>* m, const TYPE* d_out,                \
+                                            TYPE* d_hidden, const Broadcast<float>* d_first,                           \
+                                            const Broadcast<float>* d_second, float* d_bias, int threads) {            \
         return guarded([&] { gated_kv_backward(batch, *m, d_out, d_hidden, *d_first, *d_second, d_bias,                \
             threads); });                                                                                              \
     }                                                                                                                  \
@@ -95,9 +96,9 @@
 EXPORT(float, float32)
 EXPORT(BFloat16, bfloat16)
 
-extern "C" int topk_float32(long rows, long width, const float* values, long count, float* best, int64_t* places,
+extern "C" int topk_float32(long rows, long width, const float* values, long count, float* best, int64_t* indices,
                                 int threads) {
-    return guarded([&] { return topk(rows, width, values, count, best, places, threads); });
+    return guarded([&] { return topk(rows, width, values, count, best, indices, threads); });
 }
 
 #ifdef HAS_GEMM
@@ -113,36 +114,41 @@ extern "C" int topk_float32(long rows, long width, const float* values, long cou
             threads); });                                                                                              \
     }                                                                                                                  \
     extern "C" int mlp_forward_##NAME(long rows, long embed, long ffn, const TYPE* x, const TYPE* weight1,             \
-                                               const float* bias, const Broadcast<TYPE>* dropout, const TYPE* weight2, const float* bias2, \
-                                               TYPE* hidden, TYPE* out, int threads) {                                 \
+                                      const float* bias, const Broadcast<TYPE>* dropout, const TYPE* weight2,          \
+                                      const float* bias2, TYPE* hidden, TYPE* out, int threads) {                      \
         return guarded([&] { mlp_forward(rows, embed, ffn, x, weight1, bias, *dropout, weight2, bias2, hidden, out,    \
             threads); });                                                                                              \
     }                                                                                                                  \
     extern "C" int mlp_backward_##NAME(long rows, long embed, long ffn, const Rows<TYPE>* x,                           \
-                                                const TYPE* hidden, const TYPE* weight1, const Broadcast<TYPE>* dropout, \
-                                                const TYPE* weight2, const TYPE* d_out, TYPE* d_x, float* d_weight1,   \
-                                                float* d_bias, float* d_weight2, float* d_bias2, int threads) {        \
+                                       const TYPE* hidden, const TYPE* weight1, const Broadcast<TYPE>* dropout,        \
+                                       const TYPE* weight2, const TYPE* d_out, TYPE* d_x, float* d_weight1,            \
+                                       float* d_bias, float* d_weight2, float* d_bias2, int threads) {                 \
         return guarded([&] { mlp_backward(rows, embed, ffn, *x, hidden, weight1, *dropout, weight2, d_out, d_x,        \
             d_weight1, d_bias, d_weight2, d_bias2, threads); });                                                       \
     }
 
+// Of weights that are packed once.
+#define EXPORT_PACKED(TYPE, NAME)                                                                                      \
+    extern "C" void pack_weights_##NAME(long features, long inputs, const TYPE* weight, Number<TYPE>* packed) {        \
+        pack<TYPE>({weight, 1, inputs}, inputs, features, packed);                                                     \
+    }                                                                                                                  \
+    extern "C" int linear_##NAME(long rows, const TYPE* x, const Weights<TYPE>* w, TYPE* out, int threads) {           \
+        return guarded([&] { linear(rows, x, *w, out, threads); });                                                    \
+    }                                                                                                                  \
+    extern "C" int mlp_##NAME(long rows, const TYPE* x, const Weights<TYPE>* first, const Weights<TYPE>* second,       \
+                              TYPE* out, int threads) {                                                                \
+        return guarded([&] { mlp<TYPE>(rows, x, *first, {}, *second, nullptr, out, threads); });                       \
+    }
+
 EXPORT_PRODUCTS(float, float32)
+EXPORT_PACKED(float, float32)
 #endif
 
 #ifdef HAS_BFLOAT16_GEMM
 EXPORT_PRODUCTS(BFloat16, bfloat16)
 
 extern "C" int packs_as_float() { return std::is_same_v<Half, float>; }
-extern "C" void pack_weights_bfloat16(long features, long inputs, const BFloat16* weight, Half* packed) {
-    pack<BFloat16>({weight, 1, inputs}, inputs, features, packed);
-}
-extern "C" int linear_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* w, BFloat16* out, int threads) {
-    return guarded([&] { linear(rows, x, *w, out, threads); });
-}
-extern "C" int mlp_bfloat16(long rows, const BFloat16* x, const Weights<BFloat16>* first,
-                                     const Weights<BFloat16>* second, BFloat16* out, int threads) {
-    return guarded([&] { mlp<BFloat16>(rows, x, *first, {}, *second, nullptr, out, threads); });
-}
+EXPORT_PACKED(BFloat16, bfloat16)
 #endif
 
 #ifdef HAS_INT8_GEMM

@@ -1,4 +1,4 @@
-// The residual connection with layer norm, bias with ReLU, and masks of dropout.
+// The residual connection with layer norm, bias with ReLU, and dropout masks.
 
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace {
 
-// A tensor that is broadcast along axes of the grid [B, S, T, features], such as a mask of dropout.
+// A tensor that is broadcast along axes of the grid [B, S, T, features], such as a dropout mask.
 template <class T>
 struct Broadcast {
     const T* data;  // null: none
-    long s, t;      // places of the grid [B, S, T]
+    long s, t;      // sizes of the grid [B, S, T]
     long by_b, by_s, by_t;
 
     const T* row(uint32_t cell) const {
@@ -19,7 +19,7 @@ struct Broadcast {
     }
 };
 
-// Layer norm of features whose row has this mean, and this inverse of its deviation.
+// Layer norm of features of a row with this mean; `scale` is the inverse of its standard deviation.
 inline Vector normed(Vector x, float mean, float scale, const float* weight, const float* bias) {
     return (x - mean) * scale * load(weight) + load(bias);
 }
@@ -27,8 +27,8 @@ inline Vector normed(Vector x, float mean, float scale, const float* weight, con
 // x + dropout * (update + update_bias), and the layer norm of that, if `out` is not null.
 template <class T>
 void add_norm_forward(long rows, long width, const T* x, const T* update, const float* update_bias,
-                           const Broadcast<T> dropout, const float* weight, const float* bias, T* sum_out, T* out,
-                           float* statistics, int threads) {
+                      const Broadcast<T> dropout, const float* weight, const float* bias, T* sum_out, T* out,
+                      float* statistics, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
         std::vector<float> held(width + LANES);
         float* row = aligned(held);
@@ -41,7 +41,7 @@ void add_norm_forward(long rows, long width, const T* x, const T* update, const 
                     Vector u = load(update + r * width + e);
                     if (update_bias) u += load(update_bias + e);
                     if (factors) u *= load(factors + e);
-                    value = rounded(value + u, x);  // the norm is of what others will read
+                    value = rounded(value + u, x);  // the norm is of the rounded sum, as it is stored
                     store(sum_out + r * width + e, value);
                 }
                 store(row + e, value);
@@ -62,11 +62,11 @@ void add_norm_forward(long rows, long width, const T* x, const T* update, const 
     });
 }
 
-// gradients: [2, width] of weight and bias. d_update_bias is null if there is none, and d_x if it is not wanted.
+// gradients: [2, width], of weight and bias. d_update_bias is null if there is no such bias, d_x if it is not needed.
 template <class T>
 void add_norm_backward(long rows, long width, const T* x, const float* statistics, const Broadcast<T> dropout,
-                            const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
-                            float* gradients, float* d_update_bias, int threads) {
+                       const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
+                       float* gradients, float* d_update_bias, int threads) {
     std::vector<float> sums(threads * 3 * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
         float* totals = sums.data() + thread * 3 * width;
@@ -141,7 +141,7 @@ void bias_relu_backward(long rows, long width, const T* result, T* gradient, con
         for (long i = 0; i < width; ++i) d_bias[i] += sums[t * width + i];
 }
 
-// A mask of dropout: 0 with probability `rate`, else 1 / (1 - rate); a pure function of seed and place.
+// A dropout mask: 0 with probability `rate`, else 1 / (1 - rate); a pure function of seed and index.
 inline uint64_t mixed(uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;

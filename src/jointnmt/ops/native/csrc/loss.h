@@ -1,4 +1,4 @@
-// The loss.
+// The training loss.
 
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace {
 
-// Label-smoothed cross entropy of rows of logits.
-// statistics: [rows, 3], the logarithm of the softmax's denominator, the gold token's negative log-likelihood, and the
-// mean of all tokens' negative log-likelihoods.
+// Label-smoothed cross-entropy of rows of logits.
+// statistics: [rows, 3], the log-sum-exp of the logits, the gold token's negative log-likelihood, and the mean negative
+// log-likelihood of all tokens.
 template <class T>
 void cross_entropy_forward(long rows, long vocabulary, const T* logits, const int64_t* gold, float* statistics,
                            int threads) {
@@ -27,7 +27,10 @@ void cross_entropy_forward(long rows, long vocabulary, const T* logits, const in
                 sums += x;
             }
             float total = sum(totals), all = sum(sums);
-            for (long v = whole; v < vocabulary; ++v) total += std::exp(tail[v - whole] - highest), all += tail[v - whole];
+            for (long v = whole; v < vocabulary; ++v) {
+                total += std::exp(tail[v - whole] - highest);
+                all += tail[v - whole];
+            }
             const float denominator = highest + std::log(total);
             statistics[3 * r] = denominator;
             statistics[3 * r + 1] = denominator - single(row + gold[r]);
@@ -36,7 +39,7 @@ void cross_entropy_forward(long rows, long vocabulary, const T* logits, const in
     });
 }
 
-// weights: of each row, the gradient of the summed loss included.
+// weights: of each row, times the gradient of the summed loss.
 template <class T>
 void cross_entropy_backward(long rows, long vocabulary, const T* logits, const int64_t* gold, const float* statistics,
                             const float* weights, float smoothing, T* gradient, int threads) {

@@ -1,5 +1,5 @@
-// Matrix products of rows by weights, forwards and backwards, block of rows by block: a block stays in the cache from
-// one product to the next, and what is done to a result is done before it leaves the registers.
+// Matrix products of rows and weights, forward and backward, in blocks of rows: a block stays in the cache from one
+// product to the next, and elementwise operations are applied to a result while it is in registers.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
 #define HAS_GEMM 1
-#ifndef __AMX_BF16__  // with AMX, the library's products of bfloat16 are the faster ones
+#ifndef __AMX_BF16__  // with AMX, PyTorch's products of bfloat16 are faster
 #define HAS_BFLOAT16_GEMM 1
 #endif
 #endif
@@ -16,7 +16,7 @@
 
 namespace {
 
-// Products of bfloat16 multiply its numbers by pairs where the processor is quick at that, else as float.
+// Operands of bfloat16 products: pairs of bfloat16 where the processor has fast instructions for these, else float.
 #if defined(FAST_BF16_DOT) && defined(__AVX512BF16__)
 using Half = BFloat16;
 #else
@@ -24,39 +24,39 @@ using Half = float;
 #endif
 
 template <class T>
-using Number = std::conditional_t<std::is_same_v<T, BFloat16>, Half, float>;  // what numbers in T are multiplied as
+using Number = std::conditional_t<std::is_same_v<T, BFloat16>, Half, float>;  // the type of operands of products in T
 template <class N>
-constexpr long STEP = std::is_same_v<N, BFloat16> ? 2 : 1;  // numbers of a sum that are multiplied at once
+constexpr long STEP = std::is_same_v<N, BFloat16> ? 2 : 1;  // terms of a sum that one instruction multiplies
 
 constexpr long WIDTH = LANES / 4;  // vectors of a tile's columns: 24 sums in 32 registers, or 12 in 16
 constexpr long TILE = 6;           // rows of a tile
-constexpr long PANEL = 64;         // columns whose weights lie together
+constexpr long PANEL = 64;         // columns whose weights are stored together
 constexpr long BLOCK = 16 * TILE;  // rows of a block
-template <class T>                 // of one that sums over its rows: the sums are read and written once for each
+template <class T>                 // rows of a block in products that sum over rows: its sums are read and written once
 constexpr long LONG_BLOCK = 21 * STEP<Number<T>> * TILE;
 
 template <class T>
 struct Matrix {
     const T* data;
-    long row, column;  // distances
+    long row, column;  // strides
 };
 
-inline long whole_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
+inline long padded_to_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
 
-// A step of a vector of columns: one row as float, or two as pairs, of which the second may be null.
+// Packs one step of a vector of columns: a row as float, or two rows as pairs, of which the second may be null.
 template <class T>
-inline void lay_step(const T* row, const T*, float* out) {
+inline void pack_step(const T* row, const T*, float* out) {
     store(out, load(row));
 }
 
-inline void lay_step(const BFloat16* first, const BFloat16* second, BFloat16* out) {
+inline void pack_step(const BFloat16* first, const BFloat16* second, BFloat16* out) {
     const Words high = second ? (Words)load(second) : Words{}, both = high | (Words)load(first) >> 16;
     std::memcpy(out, &both, sizeof both);
 }
 
-// At most a vector of steps of a vector of columns whose rows are neighbours, as in weights read transposed.
+// Packs at most LANES steps of a vector of columns that are contiguous along rows, as in weights read transposed.
 template <class T, class N>
-inline void lay_steps(const T* from, long column, long steps, N* out) {
+inline void pack_steps(const T* from, long column, long steps, N* out) {
     Vector words[LANES] = {};
     for (long c = 0; c < LANES; ++c)
         if constexpr (STEP<N> == 1)
@@ -64,11 +64,12 @@ inline void lay_steps(const T* from, long column, long steps, N* out) {
         else
             std::memcpy(&words[c], from + c * column, 4 * steps);
     transpose(words);
-    for (long step = 0; step < steps; ++step) std::memcpy(out + step * STEP<N> * PANEL, &words[step], sizeof words[step]);
+    for (long step = 0; step < steps; ++step)
+        std::memcpy(out + step * STEP<N> * PANEL, &words[step], sizeof words[step]);
 }
 
-// [panels][steps][PANEL][STEP]: as tiles read what they sum over rows; zeros where the matrix ends. Its rows or its
-// columns lie together; if its rows do, they are whole vectors.
+// Packs a matrix as [panels][steps][PANEL][STEP], the order in which tiles read it, padded with zeros. Either its
+// columns or its rows are adjacent in memory; if rows are, their number is a multiple of LANES.
 template <class T>
 inline void pack(const Matrix<T> m, long rows, long columns, Number<T>* out) {
     constexpr long SIZE = STEP<Number<T>>;
@@ -78,48 +79,48 @@ inline void pack(const Matrix<T> m, long rows, long columns, Number<T>* out) {
         Number<T>* to = out + (c / PANEL * steps * PANEL + c % PANEL) * SIZE;
         if (m.column == 1)
             for (long r = 0; r < rows; r += SIZE)
-                lay_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, to + r * PANEL);
+                pack_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, to + r * PANEL);
         else
             for (long r = 0; r < rows; r += SIZE * LANES)
-                lay_steps(from + r, m.column, std::min(LANES, (rows - r) / SIZE), to + r * PANEL);
+                pack_steps(from + r, m.column, std::min(LANES, (rows - r) / SIZE), to + r * PANEL);
     }
 }
 
 template <class T>
 inline std::vector<Number<T>> packed(const Matrix<T> m, long rows, long columns) {
-    std::vector<Number<T>> out(rows * whole_panels(columns));
+    std::vector<Number<T>> out(rows * padded_to_panels(columns));
     pack(m, rows, columns, out.data());
     return out;
 }
 
-// Numbers as they are multiplied: in place, or in `held`.
-inline const float* numbers(const float* x, long, std::vector<float>&) { return x; }
+// Operands in the type in which they are multiplied: in place, or converted into `held`.
+inline const float* operands(const float* x, long, std::vector<float>&) { return x; }
 
-inline const Half* numbers(const BFloat16* x, long count, std::vector<float>& held) {
+inline const Half* operands(const BFloat16* x, long count, std::vector<float>& held) {
     if constexpr (std::is_same_v<Half, BFloat16>) return (const Half*)x;
     held.resize(count);
     for (long i = 0; i < count; i += LANES) store(held.data() + i, load(x + i));
     return (const Half*)held.data();
 }
 
-// The step of a row that begins here, for all columns; that of a vector's columns; and the sum of both's product.
-inline Vector across(const float* x) { return broadcast(*x); }
-inline Vector columns(const float* x) { return load(x); }
-inline Vector plus(Vector sum, Vector left, Vector right) { return sum + left * right; }
+// One step of a row, broadcast to all columns; one step of a vector of columns; and their product added to a sum.
+inline Vector broadcast_step(const float* x) { return broadcast(*x); }
+inline Vector load_step(const float* x) { return load(x); }
+inline Vector multiply_add(Vector sum, Vector left, Vector right) { return sum + left * right; }
 
 #ifdef __AVX512BF16__
-inline __m512bh across(const BFloat16* x) {
+inline __m512bh broadcast_step(const BFloat16* x) {
     int32_t two;
     std::memcpy(&two, x, sizeof two);
     return (__m512bh)_mm512_set1_epi32(two);
 }
-inline __m512bh columns(const BFloat16* x) { return (__m512bh)_mm512_loadu_si512(x); }
-inline Vector plus(Vector sum, __m512bh left, __m512bh right) {
+inline __m512bh load_step(const BFloat16* x) { return (__m512bh)_mm512_loadu_si512(x); }
+inline Vector multiply_add(Vector sum, __m512bh left, __m512bh right) {
     return (Vector)_mm512_dpbf16_ps((__m512)sum, left, right);
 }
 #endif
 
-// What is added to sums: rows at a distance of `stride`, or nothing.
+// What is added to the products: rows with this stride, or nothing.
 struct Addend {
     const float* data;
     long stride;
@@ -127,19 +128,18 @@ struct Addend {
     Addend at(long row, long column) const { return {data ? data + row * stride + column : nullptr, stride}; }
 };
 
-// out [M, V vectors] = addend + products of M rows of x by the V first vectors of columns of a panel. Rows of x begin at
-// a distance of `row`, and the next step of what is summed over lies at a distance of `step`. Not inlined, lest what
-// surrounds it take the registers.
+// out [M, V vectors] = addend + M rows of x times the first V vectors of columns of a panel. `row` is the stride of the
+// rows of x, `step` that of the steps of the sum. Not inlined, so that all registers are free for it.
 template <long M, long V, class N, class T>
-__attribute__((noinline)) void multiply(const N* x, long row, long step, const N* panel, long steps, const Addend addend,
-                                        T* out, long stride) {
+__attribute__((noinline)) void multiply(const N* x, long row, long step, const N* panel, long steps,
+                                        const Addend addend, T* out, long stride) {
     Vector sums[M][V] = {};
     for (long s = 0; s < steps; ++s) {
-        decltype(columns(panel)) right[V];
-        for (long v = 0; v < V; ++v) right[v] = columns(panel + (s * PANEL + v * LANES) * STEP<N>);
+        decltype(load_step(panel)) right[V];
+        for (long v = 0; v < V; ++v) right[v] = load_step(panel + (s * PANEL + v * LANES) * STEP<N>);
         for (long m = 0; m < M; ++m) {
-            const auto left = across(x + m * row + s * step);
-            for (long v = 0; v < V; ++v) sums[m][v] = plus(sums[m][v], left, right[v]);
+            const auto left = broadcast_step(x + m * row + s * step);
+            for (long v = 0; v < V; ++v) sums[m][v] = multiply_add(sums[m][v], left, right[v]);
         }
     }
     for (long m = 0; addend.data && m < M; ++m)
@@ -148,7 +148,7 @@ __attribute__((noinline)) void multiply(const N* x, long row, long step, const N
         for (long v = 0; v < V; ++v) store(out + m * stride + v * LANES, sums[m][v]);
 }
 
-// At most M rows and V vectors.
+// The same for at most M rows and V vectors.
 template <long M, long V = WIDTH, class N, class T>
 inline void multiply_part(long rows, long vectors, const N* x, long row, long step, const N* panel, long steps,
                           const Addend addend, T* out, long stride) {
@@ -159,7 +159,7 @@ inline void multiply_part(long rows, long vectors, const N* x, long row, long st
     multiply<M, V>(x, row, step, panel, steps, addend, out, stride);
 }
 
-// At most M rows, and a panel's vectors.
+// The same for at most M rows and all vectors of a panel.
 template <long M, class N, class T>
 inline void multiply_panel(long rows, long vectors, const N* x, long row, long step, const N* panel, long steps,
                            const Addend addend, T* out, long stride) {
@@ -168,7 +168,7 @@ inline void multiply_panel(long rows, long vectors, const N* x, long row, long s
                          out + v * LANES, stride);
 }
 
-// A packed matrix [inputs, features], and a bias of the features or null.
+// A packed matrix [inputs, features], and a bias [features], which may be null.
 template <class T>
 struct Weights {
     const Number<T>* packed;
@@ -176,7 +176,7 @@ struct Weights {
     const float* bias = nullptr;
 };
 
-// out = rows of numbers, at most TILE, times the weights of a panel's features.
+// out = at most TILE rows times the weights of the features of a panel, plus bias.
 template <class T, class Out>
 inline void multiply_tile(long rows, const Number<T>* x, const Weights<T>& w, long feature, Out* out, long stride) {
     constexpr long SIZE = STEP<Number<T>>;
@@ -186,11 +186,11 @@ inline void multiply_tile(long rows, const Number<T>* x, const Weights<T>& w, lo
                          stride);
 }
 
-// out = x W + bias, of the features from `begin` to `end`, which begin with a panel.
+// out = x W + bias, for features `begin` to `end`; `begin` is the first of a panel.
 template <class T>
 inline void product(long rows, const T* x, const Weights<T>& w, T* out, long begin, long end) {
     std::vector<float> held;
-    const auto* left = numbers(x, rows * w.inputs, held);
+    const auto* left = operands(x, rows * w.inputs, held);
     for (long f = begin; f < end; f += PANEL)
         for (long r = 0; r < rows; r += TILE)
             multiply_tile(std::min(TILE, rows - r), left + r * w.inputs, w, f, out + r * w.features + f, w.features);
@@ -201,12 +201,12 @@ inline void product(long rows, const T* x, const Weights<T>& w, T* out) {
     product(rows, x, w, out, 0, w.features);
 }
 
-// The same, which calls done(row, feature, vector).
+// The same, with each vector of results passed to done(row, feature, vector).
 template <class T, class Done>
 inline void product_with(long rows, const T* x, const Weights<T>& w, Done done) {
     alignas(64) float sums[TILE * PANEL];
     std::vector<float> held;
-    const auto* left = numbers(x, rows * w.inputs, held);
+    const auto* left = operands(x, rows * w.inputs, held);
     for (long f = 0; f < w.features; f += PANEL)
         for (long r = 0; r < rows; r += TILE) {
             const long count = std::min(TILE, rows - r), width = std::min(w.features - f, PANEL);
@@ -218,15 +218,15 @@ inline void product_with(long rows, const T* x, const Weights<T>& w, Done done) 
 
 // totals [rows, columns] += left^T right, both packed, summed over `count` rows of both.
 template <class N>
-inline void add_products(long count, long rows, long columns, const N* left, const N* right, float* totals) {
+inline void add_weight_gradient(long count, long rows, long columns, const N* left, const N* right, float* totals) {
     constexpr long M = 4;
     const long steps = (count + STEP<N> - 1) / STEP<N>;
     const Addend addend = {totals, columns};
     for (long c = 0; c < columns; c += PANEL, right += steps * PANEL * STEP<N>)
         for (long r = 0; r < rows; r += M)
             multiply_panel<M>(M, std::min(columns - c, PANEL) / LANES,
-                              left + (r / PANEL * steps * PANEL + r % PANEL) * STEP<N>, STEP<N>, PANEL * STEP<N>, right,
-                              steps, addend.at(r, c), totals + r * columns + c, columns);
+                              left + (r / PANEL * steps * PANEL + r % PANEL) * STEP<N>, STEP<N>, PANEL * STEP<N>,
+                              right, steps, addend.at(r, c), totals + r * columns + c, columns);
 }
 
 // totals [columns] += the sum of the rows.
@@ -239,14 +239,14 @@ inline void add_rows(long rows, long columns, const T* x, float* totals) {
     }
 }
 
-// Sums of each thread, those of the first in `out`.
+// One array of sums for each thread; the first thread adds to `out` itself.
 class Totals {
   public:
     Totals(float* out, long size, int threads) : out(out), size(size), threads(threads), held(size * (threads - 1)) {}
 
     float* of(int thread) { return thread ? held.data() + (thread - 1) * size : out; }
 
-    void settle() const {
+    void reduce() const {
         if (held.empty()) return;
         share(size / LANES, threads, [this](int, long begin, long end) {
             for (long i = begin * LANES; i < end * LANES; i += LANES) {
@@ -259,15 +259,15 @@ class Totals {
 
   private:
     float* out;
-    long size;  // whole vectors
+    long size;  // a multiple of LANES
     int threads;
     std::vector<float> held;
 };
 
-// out = x W + bias. Of few rows, each thread computes some of the features, and reads no weights of the others.
+// out = x W + bias. If there are few rows, threads divide the features, so that each reads its own weights only.
 template <class T>
 inline void linear(long rows, const T* x, const Weights<T>& w, T* out, int threads) {
-    const long panels = whole_panels(w.features) / PANEL;
+    const long panels = padded_to_panels(w.features) / PANEL;
     if (rows <= BLOCK * threads && panels >= 2 * threads)
         return share(panels, threads, [=, &w](int, long begin, long end) {
             product(rows, x, w, out, begin * PANEL, std::min(end * PANEL, w.features));
@@ -286,28 +286,29 @@ void linear_forward(long rows, long inputs, long features, const T* x, const T* 
     linear<T>(rows, x, {held.data(), inputs, features, bias}, out, threads);
 }
 
-// Rows, or the layer norm of rows, computed anew where it is needed instead of being kept.
+// Rows, or the layer norm of rows, which is recomputed instead of stored.
 template <class T>
 struct Rows {
     const T* data;
-    const float* statistics;  // mean and scale of each row; null: the rows themselves
+    const float* statistics;  // mean and inverse standard deviation of each row; null: no norm
     const float *weight, *bias;
     long width;
 
-    // A block of them: in place, or in `held`.
+    // A block of rows: in place, or normalised into `held`.
     const T* block(long r, long count, std::vector<T>& held) const {
         if (!statistics) return data + r * width;
         held.resize(LONG_BLOCK<T> * width);
         for (long i = 0; i < count; ++i) {
             const float mean = statistics[2 * (r + i)], scale = statistics[2 * (r + i) + 1];
             for (long e = 0; e < width; e += LANES)
-                store(held.data() + i * width + e, normed(load(data + (r + i) * width + e), mean, scale, weight + e, bias + e));
+                store(held.data() + i * width + e,
+                      normed(load(data + (r + i) * width + e), mean, scale, weight + e, bias + e));
         }
         return held.data();
     }
 };
 
-// d_x = d_out W, d_weight += d_out^T x, d_bias += sums of d_out, unless it is null.
+// d_x = d_out W, d_weight += d_out^T x, d_bias += column sums of d_out; d_bias may be null.
 template <class T>
 void linear_backward(long rows, long inputs, long features, const Rows<T>& x, const T* weight, const T* d_out, T* d_x,
                      float* d_weight, float* d_bias, int threads) {
@@ -315,8 +316,8 @@ void linear_backward(long rows, long inputs, long features, const Rows<T>& x, co
     const Weights<T> weights = {held.data(), features, inputs};
     Totals totals(d_weight, features * inputs, threads), biases(d_bias, d_bias ? features : 0, threads);
     share(rows, threads, [=, &x, &weights, &totals, &biases](int thread, long begin, long end) {
-        std::vector<Number<T>> left(LONG_BLOCK<T> * whole_panels(features));
-        std::vector<Number<T>> right(LONG_BLOCK<T> * whole_panels(inputs));
+        std::vector<Number<T>> left(LONG_BLOCK<T> * padded_to_panels(features));
+        std::vector<Number<T>> right(LONG_BLOCK<T> * padded_to_panels(inputs));
         std::vector<T> held;
         for (long r = begin; r < end; r += LONG_BLOCK<T>) {
             const long count = std::min(LONG_BLOCK<T>, end - r);
@@ -325,13 +326,13 @@ void linear_backward(long rows, long inputs, long features, const Rows<T>& x, co
             if (d_bias) add_rows(count, features, d, biases.of(thread));
             pack<T>({d, features, 1}, count, features, left.data());
             pack<T>({x.block(r, count, held), inputs, 1}, count, inputs, right.data());
-            add_products(count, features, inputs, left.data(), right.data(), totals.of(thread));
+            add_weight_gradient(count, features, inputs, left.data(), right.data(), totals.of(thread));
         }
     });
-    totals.settle(), biases.settle();
+    totals.reduce(), biases.reduce();
 }
 
-// Where each row of a block has its mask of dropout; null: it has none.
+// The dropout mask of each row of a block; null: no dropout.
 template <class T>
 inline const T* const* factors_of(const Broadcast<T>& dropout, long r, long count, std::vector<const T*>& held) {
     if (!dropout.data) return nullptr;
@@ -339,10 +340,10 @@ inline const T* const* factors_of(const Broadcast<T>& dropout, long r, long coun
     return held.data();
 }
 
-// hidden = dropout * max(0, x W1 + bias), out = hidden W2 + its bias. `hidden` may be null.
+// hidden = dropout * max(0, x W1 + b1), out = hidden W2 + b2. `hidden` may be null if it is not needed.
 template <class T>
 void mlp(long rows, const T* x, const Weights<T>& first, const Broadcast<T> dropout, const Weights<T>& second,
-                  T* hidden, T* out, int threads) {
+         T* hidden, T* out, int threads) {
     const long ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         std::vector<const T*> held(BLOCK);
@@ -360,10 +361,10 @@ void mlp(long rows, const T* x, const Weights<T>& first, const Broadcast<T> drop
     });
 }
 
-// The same for W1 [ffn, embed] and W2 [embed, ffn], both transposed.
+// The same with weights as the layers store them: W1 is [ffn, embed], W2 is [embed, ffn].
 template <class T>
 void mlp_forward(long rows, long embed, long ffn, const T* x, const T* weight1, const float* bias,
-                          const Broadcast<T> dropout, const T* weight2, const float* bias2, T* hidden, T* out, int threads) {
+                 const Broadcast<T> dropout, const T* weight2, const float* bias2, T* hidden, T* out, int threads) {
     const auto first = packed<T>({weight1, 1, embed}, embed, ffn), second = packed<T>({weight2, 1, ffn}, ffn, embed);
     mlp<T>(rows, x, {first.data(), embed, ffn, bias}, dropout, {second.data(), ffn, embed, bias2}, hidden, out,
            threads);
@@ -371,17 +372,19 @@ void mlp_forward(long rows, long embed, long ffn, const T* x, const T* weight1, 
 
 template <class T>
 void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hidden, const T* weight1,
-                           const Broadcast<T> dropout, const T* weight2, const T* d_out, T* d_x, float* d_weight1,
-                           float* d_bias, float* d_weight2, float* d_bias2, int threads) {
+                  const Broadcast<T> dropout, const T* weight2, const T* d_out, T* d_x, float* d_weight1, float* d_bias,
+                  float* d_weight2, float* d_bias2, int threads) {
     const auto held1 = packed<T>({weight1, embed, 1}, ffn, embed), held2 = packed<T>({weight2, ffn, 1}, embed, ffn);
     const Weights<T> first = {held1.data(), ffn, embed}, second = {held2.data(), embed, ffn};
     Totals totals1(d_weight1, ffn * embed, threads), totals2(d_weight2, embed * ffn, threads);
     Totals biases(d_bias, ffn, threads), biases2(d_bias2, embed, threads);
-    share(rows, threads, [=, &x, &first, &second, &totals1, &totals2, &biases, &biases2](int thread, long begin, long end) {
+    share(rows, threads, [=, &x, &first, &second, &totals1, &totals2, &biases, &biases2](int thread, long begin,
+                                                                                         long end) {
         std::vector<const T*> held(LONG_BLOCK<T>);
         std::vector<T> held_x;
         std::vector<T> d_hidden(LONG_BLOCK<T> * ffn);
-        std::vector<Number<T>> wide(LONG_BLOCK<T> * whole_panels(ffn)), narrow(LONG_BLOCK<T> * whole_panels(embed));
+        std::vector<Number<T>> packed_ffn(LONG_BLOCK<T> * padded_to_panels(ffn));
+        std::vector<Number<T>> packed_embed(LONG_BLOCK<T> * padded_to_panels(embed));
         for (long r = begin; r < end; r += LONG_BLOCK<T>) {
             const long count = std::min(LONG_BLOCK<T>, end - r);
             const T* const* factors = factors_of(dropout, r, count, held);
@@ -395,15 +398,15 @@ void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hi
             add_rows(count, ffn, to, biases.of(thread));
             add_rows(count, embed, own_d, biases2.of(thread));
             product(count, to, first, d_x + r * embed);
-            pack<T>({own_d, embed, 1}, count, embed, narrow.data());
-            pack<T>({own, ffn, 1}, count, ffn, wide.data());
-            add_products(count, embed, ffn, narrow.data(), wide.data(), totals2.of(thread));
-            pack<T>({x.block(r, count, held_x), embed, 1}, count, embed, narrow.data());
-            pack<T>({to, ffn, 1}, count, ffn, wide.data());
-            add_products(count, ffn, embed, wide.data(), narrow.data(), totals1.of(thread));
+            pack<T>({own_d, embed, 1}, count, embed, packed_embed.data());
+            pack<T>({own, ffn, 1}, count, ffn, packed_ffn.data());
+            add_weight_gradient(count, embed, ffn, packed_embed.data(), packed_ffn.data(), totals2.of(thread));
+            pack<T>({x.block(r, count, held_x), embed, 1}, count, embed, packed_embed.data());
+            pack<T>({to, ffn, 1}, count, ffn, packed_ffn.data());
+            add_weight_gradient(count, ffn, embed, packed_ffn.data(), packed_embed.data(), totals1.of(thread));
         }
     });
-    totals1.settle(), totals2.settle(), biases.settle(), biases2.settle();
+    totals1.reduce(), totals2.reduce(), biases.reduce(), biases2.reduce();
 }
 
 }  // namespace

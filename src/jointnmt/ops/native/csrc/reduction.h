@@ -1,4 +1,4 @@
-// The reduction of the grid.
+// Attention pooling: the reduction of the grid.
 
 #pragma once
 
@@ -6,8 +6,9 @@
 
 namespace {
 
-// Reduction of the grid along S: for every feature a softmax over the source positions, and the mean it weighs.
-// Calls body(b, t, e, keys, first) for every target position and vector of features; `first` is the element at s = 0.
+// The grid is reduced along S: every feature is averaged over the source positions with the weights of its own softmax.
+// Calls body(line, e, keys, first) for every target position `line` of the batch and vector of features at `e`; `first`
+// is the index of the element at s = 0, `keys` the number of real source positions.
 template <class Body>
 void each_column(long batch, long s, long t, long width, const int32_t* lengths, int threads, Body body) {
     share(batch * t, threads, [=](int, long begin, long end) {
@@ -33,7 +34,7 @@ inline Softmax column_softmax(const T* scores, long step, long keys) {
 
 template <class T>
 void attention_pool_forward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
-                       T* out, int threads) {
+                            T* out, int threads) {
     const long step = t * width;
     each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
         const Softmax softmax = column_softmax(scores + first, step, keys);
@@ -47,8 +48,8 @@ void attention_pool_forward(long batch, long s, long t, long width, const int32_
 }
 
 template <class T>
-void attention_pool_backward(long batch, long s, long t, long width, const int32_t* lengths, const T* x, const T* scores,
-                        const T* d_out, T* d_x, T* d_scores, int threads) {
+void attention_pool_backward(long batch, long s, long t, long width, const int32_t* lengths, const T* x,
+                             const T* scores, const T* d_out, T* d_x, T* d_scores, int threads) {
     const long step = t * width;
     each_column(batch, s, t, width, lengths, threads, [=](long line, long e, long keys, long first) {
         const Softmax softmax = column_softmax(scores + first, step, keys);
@@ -64,7 +65,10 @@ void attention_pool_backward(long batch, long s, long t, long width, const int32
             store(d_x + at, d * weight);
             store(d_scores + at, d * weight * (load(x + at) - mean));
         }
-        for (long i = keys; i < s; ++i) store(d_x + first + i * step, Vector{}), store(d_scores + first + i * step, Vector{});
+        for (long i = keys; i < s; ++i) {
+            store(d_x + first + i * step, Vector{});
+            store(d_scores + first + i * step, Vector{});
+        }
     });
 }
 

@@ -6,12 +6,12 @@
 
 namespace {
 
-// Lexical shortcuts: what a gate mixes of a hidden and a lexical input. The lexical input is the sum of parts, each
-// shared along axes of the grid; with fusion, both inputs are of the first and of the second half of hidden + lexical.
+// The gated mixture of a hidden and a lexical input. The lexical input is a sum of parts, each broadcast along axes of
+// the grid. With fusion, the lexical and the hidden input are the first and the second half of hidden + lexical.
 template <class T>
 struct GatedMixture {
     const T* hidden;
-    long stride;             // from the hidden input of one cell to the next's
+    long stride;             // between the hidden inputs of neighbouring cells
     const float* bias;
     Broadcast<T> first, second;  // the parts; the second may be null
     long width;              // features of the result
@@ -26,7 +26,7 @@ struct GatedMixture {
         return b ? x + load(b + e) : x;
     }
 
-    // The mixture's inputs and gate at features e of a cell, whose rows are given.
+    // Both inputs and the gate at features e of a cell, whose rows are given.
     inline Cell at(const T* row, const T* a, const T* b, long e) const {
         Cell cell;
         cell.lexical = part(a, b, e);
@@ -55,11 +55,12 @@ void gated_kv_forward(long rows, const GatedMixture<T>& m, T* out, int threads) 
     });
 }
 
-// d_first, d_second: gradients of the parts, summed over what shares them, in float and as wide as the inputs; of
-// [B, S, T, inputs] with the parts' own strides. d_hidden is contiguous.
+// d_first, d_second: gradients of the parts, in float, summed over the cells to which a part is broadcast:
+// [B, S, T, inputs] with the strides of the parts. d_hidden is contiguous.
 template <class T>
-void gated_kv_backward(long batch, const GatedMixture<T>& m, const T* d_out, T* d_hidden, const Broadcast<float>& d_first,
-                      const Broadcast<float>& d_second, float* d_bias, int threads) {
+void gated_kv_backward(long batch, const GatedMixture<T>& m, const T* d_out, T* d_hidden,
+                       const Broadcast<float>& d_first, const Broadcast<float>& d_second, float* d_bias,
+                       int threads) {
     const long cells = m.first.s * m.first.t, width = m.width, inputs = m.fusion ? 2 * width : width;
     std::vector<float> sums(threads * width);
     share(batch, threads, [&, m, d_first, d_second](int thread, long begin, long end) {

@@ -1,4 +1,4 @@
-// Vectors of numbers, in float or bfloat16 in memory and float in registers, and the sharing of work by threads.
+// Vectors of floats in registers, stored as float or bfloat16, and the division of work among threads.
 
 #pragma once
 
@@ -24,7 +24,7 @@ namespace {
 #ifdef __AVX512F__
 constexpr long LANES = 16;
 #else
-constexpr long LANES = 8;  // longer ones, of several registers, are kept in memory by compilers
+constexpr long LANES = 8;  // compilers spill vectors of several registers to memory
 #endif
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
@@ -46,7 +46,7 @@ inline Vector load(const float* p) {
 inline Vector load(const BFloat16* p) {
     Halves h;
     std::memcpy(&h, p, sizeof h);
-#ifdef __AVX512F__  // in one instruction, which compilers do not find by themselves
+#ifdef __AVX512F__  // an instruction that compilers do not emit by themselves
     return (Vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
 #else
     return (Vector)(__builtin_convertvector(h, Words) << 16);
@@ -85,7 +85,7 @@ inline BFloat16 converted(float x, BFloat16*) {
     return {(uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16)};
 }
 
-// As a tensor of this type holds it.
+// Rounded to the precision of T.
 template <class T>
 inline Vector rounded(Vector x, const T*) {
     T held[LANES];
@@ -93,14 +93,14 @@ inline Vector rounded(Vector x, const T*) {
     return load(held);
 }
 
-// The larger of both; y if one is not a number.
+// The maximum; y if either is NaN.
 inline Vector larger(Vector x, Vector y) { return x > y ? x : y; }
 
 #ifdef __AVX512F__
 inline float sum(Vector x) { return _mm512_reduce_add_ps((__m512)x); }
 inline float largest(Vector x) { return _mm512_reduce_max_ps((__m512)x); }
 #else
-// The lanes made one by halves.
+// Reduces the lanes pairwise.
 template <class Combine>
 inline float fold(Vector x, Combine combine) {
     float lanes[LANES];
@@ -130,7 +130,7 @@ inline bool any(Ints x) {
 #endif
 }
 
-// e^x for x <= 88, to 2 units in the last place; all but 0 below the normal numbers.
+// e^x for x <= 88, within 2 units in the last place; nearly 0 where e^x would be subnormal.
 inline Vector exponential(Vector x) {
     x = larger(broadcast(-87.33f), x);
     const Vector magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -147,7 +147,7 @@ inline Vector exponential(Vector x) {
     return p * (Vector)power;
 }
 
-// Lanes of a and b: where bit WIDTH of a lane's number is set in a, and where it is not in b, they change places.
+// Exchanges the lanes of a whose index has bit WIDTH set with the lanes of b whose index has not.
 template <int WIDTH, size_t... LANE>
 inline void exchange_lanes(Vector& a, Vector& b, std::index_sequence<LANE...>) {
     const Vector x = a, y = b;
@@ -166,21 +166,21 @@ inline void exchange(Vector* rows) {
         if (!(i & WIDTH)) exchange_lanes<WIDTH>(rows[i], rows[i + WIDTH], std::make_index_sequence<LANES>());
 }
 
-// A vector of rows becomes one of columns, in place: rounds of exchanging halves, quarters, pairs and neighbours.
+// Transposes a square block of LANES vectors in place by exchanging halves, quarters, pairs and neighbours.
 template <int WIDTH = LANES / 2>
 inline void transpose(Vector* rows) {
     exchange<WIDTH>(rows);
     if constexpr (WIDTH > 1) transpose<WIDTH / 2>(rows);
 }
 
-// The first address in `held` at which a vector may lie whole in one line of the cache.
+// The first address in `held` that is aligned to a vector.
 inline float* aligned(std::vector<float>& held) {
     constexpr uintptr_t most = sizeof(Vector) - 1;  // bytes skipped
     return (float*)(((uintptr_t)held.data() + most) & ~most);
 }
 
-// Calls body(thread, begin, end) with each thread's share of 0 ... count, from at most `threads` threads. If one of them
-// finds no memory, that is thrown when all have ended.
+// Divides 0 ... count among at most `threads` threads, each of which calls body(thread, begin, end). Throws bad_alloc
+// after all have ended if one of them ran out of memory.
 template <class Body>
 void share(long count, int threads, Body body) {
     threads = (int)std::max<long>(1, std::min<long>(threads, count));
@@ -203,7 +203,7 @@ void share(long count, int threads, Body body) {
 
 constexpr int NO_MEMORY = -1;
 
-// What a kernel tells its caller: what the body returns, if anything, or that it found no memory.
+// The return value of a kernel: that of the body, 0 if it has none, or NO_MEMORY.
 template <class Body>
 int guarded(Body body) {
     try {
