@@ -13,7 +13,7 @@ BENCH := runs/benchmarks
 test test-fast faults: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast faults check bench format clean
+.PHONY: help venv demo test test-fast faults check bench web format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +39,11 @@ demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), transl
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)
 
-test-fast: $(INSTALLED)  ## run the tests that take seconds: no whole commands or trainings (a few minutes on 2 cores)
+test-fast: $(INSTALLED)  ## run the fast tests, within two minutes on 2 cores: no whole commands or trainings
 	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
 
 faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
-	JOINTNMT_FAULTS=160 $(BIN)/pytest tests/faults
+	JOINTNMT_FAULTS=20 $(BIN)/pytest tests/faults
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .
@@ -55,6 +55,11 @@ bench: $(INSTALLED)  ## measure speed, memory and their growth of every family, 
 	$(BIN)/python -m benchmarks.shortcuts --out $(BENCH)/shortcuts.json
 	$(BIN)/python -m benchmarks.padding
 	$(BIN)/python -m benchmarks.traffic
+
+web:  ## build the page of serve and explore from web/ (needs node and npm)
+	npm ci --prefix web --no-audit --no-fund
+	npm run --prefix web check
+	npm run --prefix web build
 
 format: $(INSTALLED)  ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .

@@ -11,6 +11,7 @@ command, whose output is the text.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -99,7 +100,8 @@ def _table_of(config: type[BaseModel], prefix: str, wanted: Container[str] | Non
         parts = _parts(field)
         if not parts or field.default is None:
             default = "required" if field.is_required() else f"`{_written(field.default)}`"
-            yield f"| `{prefix}{name}` | {_values(field.annotation)} | {default} | {field.description} |\n"
+            values = f"{_values(field.annotation)}{_bound(field)}"
+            yield f"| `{prefix}{name}` | {values} | {default} | {field.description} |\n"
         for part in parts:
             yield from _table_of(part, f"{prefix}{name}.")
 
@@ -127,8 +129,18 @@ def _values(kind: Any) -> str:
     if origin is tuple:
         return f"list of {_values(arguments[0])}" if ... in arguments else f"{len(arguments)} numbers"
     if arguments:  # annotated with its bounds
-        return _values(arguments[0])
+        return _values(arguments[0]) + _bound(arguments[1])
     return NAMES.get(kind, "mapping")
+
+
+def _bound(field: FieldInfo) -> str:
+    """The upper bound of a number, in words."""
+    for words, bound in (("at most", "le"), ("below", "lt")):
+        for limit in (getattr(each, bound) for each in field.metadata if hasattr(each, bound)):
+            power = math.log2(limit) if words == "below" else math.log10(limit)
+            base = 2 if words == "below" else 10
+            return f", {words} {f'{base}^{power:.0f}' if limit > 10**6 else f'{limit:,}'}"
+    return ""
 
 
 def _either(values: Iterable[str]) -> str:
