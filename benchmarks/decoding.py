@@ -27,7 +27,7 @@ from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
 from jointnmt.translator import TranslationOptions, Translator
 
-NO_LIMIT = 2**40
+NO_LIMIT = 10**9
 """Of cells: a batch is what the benchmark hands over at once."""
 
 

@@ -15,7 +15,7 @@ from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, compare, next_words, trace_search
-from support.browser import chromium, package, watched
+from support.browser import chromium, open_page, package, watched
 from support.serving import live, services, write_model
 
 SOURCE, OTHER = "der Hund sieht die Katze .", "die Katze hört nicht"
@@ -55,8 +55,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     """The page with two sentences in it; its script must not fail."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_init_script(CLIPBOARD)
-    found = context.new_page()
-    found.set_default_timeout(10_000)
+    found = open_page(context)
     problems = watched(found)
     found.goto(address)
     field = found.get_by_label("Source text, one sentence a line")
@@ -211,6 +210,7 @@ def test_the_keyboard_is_enough(page: Page, address: str, translators: dict[str,
     page.get_by_role("tab", name="Translate").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Grid")).to_be_focused()
+    settled(page)
     expect(page.locator(".grid-cells")).to_be_visible()
     page.locator(".stage").locator("visible=true").focus()
     for key in ("Home", *["ArrowUp"] * 20, "ArrowRight", "ArrowDown"):
@@ -340,7 +340,7 @@ def test_axe_finds_nothing_inaccessible(page: Page, scheme: Any) -> None:
 def test_what_the_server_refuses_is_said(browser: Browser, runs: dict[str, Path]) -> None:
     key = Key(name="reader", sha256=digest("secret"))
     with live(services({"grid": runs["grid"]}, keys=(key,), limits={"line_characters": 100})) as port:
-        page = browser.new_page()
+        page = open_page(browser.new_context())
         page.on("dialog", lambda dialog: dialog.accept("secret"))
         page.goto(f"http://127.0.0.1:{port}/")
         field = page.get_by_label("Source text, one sentence a line")
@@ -350,4 +350,4 @@ def test_what_the_server_refuses_is_said(browser: Browser, runs: dict[str, Path]
         expect(words(page, "grid").first).to_be_visible()
     field.fill(OTHER)
     expect(page.get_by_role("alert").first).to_contain_text("cannot be reached")
-    page.close()
+    page.context.close()

@@ -18,7 +18,7 @@ from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.cli.main import app
 from jointnmt.serving.page import write_page
-from support.browser import chromium, watched
+from support.browser import chromium, open_page, watched
 from support.serving import write_model
 
 SOURCE, OWN = "der Hund sieht die Katze .", "the dog sees"
@@ -75,8 +75,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page without a network: it may ask for nothing but its file."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True, accept_downloads=True)
-    found = context.new_page()
-    found.set_default_timeout(10_000)
+    found = open_page(context)
     asked: list[str] = []
     found.on("request", lambda request: asked.append(request.url))
     problems = watched(found)

@@ -130,7 +130,7 @@ def test_keys_and_settings_are_taken(tmp_path: Path, run: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "no model to serve"),
+        ([], 2, "no model"),
         (["RUN", "RUN"], 2, "NAME="),
         (["nowhere"], 4, "no trained model"),
         (["RUN", "--set", "limits.linse=3"], 2, "did you mean lines"),

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 WEB = Path(__file__).parents[2] / "web"
+PATIENCE = 60_000
+"""Milliseconds: how long a loaded machine may take for what a test waits for."""
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -34,8 +36,16 @@ def chromium() -> Iterator[Browser]:
         missing("there is no chromium: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
+        expect.set_options(timeout=PATIENCE)
         yield browser
         browser.close()
+
+
+def open_page(context: BrowserContext) -> Page:
+    """An empty page on which nothing times out because the machine is busy."""
+    found = context.new_page()
+    found.set_default_timeout(PATIENCE)
+    return found
 
 
 def package(path: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from jointnmt.analysis.buckets import Buckets, BucketValue
+from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
 from jointnmt.cli.console import stdout
+from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -21,8 +21,6 @@ from jointnmt.evaluation.significance import SIGNIFICANT
 from jointnmt.report.analyses import Bucketing, analyses, write_analyses
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import check_runs, outputs_of_runs
-
-Edges = Annotated[list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.")]
 
 
 def analyse(
@@ -63,20 +61,6 @@ def analyse(
         return
     for each in found:
         stdout().print(_table(each))
-
-
-def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:
-    """The buckets with these edges, or the default ones.
-
-    Raises:
-        ConfigurationError: if the edges do not rise.
-    """
-    if not edges:
-        return default
-    try:
-        return Buckets(tuple(edges), default.lowest)
-    except ValueError as error:
-        raise ConfigurationError(f"Edges {', '.join(map(str, edges))}: {error}.") from error
 
 
 def _table(analysis: Analysis) -> Table:

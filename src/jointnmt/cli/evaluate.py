@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from jointnmt.analysis.corpus import LENGTHS, LengthComparison, comparisons_by_length
-from jointnmt.cli.analyse import Edges, buckets_of
 from jointnmt.cli.console import stdout
+from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines

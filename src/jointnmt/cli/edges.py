@@ -1,0 +1,27 @@
+"""The lower bounds of buckets that a command takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from jointnmt.analysis.buckets import Buckets
+from jointnmt.errors import ConfigurationError
+
+Edges = Annotated[list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.")]
+
+
+def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:
+    """The buckets with these edges, or the default ones.
+
+    Raises:
+        ConfigurationError: if the edges do not rise.
+    """
+    if not edges:
+        return default
+    try:
+        return Buckets(tuple(edges), default.lowest)
+    except ValueError as error:
+        raise ConfigurationError(f"Edges {', '.join(map(str, edges))}: {error}.") from error
