@@ -27,9 +27,9 @@ def kernels(
     image of a container. `build` prints the path of the library, and fails with exit code 2 where there can be none.
 
     `status` builds nothing. It tells the compiler and its version, the processor and which of its features the kernels
-    use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), where the
-    library lies, its SHA-256, and whether it is verified: a library that is damaged, altered, another user's, or open
-    to others is never loaded, but built anew or refused.
+    use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), where
+    the library lies, its SHA-256, and whether it is verified: a library that is damaged, altered, another user's, or
+    open to others is never loaded, but built anew or refused.
     """
     if action == "build":
         if as_json:

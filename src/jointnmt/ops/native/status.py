@@ -44,8 +44,8 @@ class KernelStatus:
     library: str | None = None
     sha256: str | None = None
     products: dict[str, str] = field(default_factory=dict)
-    """What multiplies matrices in each precision: the kernels, or PyTorch, or in training another one than in inference;
-    unknown until they are built."""
+    """What multiplies matrices in each precision: the kernels or PyTorch, which may differ between training and
+    inference; unknown until they are built."""
 
 
 def kernel_status() -> KernelStatus:
