@@ -15,6 +15,7 @@ from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.experiment import Experiment
+from jointnmt.extras import extra
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
@@ -177,7 +178,7 @@ class PretrainedMixin(
 
         Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
         """
-        # The mixin hands what is for the card, and nothing else of ours, on to `save_pretrained`.
+        # Of the arguments added here, the mixin hands only those for the card on to `save_pretrained`.
         card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
         return super().push_to_hub(repo_id, model_card_kwargs=card, **options)
 
@@ -199,7 +200,12 @@ class PretrainedMixin(
             limits: what the model cannot do, besides what follows from its settings.
             weights: the precision that they are stored in.
             repo_id: what `from_pretrained` is to be called with in the example.
+
+        Raises:
+            MissingPackageError: without jinja2, which the extra `report` has.
         """
+        with extra("report"):
+            import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
         experiment, info = portable(self.experiment), self._hub_mixin_info
         data = experiment.data
         card_data = ModelCardData(
