@@ -1,4 +1,4 @@
-"""`jointnmt explore`: models at work on some sentences, as one page."""
+"""`jointnmt explore`: what models compute on some sentences, as one page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def explore(
     ] = MOST_TOKENS,
     device: DeviceOption = "auto",
 ) -> None:
-    """Look into models at work on sentences, and write one page that opens without a server or network.
+    """Explore what models compute on sentences: write one page that opens without a server or network.
 
     It has their translations and alignments, the attention of all layers, the joint representation cell by cell, the
     search as a tree, and scores of each other's translations. All models are of one language pair.

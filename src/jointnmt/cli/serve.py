@@ -36,7 +36,7 @@ def serve(
         Literal["float32", "bfloat16", "float16", "int8"], typer.Option(help="Of the models' computations.")
     ] = "float32",
 ) -> None:
-    """Serve models over HTTP: LibreTranslate's API, and one of our own under /v1.
+    """Serve models over HTTP: LibreTranslate's API, and a typed one under /v1.
 
     SIGTERM ends the server when the running requests have ended; SIGHUP loads models that have changed on disk.
     """

@@ -52,7 +52,7 @@ InvalidOption = Annotated[
     ),
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with --output where an interrupted call with the same --input stopped.")
+    bool, typer.Option("--resume", help="Continue --output where an interrupted call with the same --input stopped.")
 ]
 UntrustedOption = Annotated[
     bool, typer.Option("--untrusted", help="Refuse lines and searches that would cost too much; see --limit.")
@@ -159,7 +159,7 @@ def translate(
     if resume and (input is None or output is None):
         raise ConfigurationError("--resume needs --input and --output: what has been read before can be read again.")
     if limit and not untrusted:
-        raise ConfigurationError("--limit is of what --untrusted refuses: add --untrusted.")
+        raise ConfigurationError("--limit changes a limit of --untrusted: add --untrusted.")
     rules = {
         "length_penalty": length_penalty,
         "max_length_factor": max_length_factor,
@@ -206,7 +206,7 @@ class Job:
 
     @contextmanager
     def opened(self, translator: Translator, resume: bool) -> Iterator[tuple[Write, int]]:
-        """What writes a line of output, and how many lines of input are done; from file to file it can be resumed."""
+        """A function that writes a line of output, and how many lines of input are done already."""
         files = [path for path in (self.input, self.prefix) if path is not None]
         from_files = self.input is not None and all(path.is_file() for path in files)  # a pipe is read only once
         if self.output is None or not from_files or (self.output.exists() and not self.output.is_file()):
