@@ -356,7 +356,7 @@ def test_a_training_without_an_end_is_refused(corpus: Path, tmp_path: Path) -> N
 
 def test_without_validation_text_the_last_weights_are_kept(corpus: Path, tmp_path: Path) -> None:
     train(experiment(corpus, data__validation=[], training__max_updates=3), tmp_path / "run", NoDisplay())
-    assert RunDirectory(tmp_path / "run").holds_weights_of([3])
+    assert RunDirectory(tmp_path / "run").holds_result_of([3])
 
 
 def test_tensorboard_files_are_written(corpus: Path, tmp_path: Path) -> None:

@@ -207,6 +207,13 @@ class RunDirectory:
         """Write weights; `steps` are the updates after which they were taken, several if averaged."""
         checkpoint.write(path, weights, {"steps": steps, **self._bound()})
 
+    def write_result(self, weights: dict[str, Tensor], steps: list[int], candidates: list[int]) -> None:
+        """Write the weights for translation that a finished training chose.
+
+        `steps` are as in `write_weights`; `candidates` are the updates whose weights it averaged to compare.
+        """
+        checkpoint.write(self.model, weights, {"steps": steps, "candidates": candidates, **self._bound()})
+
     def write_compact(
         self, path: Path, weights: dict[str, Tensor], steps: list[int], precision: StoredPrecision
     ) -> None:
@@ -216,12 +223,12 @@ class RunDirectory:
     def _bound(self) -> dict[str, Any]:
         return {} if self.parts is None else {KEY: self.parts.plain()}
 
-    def holds_weights_of(self, steps: list[int]) -> bool:
-        """Whether the weights for translation exist, are undamaged, and are those of these updates."""
+    def holds_result_of(self, candidates: list[int]) -> bool:
+        """Whether the weights for translation exist, are undamaged, and were chosen from those of these updates."""
         try:
             values = checkpoint.read(self.model)[1]
             belong = self.parts is None or values.get(KEY) in (None, self.parts.plain())
-            return bool(values["steps"] == steps and belong)
+            return bool(values.get("candidates", values["steps"]) == candidates and belong)
         except (ModelError, KeyError):
             return False
 
