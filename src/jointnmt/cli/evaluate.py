@@ -15,6 +15,7 @@ from jointnmt.analysis.corpus import LENGTHS, LengthComparison, comparisons_by_l
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
+from jointnmt.cli.options import DeviceOption, JsonOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -72,8 +73,8 @@ def evaluate(
     ] = False,
     length_edges: Edges = None,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
-    device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 

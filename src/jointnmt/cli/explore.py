@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from jointnmt.cli.options import DeviceOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.serving.engine import Engine
@@ -36,7 +37,7 @@ def explore(
     max_tokens: Annotated[
         int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
     ] = MOST_TOKENS,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Look into models at work on sentences, and write one page that opens without a server or network.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from jointnmt.cli.options import DeviceOption
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
@@ -30,7 +31,7 @@ def serve(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in limits.lines=500.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[
         Literal["float32", "bfloat16", "float16", "int8"], typer.Option(help="Of the models' computations.")
     ] = "float32",

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
+from jointnmt.cli.options import OutputOption, RunArgument
 from jointnmt.cli.resumption import Write, digest_of, resumable_output
 from jointnmt.config import override
 from jointnmt.data.lines import text_lines
@@ -25,11 +26,9 @@ from jointnmt.translator import TextLimits, Translation, TranslationOptions, Tra
 
 logger = logging.getLogger(__name__)
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
 InputOption = Annotated[
     Path | None, typer.Option("--input", "-i", help="Lines to translate (also .gz, .xz). Default: standard input.")
 ]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
 PrefixOption = Annotated[
     Path | None, typer.Option(help="A file with a target prefix for each line, which may be empty.")
 ]

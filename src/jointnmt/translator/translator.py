@@ -35,7 +35,7 @@ from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
-from jointnmt.translator.batching import in_order, plan_batches, windows
+from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import (
@@ -52,8 +52,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-CELLS = {"cpu": 50_000, "cuda": 1_000_000}
-"""Most cells of a batch by type of device, each hypothesis of a beam counted, at the maximum target length."""
 SCORED_TOKENS = 4096
 """Most tokens scored at once: each has logits of the size of the vocabulary."""
 
@@ -84,8 +82,8 @@ class Translator(PretrainedMixin):
             experiment: its configuration.
             precision: of the model's computations; log-probabilities are always computed in float32. int8 quantises
                 weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU only.
-            max_cells: most cells of a batch, padding and every hypothesis of a beam included; None: a default for the
-                device.
+            max_cells: most cells of a batch, padding and every hypothesis of a beam included; None:
+                `default_cells`.
 
         Raises:
             ConfigurationError: if the precision does not exist, or not on this device.
@@ -102,7 +100,7 @@ class Translator(PretrainedMixin):
         """Saved and analysed."""
         self.model = prepare_for_inference(model, precision)
         """Used to translate."""
-        self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
+        self.max_cells = max_cells or default_cells(self.device.type, experiment.model.family)
 
     @classmethod
     def load(
