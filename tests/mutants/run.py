@@ -2,7 +2,7 @@
 
     python tests/mutants/run.py                       # all of them; exit code 1 if one survives without a reason
     python tests/mutants/run.py --only "beam|length"  # those whose name matches
-    python tests/mutants/run.py --write               # all of them; the results go to docs/mutants.md
+    python tests/mutants/run.py --write               # the results of those that are run go to docs/mutants.md
 
 The mutants are in `mutants.toml`, which says what its keys mean. They are applied to a copy of `src` and `tests`;
 nothing in the checkout changes. Needs a system with `fork`.
@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import platform
 import re
 import shutil
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +32,8 @@ COPIED = ("src", "tests", "recipes", "pyproject.toml")
 PRELOADED = ("torch", "numpy", "pydantic", "pytest", "safetensors", "tokenizers", "lightning_fabric", "sacrebleu")
 LONGEST = 300
 """Seconds after which tests that do not end have noticed the mutant, too."""
-START, END = "<!-- begin: results -->\n", "<!-- end -->"
+START, END = "<!-- results -->\n", "<!-- end of the results -->"
+HEAD = "| what is changed | in | what it breaks | killed by |\n|---|---|---|---|\n"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,9 @@ class Outcome:
         """What the table says."""
         if not self.killed_by:
             return f"survives: {mutant.survives}" if mutant.survives else "SURVIVES"
-        return "KILLED, although a reason to survive is stated" if mutant.survives else self.killed_by
+        if mutant.survives:
+            return "KILLED, although a reason to survive is stated"
+        return f"`{self.killed_by}`" if self.killed_by.startswith("test_") else self.killed_by
 
     def is_as_wanted(self, mutant: Mutant) -> bool:
         """Whether it was killed, or survived for a stated reason."""
@@ -172,34 +173,34 @@ def run(mutants: Sequence[Mutant]) -> list[Outcome]:
     return outcomes
 
 
-def results(mutants: Sequence[Mutant], outcomes: Sequence[Outcome]) -> str:
-    """The table of the page, by area."""
-    survivors = sum(not outcome.killed_by for outcome in outcomes)
-    minutes = sum(outcome.seconds for outcome in outcomes) / 60
-    text = (
-        f"{len(mutants)} mutants, {len(mutants) - survivors} killed, {survivors} survive; {minutes:.0f} minutes on "
-        f"{os.cpu_count()} cores ({platform.machine()}), with one thread, torch {version('torch')}.\n"
-    )
+def results(mutants: Sequence[Mutant], verdicts: Mapping[str, str]) -> str:
+    """The tables of the page, by area; `verdicts` by the mutants' names."""
+    survivors = sum(verdict.startswith("survives") for verdict in verdicts.values())
+    text = f"{len(mutants)} mutants, {len(mutants) - survivors} killed, {survivors} survive.\n"
     for area in dict.fromkeys(mutant.area for mutant in mutants):
         text += (
             f"\n### {area.capitalize()}\n\n| what is changed | in | what it breaks | killed by |\n|---|---|---|---|\n"
         )
-        for mutant, outcome in zip(mutants, outcomes, strict=True):
+        for mutant in mutants:
             if mutant.area == area:
-                killer = f"`{outcome.killed_by}`" if outcome.killed_by.startswith("test_") else outcome.verdict(mutant)
-                text += f"| {mutant.name} | `{mutant.file}` | {mutant.breaks} | {killer} |\n"
+                text += f"| {mutant.name} | `{mutant.file}` | {mutant.breaks} | {verdicts[mutant.name]} |\n"
     return text
 
 
-def write_page(text: str) -> None:
-    """Put the results into the page."""
+def write_page(mutants: Sequence[Mutant], outcomes: Mapping[str, str]) -> None:
+    """Put the verdicts on those that were run into the page; those on others stay as they are.
+
+    Raises:
+        ValueError: if there is none on a mutant.
+    """
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    PAGE.write_text(f"{before}{START}{text}{END}{rest.partition(END)[2]}", encoding="utf-8")
-
-
-def chosen(mutants: Iterable[Mutant], pattern: str) -> list[Mutant]:
-    """Those whose name matches."""
-    return [mutant for mutant in mutants if re.search(pattern, mutant.name, re.I)]
+    old, _, after = rest.partition(END)
+    rows = [line.strip("| ").split(" | ") for line in old.splitlines() if line.startswith("| ")]
+    verdicts = {row[0]: row[-1] for row in rows} | outcomes
+    if missing := [mutant.name for mutant in mutants if mutant.name not in verdicts]:
+        raise ValueError(f"not run yet, so not written: {'; '.join(missing)}")
+    verdicts = {mutant.name: verdicts[mutant.name] for mutant in mutants}
+    PAGE.write_text(f"{before}{START}{results(mutants, verdicts)}{END}{after}", encoding="utf-8")
 
 
 def main() -> int:
@@ -207,21 +208,21 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="PATTERN", help="mutants whose name matches")
     parser.add_argument("--write", action="store_true", help="write the results to docs/mutants.md")
     options = parser.parse_args()
-    if options.write and options.only:
-        parser.error("--write takes the results of all mutants: leave --only out")
-    mutants = chosen(read_mutants(), options.only)
+    every = read_mutants()
+    mutants = [mutant for mutant in every if re.search(options.only, mutant.name, re.I)]
     try:
         outcomes = run(mutants)
+        wrong = [mutant for mutant, outcome in zip(mutants, outcomes, strict=True) if not outcome.is_as_wanted(mutant)]
+        if options.write and not wrong:
+            pairs = zip(mutants, outcomes, strict=True)
+            write_page(every, {mutant.name: outcome.verdict(mutant) for mutant, outcome in pairs})
     except (RuntimeError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    wrong = [mutant for mutant, outcome in zip(mutants, outcomes, strict=True) if not outcome.is_as_wanted(mutant)]
     killed = sum(bool(outcome.killed_by) for outcome in outcomes)
     print(f"{len(mutants)} mutants, {killed} killed, {len(wrong)} not as wanted")
     for mutant in wrong:
         print(f"  {mutant.name}: write a test, or say why it survives")
-    if options.write and not wrong:
-        write_page(results(mutants, outcomes))
     return 1 if wrong else 0
 
 
