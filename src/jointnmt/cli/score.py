@@ -10,12 +10,15 @@ import typer
 
 from jointnmt.cli.lines import open_output
 from jointnmt.data.lines import text_lines
+from jointnmt.runs.members import members_of
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import ScoredTranslation, Translator
 
 
 def score(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The directory of a trained model; A+B+C: of several, an ensemble.")
+    ],
     source: Annotated[Path, typer.Option(help="Source sentences, one a line (also .gz, .xz).")],
     target: Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")],
     pieces: Annotated[
@@ -41,7 +44,7 @@ def score(
     Each line of output has the total, a tab, and the log-probabilities of the tokens, end mark last, separated by
     spaces.
     """
-    translator = Translator.load(run, device, precision, batch_cells)
+    translator = Translator.load(members_of(run), device, precision, batch_cells)
     check_sides(str(source), str(target), translator.segmentation.languages)
     scores = translator.score_stream(text_lines(source), text_lines(target), str(source), pieces)
     with open_output(output) as write:
