@@ -47,7 +47,7 @@ class Ensemble(TranslationModel):
     """
 
     def __init__(
-        self, members: Iterable[TranslationModel], sources: Sequence[Int[Tensor, "B S"]] | None = None
+        self, members: Iterable[TranslationModel], sources: Sequence[Int[Tensor, "B _"]] | None = None
     ) -> None:
         super().__init__()
         self._members = nn.ModuleList(members)
@@ -66,7 +66,7 @@ class Ensemble(TranslationModel):
         """The models."""
         return cast("Sequence[TranslationModel]", self._members)
 
-    def reading(self, sources: Sequence[Int[Tensor, "B S"]]) -> Ensemble:
+    def reading(self, sources: Sequence[Int[Tensor, "B _"]]) -> Ensemble:
         """The same for one batch, whose sources each member reads in pieces of its own."""
         if len(sources) != len(self.members):
             raise ValueError(f"{len(sources)} sources for {len(self.members)} models")
