@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.members import SIGN, members_of
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class CachedTask:
 
 
 def run_name(run: Path) -> str:
-    """The name of a run: that of its folder."""
-    return run.name or run.resolve().name
+    """The name of a run: that of its folder; of an ensemble, those of all."""
+    return SIGN.join(each.name or each.resolve().name for each in members_of(run))
 
 
 def cached_records(translator: Translator, run: Path, task: CachedTask, progress: ProgressCallback) -> list[Record]:
@@ -61,7 +61,7 @@ def cached_records(translator: Translator, run: Path, task: CachedTask, progress
         ConfigurationError: if the cache cannot be written.
     """
     folder = cache_folder(translator.experiment.data) / "measured"
-    file = folder / f"{_fingerprint(translator, run, task)[:32]}.jsonl"
+    file = folder / f"{_fingerprint(translator, task)[:32]}.jsonl"
     what = f"{run_name(run)}: {task.name}"
     with _naming(file):
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,12 +128,10 @@ def _whole_lines(file: Path) -> list[bytes]:
     return lines
 
 
-def _fingerprint(translator: Translator, run: Path, task: CachedTask) -> str:
+def _fingerprint(translator: Translator, task: CachedTask) -> str:
     facts = {
         "format": FORMAT_VERSION,
-        "weights": RunDirectory(run).model_digest(),
-        "model": translator.experiment.model.plain(),
-        "segmentation": translator.segmentation.fingerprint(),
+        **translator.facts(),
         "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
         "work": [task.name, dict(task.facts)],
     }
