@@ -37,13 +37,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def trainings() -> Trainings:
     return Trainings()
 

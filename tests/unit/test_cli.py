@@ -273,3 +273,12 @@ app(["info"])
     process = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(write)
     assert (process.returncode, process.stderr) == (141, "")
+
+
+def test_a_command_leaves_logging_as_it_was() -> None:
+    """Programs, and tests, that call one log afterwards as they did before."""
+    package, root = logging.getLogger("jointnmt"), logging.getLogger()
+    before = package.level, root.level, root.handlers[:]
+    for arguments in (["--quiet", "info", "no-file"], ["--debug", "kernels", "status"]):
+        CliRunner().invoke(app, arguments)
+        assert (package.level, root.level, root.handlers) == before
