@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kills import Trainings
 
 from jointnmt.experiment import Experiment
-from support.kills import Trainings
-from support.tiny import tiny_recipe, write_corpus
+from support.tiny import tiny_recipe
 
 SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
 EVERY = 20 if SCALE == 1 else 1

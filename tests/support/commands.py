@@ -77,7 +77,11 @@ class Commands:
         self.context.set_forkserver_preload(PRELOADED)
 
     def start(
-        self, *arguments: object, places: Sequence[Path] = (), fault: Fault = Fault(), env: Mapping[str, str] | None = None
+        self,
+        *arguments: object,
+        places: Sequence[Path] = (),
+        fault: Fault = Fault(),
+        env: Mapping[str, str] | None = None,
     ) -> Callable[[], Outcome]:
         """Start a command; what is returned waits for its end. File operations are counted in `places`."""
         self.started += 1

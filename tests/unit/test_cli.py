@@ -1,5 +1,6 @@
 """The frame of the command line: help, shared options, errors and their exit codes."""
 
+import logging
 import os
 import signal
 import subprocess

@@ -104,7 +104,9 @@ def test_changed_records_are_computed_anew(
     (file,) = (run.parent / "cache" / "measured").glob("*.jsonl")
     content = file.read_bytes()
     file.write_bytes(content.replace(*change))
-    assert [one["number"] for one in cached_records(translator, run, counting(started), lambda *each: None)] == [*range(8)]
+    assert [one["number"] for one in cached_records(translator, run, counting(started), lambda *each: None)] == [
+        *range(8)
+    ]
     assert "is damaged from line" in caplog.text
     lines = content.splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]))
