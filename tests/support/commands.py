@@ -1,4 +1,4 @@
-"""The command line in processes of their own, which are killed, or whose disk fails: at a file operation or a moment."""
+"""The command line in processes of their own, killed, or with a disk that fails, at a file operation or a moment."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ class Fault:
     """No file can be made larger, by whatever library: its writes fail."""
 
 
+NOTHING = Fault()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a command."""
@@ -80,7 +83,7 @@ class Commands:
         self,
         *arguments: object,
         places: Sequence[Path] = (),
-        fault: Fault = Fault(),
+        fault: Fault = NOTHING,
         env: Mapping[str, str] | None = None,
     ) -> Callable[[], Outcome]:
         """Start a command; what is returned waits for its end. File operations are counted in `places`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.commands import Commands, Fault, Outcome
+from support.commands import NOTHING, Commands, Fault, Outcome
 
 Result = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ class Work:
     prepare: Callable[[Path, Path], object] = lambda trained, place: None
     """Puts what the command goes on from into its folder."""
 
-    def run(self, commands: Commands, trained: Path, place: Path, fault: Fault = Fault()) -> Outcome:
+    def run(self, commands: Commands, trained: Path, place: Path, fault: Fault = NOTHING) -> Outcome:
         """Run the command."""
         env = {"JOINTNMT_CACHE": str(place / "cache")}
         return commands.run(*self.arguments(trained, place), places=[place], fault=fault, env=env)

@@ -60,7 +60,7 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
     """Write the average of several checkpoints as a weights file for translation.
 
     Raises:
-        ModelError: as `average_checkpoints`, and if they belong to different configurations, segmentations or trainings.
+        ModelError: as `average_checkpoints`, and if they belong to other configurations, segmentations or trainings.
     """
     weights = average_checkpoints(paths)
     found = [checkpoint.read_values(path) for path in paths]
