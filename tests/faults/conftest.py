@@ -39,13 +39,16 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Text, two recipes, of each a RUN that was interrupted (`half-...`) and what it comes to (`whole-...`), a cache.
+    """Text, two recipes, and of each a RUN that was interrupted (`half-...`) and what it comes to (`whole-...`).
 
-    `shared` is a folder of `save_pretrained`.
+    Besides: `cache`, held-out text (`test`), and `shared`, which is a folder of `save_pretrained`.
     """
     folder = tmp_path_factory.mktemp("trained")
     write_corpus(folder)
     (folder / "text").write_text(TEXT, encoding="utf-8")
+    for side, word in (("de", "wort"), ("en", "word")):
+        lines = (f"{word}{number} {word}{19 - number} {word}1 {word}2 {word}3\n" for number in range(8))
+        (folder / f"test.{side}").write_text("".join(lines), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("JOINTNMT_CACHE", str(folder / "cache"))
         for name, seed in (("recipe", 1), ("other", 5)):

@@ -33,6 +33,7 @@ def undisturbed(name: str, commands: Commands, trained: Path, folder: Path) -> U
         outcome = WORKS[name].run(commands, trained, place)
         seconds = time.monotonic() - began
         assert outcome.complaint is None, outcome.complaint
+        assert outcome.code == 0 or name == "scale", outcome.said
         result = WORKS[name].result(place)
         assert result
         assert outcome.operations > 0

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +39,6 @@ class Fault:
     """An `errno`, with which this operation and all later ones fail; 0: the process is killed."""
     seconds: float | None = None
     """After which the process is killed."""
-    signal: int = signal.SIGKILL
-    """What then kills it."""
     file_bytes: int | None = None
     """No file can be made larger, by whatever library: its writes fail."""
 
@@ -89,6 +86,8 @@ class Commands:
         """Start a command; what is returned waits for its end. File operations are counted in `places`."""
         self.started += 1
         printed, said = (self.folder / f"{self.started}.{name}" for name in ("printed", "said"))
+        for path in (printed, said):
+            path.touch()
         count = self.context.Value("i", 0)
         environment = {**os.environ, "COLUMNS": "200", **(env or {})}
         given = list(map(str, arguments)), tuple(map(str, places)), fault, (str(printed), str(said)), count, environment
@@ -96,9 +95,9 @@ class Commands:
         process.start()
 
         def wait() -> Outcome:
-            if fault.seconds is not None and process.pid is not None:
-                time.sleep(fault.seconds)
-                os.kill(process.pid, fault.signal)
+            process.join(fault.seconds)
+            if fault.seconds is not None and process.exitcode is None:
+                process.kill()
             process.join()
             assert process.exitcode is not None
             return Outcome(process.exitcode, count.value, printed.read_bytes(), said.read_text(errors="replace"))

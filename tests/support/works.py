@@ -65,7 +65,7 @@ def _copy_half(trained: Path, place: Path) -> None:
 
 
 def _sides(trained: Path, second: str) -> list[object]:
-    return ["--source", trained / "valid.de", f"--{second}", trained / "valid.en", "--device", "cpu"]
+    return ["--source", trained / "test.de", f"--{second}", trained / "test.en", "--device", "cpu"]
 
 
 SMALL = ["--set", "data.validation=[]", "--set", "training.max_updates=1"]
@@ -87,7 +87,6 @@ WORKS: dict[str, Work] = {
     "share": Work(
         lambda trained, place: ["share", trained / "whole-recipe", "--to", place / "shared"],
         lambda place: contents(place, "shared/*", "shared/segmentation/*"),
-        lambda trained, place: shutil.copytree(trained / "shared", place / "shared"),
     ),
     "translate --resume": Work(
         lambda trained, place: [
