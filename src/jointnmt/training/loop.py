@@ -12,6 +12,7 @@ from jointnmt.errors import DataError, JointNMTError
 from jointnmt.experiment import ValidationConfig
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 from jointnmt.models.gates import named_layers
+from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
@@ -82,8 +83,7 @@ class TrainingRun:
         if saved is None:
             return
         tensors, values = saved
-        if self.directory.parts is not None:
-            self.directory.parts.check(values, self.directory.last)
+        self.directory.check(values, self.directory.last)
         self._check_data("training", values["data"], self.trainer.store.fingerprint)
         # None: no validation text, or the state is of a version that did not save its fingerprint.
         self._check_data("validation", values.get("validation"), self._validation_fingerprint())
@@ -293,5 +293,7 @@ class TrainingRun:
         self.trainer.fabric.barrier()
 
     def _load_average(self, steps: list[int]) -> None:
+        for path in map(self.directory.scored, steps):
+            self.directory.check(checkpoint.read(path)[1], path)
         self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
         synchronise(self.trainer.model)
