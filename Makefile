@@ -10,10 +10,10 @@ DEMO := demo
 BENCH := runs/benchmarks
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
-test test-fast faults: export OMP_NUM_THREADS ?= 1
+test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast faults check bench web format clean
+.PHONY: help venv demo test test-fast faults mutants check bench web format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-fast: $(INSTALLED)  ## run the fast tests, within two minutes on 2 cores: n
 
 faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
 	JOINTNMT_FAULTS=20 $(BIN)/pytest tests/faults
+
+mutants: $(INSTALLED)  ## put chosen errors into a copy of the code, one by one: does a test notice?
+	$(BIN)/python tests/mutants/run.py
 
 check: $(INSTALLED)  ## lint, check the format and the types
 	$(BIN)/ruff check .

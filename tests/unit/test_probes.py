@@ -15,7 +15,9 @@ import torch
 import yaml
 from torch import nn
 
-from jointnmt.analysis.probes import PairList, ProbeConfig, ProbeTraining, round_order, train_round
+from jointnmt.analysis.lexical import HeldOutText, measure_states
+from jointnmt.analysis.pieces import FrequencyBins, SideText
+from jointnmt.analysis.probes import PairList, Probe, ProbeConfig, ProbeTraining, round_order, train_round
 from jointnmt.analysis.probing import ProbeTask, train_probes
 from jointnmt.analysis.states import State
 from jointnmt.errors import ConfigurationError
@@ -26,6 +28,7 @@ from jointnmt.runs import checkpoint
 VOCABULARY, WIDTH = 15, 16
 EMBEDDED = State("embedding", "source", "embedding")
 LAYER = State("encoder", "source", "1")
+DECODED = State("decoder", "target", "1")
 
 
 def small_model() -> TranslationModel:
@@ -80,6 +83,74 @@ def test_pieces_are_recovered_from_embeddings() -> None:
     while not training.finished:
         train_round([training], given.model, given.train, given.stop)
     assert training.accuracies[0] < 0.95 < max(training.accuracies)
+
+
+def planted_model() -> TranslationModel:
+    """Every piece has a feature of its own, which its own state has in every layer, and no other state has."""
+    model = small_model()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("embedding.weight"):
+                parameter.copy_(3 * torch.eye(VOCABULARY, WIDTH))
+            elif ".output." in name:  # no sub-layer adds anything
+                parameter.zero_()
+    return model
+
+
+def test_pieces_of_both_sides_are_found_where_they_are_planted() -> None:
+    """A probe that reads the planted features is always right: of each piece at its own place, not at the next one."""
+    model, pairs = planted_model(), [*sentence_pairs(30, seed=4).pairs(range(30))]
+    probe = Probe(WIDTH, VOCABULARY, ProbeConfig(), torch.Generator())
+    with torch.no_grad():
+        probe.hidden.weight.copy_(torch.eye(WIDTH))
+        probe.output.weight.copy_(torch.eye(VOCABULARY, WIDTH))
+    bins = FrequencyBins.of(np.arange(VOCABULARY))
+    sides = {
+        side: SideText([bins.of_piece[ids] for ids in rows], bins.names, [np.arange(len(ids)) for ids in rows], None)
+        for side, rows in zip(("source", "target"), zip(*pairs, strict=True), strict=True)
+    }
+    states = [State("embedding", "source", "embedding"), LAYER, State("embedding", "target", "embedding"), DECODED]
+    measured = measure_states(model, HeldOutText(pairs, sides), dict.fromkeys(states, probe), lambda _: None)  # type: ignore[arg-type]
+    accuracies = {
+        State(each.stack, each.side, each.layer): each.value.value
+        for each in measured
+        if (each.measure, each.grouping) == ("accuracy", "all")
+    }
+    assert accuracies == dict.fromkeys(states, 1.0)
+
+
+@pytest.mark.parametrize("state", [LAYER, DECODED], ids=str)
+def test_probes_of_both_sides_learn_what_is_planted(state: State) -> None:
+    given = replace(task(max_rounds=6, rate=0.02), model=planted_model())
+    (training,) = trainings_of(given, state)
+    while not training.finished:
+        train_round([training], given.model, given.train, given.stop)
+    assert max(training.accuracies) > 0.99
+
+
+def test_dropout_of_a_probe_leaves_out_features_while_it_learns_and_only_then() -> None:
+    """What an update does not see, it does not change: half of the hidden layer, another half each time."""
+    (training,) = trainings_of(task(dropout=0.5), LAYER)
+    probe, ids = training.probe, torch.tensor([5])
+    with torch.no_grad():
+        probe.hidden.weight.zero_()
+        probe.hidden.bias.fill_(1.0)
+    states = torch.zeros(1, WIDTH)
+    expected = probe.output.weight.sum(1)
+    torch.testing.assert_close(probe(states)[0], expected)
+    assert probe.hits(states, expected.argmax()[None]).tolist() == [1.0]
+    training.begin_round()
+    before = probe.output.weight.detach().clone()
+    training.update(states, ids)
+    seen = (probe.output.weight != before).any(0)
+    assert 0 < seen.sum() < WIDTH
+    (fresh,) = trainings_of(task(dropout=0.0), LAYER)
+    before = fresh.probe.output.weight.detach().clone()
+    fresh.probe.hidden.load_state_dict(probe.hidden.state_dict())
+    fresh.update(states, ids)
+    assert (fresh.probe.output.weight != before).any(0).all()
+    dropped = torch.stack([probe(states, training.generator)[0] for _ in range(300)])
+    torch.testing.assert_close(dropped.mean(0), probe(states)[0], rtol=0.1, atol=0.25)
 
 
 def test_with_a_norm_the_scale_of_states_does_not_matter() -> None:

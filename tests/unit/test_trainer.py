@@ -20,6 +20,7 @@ from jointnmt.models.interface import AttentionMaps
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.report import StepReport
+from jointnmt.training.schedule import learning_rate
 from jointnmt.training.trainer import Trainer
 from support.tiny import ListStore, TinyModel, tiny_trainer
 
@@ -93,6 +94,46 @@ def test_an_update_is_adamw_on_the_smoothed_loss_per_true_token() -> None:
     assert norm > 0.1
     for name, tensor in reference.state_dict().items():
         torch.testing.assert_close(trainer.model.state_dict()[name], tensor, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [{}, {"betas": (0.8, 0.95), "epsilon": 1e-3, "weight_decay": 0.3}],
+    ids=["default", "other betas, epsilon, decay"],
+)
+def test_many_updates_are_those_of_adam_written_out_in_float64(optimizer: dict[str, Any]) -> None:
+    """Loshchilov and Hutter 2019, Algorithm 2, with the gradient clipped and the rate of the schedule."""
+    trainer = tiny_trainer(dropout=0.0, clip_norm=0.5, label_smoothing=0.1, optimizer=optimizer)
+    config = trainer.config.optimizer
+    model = TinyModel().double()
+    model.load_state_dict(weights(trainer))
+    means, squares = ([torch.zeros_like(weight) for weight in model.parameters()] for _ in range(2))
+    lengths, count = trainer.store.lengths, 60
+    epochs = (plan_epoch(*lengths, trainer.batches, trainer.seed, epoch) for epoch in itertools.count())
+    first, second = config.betas
+    for step, update in enumerate(itertools.islice(itertools.chain.from_iterable(epochs), count), start=1):
+        batch = load(trainer.store, np.concatenate(update))
+        losses = torch.nn.functional.cross_entropy(
+            model(batch.source, batch.target_input).transpose(1, 2),
+            batch.target_output,
+            ignore_index=0,
+            label_smoothing=0.1,
+            reduction="sum",
+        )
+        gradients = torch.autograd.grad(losses / batch.num_target_tokens, list(model.parameters()))
+        norm = sum(float(gradient.square().sum()) for gradient in gradients) ** 0.5
+        rate = learning_rate(trainer.config.schedule, step)
+        for weight, gradient, mean, square in zip(model.parameters(), gradients, means, squares, strict=True):
+            gradient = gradient * min(1.0, 0.5 / norm)
+            mean.mul_(first).add_((1 - first) * gradient)
+            square.mul_(second).add_((1 - second) * gradient**2)
+            unbiased = mean / (1 - first**step), square / (1 - second**step)
+            with torch.no_grad():
+                weight.mul_(1 - rate * config.weight_decay)
+                weight.sub_(rate * unbiased[0] / (unbiased[1].sqrt() + config.epsilon))
+    reports(trainer, count)
+    for name, expected in model.state_dict().items():
+        torch.testing.assert_close(trainer.model.state_dict()[name].double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_how_an_update_is_cut_into_batches_does_not_matter() -> None:

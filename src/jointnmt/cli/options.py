@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
+EnsembleArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The directory of a trained model; A+B+C: of several, an ensemble.")
+]
 SourceOption = Annotated[Path, typer.Option(help="Source sentences, one a line (also .gz, .xz).")]
 TargetOption = Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")]
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]

@@ -71,7 +71,7 @@ def digest_of(path: Path) -> str:
 def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
     try:
         before = dict(json.loads(made_of.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise ConfigurationError(
             f"{part}: cannot be resumed: {made_of}, which says what it was made of, is missing or damaged. "
             "Leave --resume out to begin again."

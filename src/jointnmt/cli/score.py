@@ -11,19 +11,20 @@ from jointnmt.cli.lines import open_output
 from jointnmt.cli.options import (
     BatchCellsOption,
     DeviceOption,
+    EnsembleArgument,
     OutputOption,
     PrecisionOption,
-    RunArgument,
     SourceOption,
     TargetOption,
 )
 from jointnmt.data.lines import text_lines
+from jointnmt.runs.members import members_of
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import ScoredTranslation, Translator
 
 
 def score(
-    run: RunArgument,
+    run: EnsembleArgument,
     source: SourceOption,
     target: TargetOption,
     pieces: Annotated[
@@ -43,7 +44,7 @@ def score(
     Each line of output has the total, a tab, and the log-probabilities of the tokens, end mark last, separated by
     spaces.
     """
-    translator = Translator.load(run, device, precision, batch_cells)
+    translator = Translator.load(members_of(run), device, precision, batch_cells)
     check_sides(str(source), str(target), translator.segmentation.languages)
     scores = translator.score_stream(text_lines(source), text_lines(target), str(source), pieces)
     with open_output(output) as write:

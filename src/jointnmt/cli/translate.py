@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
-from jointnmt.cli.options import OutputOption, RunArgument
+from jointnmt.cli.options import EnsembleArgument, OutputOption
 from jointnmt.cli.resumption import Write, digest_of, resumable_output
 from jointnmt.config import override
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import TextLimits, Translation, TranslationOptions, Translator
 
@@ -119,7 +119,7 @@ WindowOption = Annotated[
 
 
 def translate(
-    run: RunArgument,
+    run: EnsembleArgument,
     input: InputOption = None,
     output: OutputOption = None,
     prefix: PrefixOption = None,
@@ -168,7 +168,7 @@ def translate(
     }
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     _check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
-    translator = Translator.load(run, device, precision, batch_cells)
+    translator = Translator.load(members_of(run), device, precision, batch_cells)
     options = TranslationOptions(
         search=_search(translator.experiment.search, sample, {"beam_size": beam, **rules, **sampling}),
         num_best=num_best,
@@ -182,7 +182,7 @@ def translate(
     )
     if input is None and sys.stdin is None:
         raise ConfigurationError("Standard input is closed: there is nothing to translate. Name a file by --input.")
-    job = Job(run, input, output, prefix, options, as_json)
+    job = Job(input, output, prefix, options, as_json)
     began, number = time.perf_counter(), 0
     with job.opened(translator, resume) as (write, done):
         number = done
@@ -197,7 +197,6 @@ def translate(
 class Job:
     """What is translated, how, and where to."""
 
-    run: Path
     input: Path | None
     output: Path | None
     prefix: Path | None
@@ -232,9 +231,7 @@ class Job:
             options[name] = options[name] and options[name].plain()
         files = {"input": self.input, "prefix": self.prefix}
         return {
-            "weights": RunDirectory(self.run).model_digest(),
-            "model": translator.experiment.model.plain(),
-            "segmentation": translator.segmentation.fingerprint(),
+            **translator.facts(),
             "computed": [translator.device.type, translator.precision, translator.max_cells],
             "options": options,
             "format": "json" if self.as_json else "text",
