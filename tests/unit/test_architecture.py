@@ -23,7 +23,7 @@ TIERS = (
     ("models",),
     ("search", "evaluation"),
     ("experiment",),
-    ("runs",),
+    ("runs", "model_card"),
     ("training", "hub"),
     ("train", "translator"),
     ("testset", "analysis"),

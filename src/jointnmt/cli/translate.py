@@ -32,7 +32,9 @@ InputOption = Annotated[
 PrefixOption = Annotated[
     Path | None, typer.Option(help="A file with a target prefix for each line, which may be empty.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
+JsonLinesOption = Annotated[
+    bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")
+]
 AlignmentsOption = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
 GatesOption = Annotated[
     bool, typer.Option("--gates", help="With --json: the mean gates of lexical shortcuts, layer by layer.")
@@ -94,12 +96,14 @@ TopPOption = Annotated[
     float | None, _option(SAMPLING, "Sample from the fewest tokens with this total probability. Default: 1.")
 ]
 SeedOption = Annotated[int | None, _option(SAMPLING, "Random seed. Default: 0.", min=0)]
-DeviceOption = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
-PrecisionOption = Annotated[
+TranslationDeviceOption = Annotated[
+    str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")
+]
+TranslationPrecisionOption = Annotated[
     Literal["float32", "bfloat16", "float16", "int8"],
     _option(COMPUTATION, "Of the model's computations; int8 on a CPU only. Default: float32."),
 ]
-BatchCellsOption = Annotated[
+TranslationCellsOption = Annotated[
     int | None,
     _option(
         COMPUTATION,
@@ -123,7 +127,7 @@ def translate(
     input: InputOption = None,
     output: OutputOption = None,
     prefix: PrefixOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
     alignments: AlignmentsOption = False,
     gates: GatesOption = False,
     num_best: NumBestOption = 1,
@@ -138,9 +142,9 @@ def translate(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     seed: SeedOption = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
-    batch_cells: BatchCellsOption = None,
+    device: TranslationDeviceOption = "auto",
+    precision: TranslationPrecisionOption = "float32",
+    batch_cells: TranslationCellsOption = None,
     window: WindowOption = None,
     on_invalid: InvalidOption = "error",
     resume: ResumeOption = False,
