@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jointnmt.evaluation.contrastive import PairedDifference, PairedDifferences, SuiteResult
 from jointnmt.evaluation.contrastive_breakdowns import Accuracy, Breakdown
-from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.evaluation.significance import starred
 
 TITLES = {
     "contrawsd": "ContraWSD",
@@ -95,7 +95,7 @@ def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
         table.add_column(name, justify="right")
     table.add_row(Text(run), *_figures(result.accuracy), f"{difference.lost:,}", "")
     table.add_row(
-        Text(against.run), *_figures(difference.accuracy), f"{difference.gained:,}", _written_p_value(difference)
+        Text(against.run), *_figures(difference.accuracy), f"{difference.gained:,}", starred(difference.p_value)
     )
     return table
 
@@ -119,16 +119,12 @@ def _table(result: SuiteResult, breakdown: Breakdown, differences: Mapping[str, 
         if differences is not None:
             difference = differences[group.name]
             row += [_figures(difference.accuracy)[-1], f"{difference.lost:,}", f"{difference.gained:,}"]
-            row.append(_written_p_value(difference))
+            row.append(starred(difference.p_value))
         if group.frequency is not None:
             relative = group.frequency.relative
             row += [f"{group.frequency.sense:,}", "" if relative is None else f"{relative:.3f}"]
         table.add_row(Text(group.name), *row)
     return table
-
-
-def _written_p_value(difference: PairedDifference) -> str:
-    return f"{difference.p_value:.3f}{'*' if difference.p_value < SIGNIFICANT else ''}"
 
 
 def _figures(accuracy: Accuracy) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jointnmt.analysis.corpus import LengthComparison
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
-from jointnmt.evaluation.significance import SIGNIFICANT, BootstrapResult, Comparison
+from jointnmt.evaluation.significance import BootstrapResult, Comparison, starred
 from jointnmt.testset.systems import EvaluatedSystem, Evaluation
 
 OVER_SENTENCES = (
@@ -129,22 +129,18 @@ def _comparison_table(title: str, caption: str, evaluation: Evaluation) -> Table
 
 def _interval(result: BootstrapResult) -> str:
     text = f"{result.mean:.2f} ± {result.half_width:.2f}"
-    return text if result.p_value is None else f"{text}\n{_p(result.p_value)}"
+    return text if result.p_value is None else f"{text}\np = {starred(result.p_value)}"
 
 
 def _difference(result: BootstrapResult) -> str:
     found = result.difference
-    return "" if found is None else f"{found.value:+.2f} ± {found.half_width:.2f}\n{_p(found.p_value)}"
+    return "" if found is None else f"{found.value:+.2f} ± {found.half_width:.2f}\np = {starred(found.p_value)}"
 
 
 def _score_with_p(result: BootstrapResult) -> str:
     text = f"{result.score:.2f}" + (f" ± {result.deviation:.2f}" if result.deviation is not None else "")
     p_value = result.difference.p_value if result.difference else result.p_value
-    return text if p_value is None else f"{text}\n{_p(p_value)}"
-
-
-def _p(value: float) -> str:
-    return f"p = {value:.3f}{'*' if value < SIGNIFICANT else ''}"
+    return text if p_value is None else f"{text}\np = {starred(p_value)}"
 
 
 def _signature(metric: str, signature: str) -> Text:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from jointnmt.analysis.held_out import read_text
@@ -19,16 +16,13 @@ from jointnmt.analysis.lexical_figures import Topic, topics
 from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.states import Side
 from jointnmt.analysis.study import LexicalStudy, study_run, write_studies
-from jointnmt.cli.console import stderr, stdout
+from jointnmt.cli.console import stdout
 from jointnmt.cli.options import DeviceOption, JsonOption
+from jointnmt.cli.progress import ProgressBars
 from jointnmt.config import override
 from jointnmt.testset.outputs import check_runs
 from jointnmt.testset.records import run_name
 from jointnmt.translator import Translator
-
-logger = logging.getLogger(__name__)
-
-SECONDS_BETWEEN_LINES = 30.0
 
 
 def probe(
@@ -76,20 +70,14 @@ def probe(
 
 @contextmanager
 def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, a log line every half minute elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
-    done, logged = 0, time.monotonic()
-    with Progress(*columns, TimeRemainingColumn(), console=stderr(), disable=not shown, transient=True) as bar:
-        task = bar.add_task(what, total=total)
+    """Progress of one part; the function takes how many more sentences are done."""
+    done = 0
+    with ProgressBars("sentences") as progress:
 
         def advance(more: int) -> None:
-            nonlocal done, logged
+            nonlocal done
             done += more
-            bar.update(task, completed=done)
-            if not shown and time.monotonic() - logged > SECONDS_BETWEEN_LINES:
-                logged = time.monotonic()
-                logger.info("%s: %d of %d sentences", what, done, total)
+            progress.update(what, done, total)
 
         yield advance
 

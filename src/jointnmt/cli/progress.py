@@ -17,9 +17,10 @@ SECONDS_BETWEEN_LINES = 30
 
 
 class ProgressBars:
-    """A context whose `update` may be called as often as one likes."""
+    """A context whose `update` may be called as often as one likes; `unit` names what is counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "lines") -> None:
+        self._unit = unit
         self._live = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
         columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn()
         self._bar = Progress(*columns, console=stderr(), disable=not self._live)
@@ -27,13 +28,13 @@ class ProgressBars:
         self._logged = time.monotonic()
 
     def update(self, what: str, done: int, total: int) -> None:
-        """Show that `done` of `total` lines of the task `what` are computed."""
+        """Show that `done` of `total` units of the task `what` are computed."""
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=total)
         self._bar.update(self._tasks[what], completed=done)
         if not self._live and (done == total or time.monotonic() - self._logged > SECONDS_BETWEEN_LINES):
             self._logged = time.monotonic()
-            logger.info("%s: %d of %d lines", what, done, total)
+            logger.info("%s: %d of %d %s", what, done, total, self._unit)
 
     def __enter__(self) -> Self:
         self._bar.start()

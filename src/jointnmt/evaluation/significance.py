@@ -28,6 +28,11 @@ FEWEST_COMPARED = 10
 """Fewest sentences for a p-value; resampling fewer says too little."""
 
 
+def starred(p_value: float) -> str:
+    """The p-value as text, with a star if it is below `SIGNIFICANT`."""
+    return f"{p_value:.3f}{'*' if p_value < SIGNIFICANT else ''}"
+
+
 @dataclass(frozen=True)
 class BootstrapResult:
     """A system's score by one metric, with its bootstrap interval and p-value."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import jointnmt
 from jointnmt.evaluation.scores import METRICS, TITLES
-from jointnmt.evaluation.significance import BootstrapResult
+from jointnmt.evaluation.significance import BootstrapResult, starred
 from jointnmt.extras import extra
 from jointnmt.report.contents import ReportContents
 from jointnmt.report.pictures import (
@@ -19,7 +19,6 @@ from jointnmt.report.pictures import (
     attention_picture,
     data_url,
     learning_pictures,
-    written_p_value,
 )
 from jointnmt.report.samples import GAP
 from jointnmt.report.systems import ReportedSystem
@@ -113,7 +112,7 @@ def _resampled(result: BootstrapResult) -> tuple[str, ...]:
     interval = f"{result.mean:.2f} ± {result.half_width:.2f}"
     if result.p_value is None:
         return (interval,)
-    return interval, written_p_value(result.p_value)
+    return interval, f"p = {starred(result.p_value)}"
 
 
 def _signatures(report: ReportContents) -> list[tuple[str, str]]:

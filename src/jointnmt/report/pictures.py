@@ -12,7 +12,7 @@ from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure
-from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.evaluation.significance import starred
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
 
@@ -133,13 +133,8 @@ def _value(value: BucketValue) -> Cell:
         return Cell("–")
     places = 2 if value.value > 2 else 3
     interval = () if value.low is None else (f"{value.low:.{places}f} to {value.high:.{places}f}",)
-    p_value = () if value.p_value is None else (written_p_value(value.p_value),)
+    p_value = () if value.p_value is None else (f"p = {starred(value.p_value)}",)
     return Cell(f"{value.value:.{places}f}", interval + p_value)
-
-
-def written_p_value(p_value: float) -> str:
-    """The p-value as text, starred if significant."""
-    return f"p = {p_value:.3f}{'*' if p_value < SIGNIFICANT else ''}"
 
 
 def _listed(names: Sequence[str]) -> str:

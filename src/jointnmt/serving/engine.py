@@ -18,9 +18,9 @@ from jointnmt.translator.admission import num_rows
 from jointnmt.translator.batching import plan_batches
 from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
+from jointnmt.translator.given import SCORED_TOKENS
 from jointnmt.translator.limits import Search
 from jointnmt.translator.preprocessing import Line
-from jointnmt.translator.translator import SCORED_TOKENS
 
 __all__ = [
     "By",

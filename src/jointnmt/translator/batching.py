@@ -10,6 +10,9 @@ import numpy as np
 
 from jointnmt.data.batches import BatchConfig
 from jointnmt.data.batches import plan_batches as plan
+from jointnmt.errors import DataError
+from jointnmt.ops.out_of_memory import in_parts
+from jointnmt.translator.preprocessing import EncodedSentence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -73,3 +76,23 @@ def in_order(batches: Iterable[list[int]], compute: Callable[[list[int]], list[R
         while following in done:
             yield done.pop(following)
             following += 1
+
+
+def computed(
+    sentences: Sequence[EncodedSentence],
+    batches: Iterable[list[int]],
+    compute: Callable[[Sequence[EncodedSentence]], list[Result]],
+) -> Iterator[Result]:
+    """The results of all sentences, in order; a batch that does not fit in memory is computed in parts.
+
+    Raises:
+        DataError: naming the sentence that does not fit by itself.
+    """
+    return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
+
+
+def _too_large(sentence: EncodedSentence) -> DataError:
+    return DataError(
+        f"{sentence.origin}: this sentence does not fit in memory, even by itself. Split it, use a smaller beam, "
+        "or more memory."
+    )

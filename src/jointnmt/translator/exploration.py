@@ -13,10 +13,10 @@ from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, bea
 from jointnmt.search.rules import check_prefix, target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import SPACE, Segmenter
-from jointnmt.text.special import EOS, eos_id, unk_id
+from jointnmt.text.special import eos_id, unk_id
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
-from jointnmt.translator.results import Candidate
+from jointnmt.translator.results import Candidate, with_end_mark
 from jointnmt.translator.translator import Translator
 
 POOL = 64
@@ -117,7 +117,7 @@ def trace_search(
         [found] = beam_search(translator.reading([sentence]), ids, search, [sentence.target], search.beam_size, trace)
     segmentation, [tree] = translator.segmentation, trace.trees
     return TracedSearch(
-        source_tokens=(*map(segmentation.source.piece, sentence.source), EOS),
+        source_tokens=with_end_mark(segmentation.source, sentence.source),
         search=search,
         max_tokens=target_limit(sentence.source_tokens, search),
         tree=tree,
@@ -165,7 +165,7 @@ def next_words(
         pieces = candidate.tokens[:-1][:end]
         word = segmenter.decode(pieces[given:])
         found.setdefault(word, Continued(word, segmenter.decode(pieces), value, candidate))
-    source_tokens = (*map(translator.segmentation.source.piece, sentence.source), EOS)
+    source_tokens = with_end_mark(translator.segmentation.source, sentence.source)
     return NextWords(source_tokens, tuple(found.values())[:count])
 
 
@@ -182,7 +182,7 @@ def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator) -
     """The prefix as the whole translation."""
     segmenter, values = translator.segmentation.target, whole.log_probabilities
     score = translator.experiment.search.penalty.score(sum(values), len(values))
-    tokens = (*map(segmenter.piece, sentence.target), EOS)
+    tokens = with_end_mark(segmenter, sentence.target)
     return Candidate(segmenter.decode_ids(list(sentence.target)), tokens, values, score, complete=True)
 
 

@@ -12,6 +12,8 @@ from jaxtyping import Float
 
 from jointnmt.models.gates import GateMeans, mean_over_sentences
 from jointnmt.search import LengthPenalty
+from jointnmt.text.segmentation import Segmenter
+from jointnmt.text.special import EOS
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +197,11 @@ class ScoredTranslation:
         if self.alternatives:
             values["alternatives"] = [[each._asdict() for each in choices] for choices in self.alternatives]
         return values
+
+
+def with_end_mark(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
+    """The pieces of a sentence and the end mark."""
+    return (*map(segmenter.piece, ids), EOS)
 
 
 def _block_diagonal(blocks: Sequence[Float[np.ndarray, "_ _"]]) -> Float[np.ndarray, "T S"]:

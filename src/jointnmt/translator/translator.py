@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, get_args
 
 import torch
 
-from jointnmt.data.batch import Batch, collate_sources
+from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
-from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.runs.loading import load_run
 from jointnmt.search import (
     Hypothesis,
-    Rescored,
     SamplingConfig,
     beam_search,
-    next_tokens,
-    rescore,
     sample,
     sentence_generator,
 )
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
-from jointnmt.text.segmentation import Segmentation, Segmenter
-from jointnmt.text.special import EOS
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
-from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
+from jointnmt.translator.batching import computed, default_cells, plan_batches, windows
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
+from jointnmt.translator.given import align_stream, score_stream
 from jointnmt.translator.options import OnLong, TranslationOptions
 from jointnmt.translator.preprocessing import (
     EncodedSentence,
@@ -48,15 +43,9 @@ from jointnmt.translator.preprocessing import (
     numbered_lines,
     pair_lines,
 )
-from jointnmt.translator.results import Aligned, Candidate, Counts, NextPiece, ScoredTranslation, Translation
+from jointnmt.translator.results import Aligned, Candidate, Counts, ScoredTranslation, Translation, with_end_mark
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
-SCORED_TOKENS = 4096
-"""Most tokens scored at once: each has logits of the size of the vocabulary."""
-
 
 DEFAULTS = TranslationOptions()
 
@@ -275,8 +264,7 @@ class Translator(PretrainedMixin):
                 numbers of sources and targets differ; if a piece is not in the vocabulary.
             ModelError: if the model's output is not a number.
         """
-        for window, lines in self._encoded_windows(sources, targets, origin, pieces):
-            yield from self._score_window(window, lines, alternatives)
+        return score_stream(self, sources, targets, origin, pieces, alternatives)
 
     def align_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Aligned]:
         """Soft alignments of sources and their given translations.
@@ -284,35 +272,20 @@ class Translator(PretrainedMixin):
         Raises:
             DataError: as in `score_stream`.
         """
-        for _, lines in self._encoded_windows(sources, targets, origin):
-            found = self._forced([sentence for line in lines for sentence in line], self._force_decode)
-            for prepared in lines:
-                yield self._aligned(prepared[0], next(found)) if prepared else Aligned((), (), None)
+        return align_stream(self, sources, targets, origin)
 
-    def _encoded_windows(
-        self, sources: Iterable[str], targets: Iterable[str], origin: str, pieces: bool = False
-    ) -> Iterator[tuple[Sequence[Line], list[list[EncodedSentence]]]]:
-        """Windows of lines with their given translations, and the sentences of each line."""
-        preprocessor = self.preprocessor(pieces=pieces)
-        pairs = pair_lines(checked_texts(sources), checked_texts(targets), origin, "targets")
-        for window in windows(pairs, DEFAULTS.window):
-            yield window, preprocessor.encode(window)
+    def force_decode(self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]) -> list[ForcedDecoding]:
+        """The alignment and the gates of sentences with the ids of their translations.
 
-    def _force_decode(self, sentences: Sequence[EncodedSentence]) -> list[ForcedDecoding]:
-        with self.autocast():
-            return self._forced_decoding([(each, each.target) for each in sentences])
-
-    def _forced_decoding(self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]) -> list[ForcedDecoding]:
+        Raises:
+            ConfigurationError: if the models of an ensemble divide sources into different pieces.
+        """
         if len(self._readers) > 1:
             raise ConfigurationError(
                 "The models of this ensemble divide sources into different pieces, so their alignments have no mean. "
                 "Align with one of them."
             )
         return force_decode(self.model, rows)
-
-    def _aligned(self, sentence: EncodedSentence, forced: ForcedDecoding) -> Aligned:
-        source, target = self.segmentation.source, self.segmentation.target
-        return Aligned(_tokens(source, sentence.source), _tokens(target, sentence.target), forced.alignment)
 
     def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
         """The translations of lines that are batched together, until the first that cannot be translated.
@@ -338,7 +311,7 @@ class Translator(PretrainedMixin):
             # The n-th best translation of a split line joins the n-th best of its sentences.
             nth_best = zip(*[next(found) for _ in prepared], strict=False)
             candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
-            tokens = (_tokens(self.segmentation.source, sentence.source) for sentence in prepared)
+            tokens = (with_end_mark(self.segmentation.source, sentence.source) for sentence in prepared)
             yield Translation(line.source, tuple(chain.from_iterable(tokens)), candidates)
 
     def translate_sentences(
@@ -351,14 +324,14 @@ class Translator(PretrainedMixin):
         rows = num_rows(search, options.num_best)
         batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells)
         compute = partial(self._candidates, options=options)
-        return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
+        return computed(sentences, batches, compute)
 
     def _candidates(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Candidate]]:
         """The translations of a batch of sentences."""
         with self.autocast():
             found = self._search(sentences, options)
             rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
-            forced = iter(self._forced_decoding(rows)) if options.alignments or options.gates else repeat(None)
+            forced = iter(self.force_decode(rows)) if options.alignments or options.gates else repeat(None)
         return [[self._candidate(each, next(forced), options) for each in hypotheses] for hypotheses in found]
 
     def _search(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Hypothesis]]:
@@ -375,7 +348,7 @@ class Translator(PretrainedMixin):
     ) -> Candidate:
         return Candidate(
             text=self.segmentation.target.decode_ids(list(hypothesis.ids)),
-            tokens=_tokens(self.segmentation.target, hypothesis.ids),
+            tokens=with_end_mark(self.segmentation.target, hypothesis.ids),
             token_log_probabilities=hypothesis.token_log_probabilities,
             score=hypothesis.score,
             complete=hypothesis.complete,
@@ -383,58 +356,7 @@ class Translator(PretrainedMixin):
             gates=forced.gates if forced and options.gates else None,
         )
 
-    def _forced(
-        self, sentences: Sequence[EncodedSentence], compute: Callable[[Sequence[EncodedSentence]], list[Result]]
-    ) -> Iterator[Result]:
-        """The results of `compute` for sentences with their given translations, in order, computed in batches."""
-        lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
-        batches = plan_batches(*lengths, self.max_cells, SCORED_TOKENS)
-        return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
-
-    def _score_window(
-        self, window: Sequence[Line], lines: Sequence[Sequence[EncodedSentence]], alternatives: int
-    ) -> Iterator[ScoredTranslation]:
-        compute = partial(self._scores, alternatives=alternatives)
-        found = self._forced([sentence for line in lines for sentence in line], compute)
-        for line, prepared in zip(window, lines, strict=True):
-            if not prepared:
-                yield ScoredTranslation(line.source, line.target)
-                continue
-            rescored, choices = next(found)
-            scored = self._score(line, prepared[0].target, rescored)
-            yield replace(scored, alternatives=choices) if alternatives else scored
-
-    def _scores(
-        self, sentences: Sequence[EncodedSentence], alternatives: int
-    ) -> list[tuple[Rescored, tuple[tuple[NextPiece, ...], ...]]]:
-        batch = Batch.collate([each.source for each in sentences], [each.target for each in sentences])
-        batch, piece = batch.to(self.device), self.segmentation.target.piece
-        with self.autocast():
-            model = self.reading(sentences)
-            rescored = rescore(model, batch)
-            choices = next_tokens(model, batch, alternatives) if alternatives else [[] for _ in sentences]
-        named = [tuple(tuple(NextPiece(piece(i), x) for i, x in each) for each in sentence) for sentence in choices]
-        return list(zip(rescored, named, strict=True))
-
-    def _score(self, line: Line, ids: Sequence[int], found: Rescored) -> ScoredTranslation:
-        log_probabilities = found.log_probabilities
-        score = self.experiment.search.penalty.score(sum(log_probabilities), len(log_probabilities))
-        tokens = _tokens(self.segmentation.target, ids)
-        return ScoredTranslation(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
-
     def autocast(self) -> torch.autocast:
         """The context in which `model` computes in the translator's precision."""
         kind = torch.bfloat16 if self.precision == "int8" else getattr(torch, self.precision)
         return torch.autocast(self.device.type, kind, self.precision != "float32")
-
-
-def _tokens(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
-    """The pieces and the end mark."""
-    return (*map(segmenter.piece, ids), EOS)
-
-
-def _too_large(sentence: EncodedSentence) -> DataError:
-    return DataError(
-        f"{sentence.origin}: this sentence does not fit in memory, even by itself. Split it, use a smaller beam, "
-        "or more memory."
-    )

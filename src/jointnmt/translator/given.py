@@ -1,0 +1,106 @@
+"""Scores and alignments of given translations, in batches: the work of methods of `Translator`, documented there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from jointnmt.data.batch import Batch
+from jointnmt.search import Rescored, next_tokens, rescore
+from jointnmt.translator.batching import computed, plan_batches, windows
+from jointnmt.translator.forced_decoding import ForcedDecoding
+from jointnmt.translator.options import TranslationOptions
+from jointnmt.translator.preprocessing import EncodedSentence, Line, checked_texts, pair_lines
+from jointnmt.translator.results import Aligned, NextPiece, ScoredTranslation, with_end_mark
+
+if TYPE_CHECKING:
+    from jointnmt.translator.translator import Translator
+
+Result = TypeVar("Result")
+
+SCORED_TOKENS = 4096
+"""Most tokens scored at once: each has logits of the size of the vocabulary."""
+
+
+def score_stream(
+    translator: Translator,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    origin: str = "input",
+    pieces: bool = False,
+    alternatives: int = 0,
+) -> Iterator[ScoredTranslation]:
+    """See `Translator.score_stream`."""
+    compute = partial(_scores, translator, alternatives=alternatives)
+    for window, lines in _encoded_windows(translator, sources, targets, origin, pieces):
+        found = _in_batches(translator, lines, compute)
+        for line, sentences in zip(window, lines, strict=True):
+            if not sentences:
+                yield ScoredTranslation(line.source, line.target)
+                continue
+            rescored, choices = next(found)
+            scored = _scored(translator, line, sentences[0].target, rescored)
+            yield replace(scored, alternatives=choices) if alternatives else scored
+
+
+def align_stream(
+    translator: Translator, sources: Iterable[str], targets: Iterable[str], origin: str = "input"
+) -> Iterator[Aligned]:
+    """See `Translator.align_stream`."""
+    for _, lines in _encoded_windows(translator, sources, targets, origin):
+        found = _in_batches(translator, lines, partial(_force_decode, translator))
+        for sentences in lines:
+            yield _aligned(translator, sentences[0], next(found)) if sentences else Aligned((), (), None)
+
+
+def _encoded_windows(
+    translator: Translator, sources: Iterable[str], targets: Iterable[str], origin: str, pieces: bool = False
+) -> Iterator[tuple[Sequence[Line], list[list[EncodedSentence]]]]:
+    """Windows of lines, and the sentence of each line; none of an empty line."""
+    preprocessor = translator.preprocessor(pieces=pieces)
+    pairs = pair_lines(checked_texts(sources), checked_texts(targets), origin, "targets")
+    for window in windows(pairs, TranslationOptions.window):
+        yield window, preprocessor.encode(window)
+
+
+def _in_batches(
+    translator: Translator,
+    lines: Sequence[Sequence[EncodedSentence]],
+    compute: Callable[[Sequence[EncodedSentence]], list[Result]],
+) -> Iterator[Result]:
+    """The results of `compute` for the sentences of all lines, in order."""
+    sentences = [sentence for line in lines for sentence in line]
+    lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
+    return computed(sentences, plan_batches(*lengths, translator.max_cells, SCORED_TOKENS), compute)
+
+
+def _scores(
+    translator: Translator, sentences: Sequence[EncodedSentence], alternatives: int
+) -> list[tuple[Rescored, tuple[tuple[NextPiece, ...], ...]]]:
+    batch = Batch.collate([each.source for each in sentences], [each.target for each in sentences])
+    batch, piece = batch.to(translator.device), translator.segmentation.target.piece
+    with translator.autocast():
+        model = translator.reading(sentences)
+        rescored = rescore(model, batch)
+        choices = next_tokens(model, batch, alternatives) if alternatives else [[] for _ in sentences]
+    named = [tuple(tuple(NextPiece(piece(i), x) for i, x in each) for each in sentence) for sentence in choices]
+    return list(zip(rescored, named, strict=True))
+
+
+def _scored(translator: Translator, line: Line, ids: Sequence[int], found: Rescored) -> ScoredTranslation:
+    log_probabilities = found.log_probabilities
+    score = translator.experiment.search.penalty.score(sum(log_probabilities), len(log_probabilities))
+    tokens = with_end_mark(translator.segmentation.target, ids)
+    return ScoredTranslation(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
+
+
+def _force_decode(translator: Translator, sentences: Sequence[EncodedSentence]) -> list[ForcedDecoding]:
+    with translator.autocast():
+        return translator.force_decode([(each, each.target) for each in sentences])
+
+
+def _aligned(translator: Translator, sentence: EncodedSentence, forced: ForcedDecoding) -> Aligned:
+    source, target = translator.segmentation.source, translator.segmentation.target
+    return Aligned(with_end_mark(source, sentence.source), with_end_mark(target, sentence.target), forced.alignment)
