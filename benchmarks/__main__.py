@@ -50,7 +50,7 @@ ON_GPU = {
     "max_cells": None,
     "batch_size": 128,
 }
-"""Defaults of `--device cuda`: meant to fill a large card, and to end within ten minutes."""
+"""Defaults of `--device cuda`: meant to fill a large GPU, and to end within ten minutes."""
 LATENCY_TOKENS = 21
 """20 words and the end mark."""
 QUICK = {

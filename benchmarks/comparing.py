@@ -1,4 +1,4 @@
-"""Subjects side by side: rounds in which each takes its turn, and what is told of each."""
+"""Subjects side by side: rounds in which each takes its turn, and the figures of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jointnmt.models.quantize import Precision
 
 Case = TrainingCase | DecodingCase
 Row = dict[str, Any]
-"""What is told of a subject: names of it, figures, and `skipped` with the reason where there are none."""
+"""Of a subject: its names and figures, or in place of figures `skipped` with the reason."""
 
 
 class Turns:
@@ -29,29 +29,29 @@ class Turns:
         """Each with the machine's rate just before."""
         self.time: dict[str, float] = {}
         if not self.skipped:
-            with self._excused():
+            with self._skipping_lost():
                 self.worker = stack.enter_context(Worker(case, threads))
 
     def take(self, rate: Rate) -> None:
         """One round."""
-        with self._excused():
+        with self._skipping_lost():
             self.rounds.append((self.worker.run(), rate))
 
     def profile(self) -> None:
         """Where the time of one more run goes."""
-        with self._excused():
+        with self._skipping_lost():
             self.time = self.worker.profile()
 
     @contextmanager
-    def _excused(self) -> Iterator[None]:
-        """Take down what goes wrong, so that the others go on."""
+    def _skipping_lost(self) -> Iterator[None]:
+        """Record the loss of the process as the reason for no figures, so that the other subjects go on."""
         try:
             yield
         except SubjectLostError as lost:
             self.skipped = str(lost)
 
     def row(self, reference: Turns | None) -> Row:
-        """What is told."""
+        """Its names and figures; ratios are to the reference."""
         names = {name: getattr(self.case, name) for name in ("family", "size", "precision", "implementation")}
         if self.skipped:
             return {**names, "skipped": self.skipped}
@@ -111,8 +111,8 @@ def _figures(turns: Turns, reference: Turns | None) -> Row:
     }
     if reference is not None:
         pairs = list(zip(reference.rounds, turns.rounds, strict=True))
-        row["reference_seconds_over_seconds"] = median(yard.seconds / mine.seconds for (yard, _), (mine, _) in pairs)
+        row["reference_seconds_over_seconds"] = median(its.seconds / own.seconds for (its, _), (own, _) in pairs)
         row["reference_process_seconds_over_process_seconds"] = median(
-            yard.process_seconds / mine.process_seconds for (yard, _), (mine, _) in pairs
+            its.process_seconds / own.process_seconds for (its, _), (own, _) in pairs
         )
     return row

@@ -1,4 +1,4 @@
-"""Decoding: the package's own translator, whose translations are as long as it is told.
+"""Decoding: the package's own translator, whose translations have prescribed lengths.
 
 A model with random weights hardly ever ends a sentence by itself, so the end mark is banned before a sentence's length
 and prescribed there. Everything else is the search's own choice, so that hypotheses branch and are reordered.

@@ -1,12 +1,14 @@
 """This checkout against another one: process time and memory of training and decoding, taking turns.
 
-    python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--rounds N] [--out FILE.json]
+    python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--starts N] [--rounds N] [--out FILE]
 
 Both checkouts compute the same batches, each in a process of its own with one thread, and change places in every round.
-A line of the table is one family, size and precision: the median over rounds of the other checkout's seconds over
-this one's, so that more than 1 means that this one is faster, and the quartiles of that; and its peak memory over the
-other's, both above what the process held before the first run. Seconds are those of the processes on the CPU, so that
-others on the machine disturb little.
+Both processes are started several times, as the speed of the same code differs by 2 to 3% from process to process,
+whatever the number of rounds. A line of the table is one family, size and precision. Its ratio is the other checkout's
+seconds over this one's, so that more than 1 means that this one is faster: the median over rounds for each start, and
+of these the median, with the lowest and the highest. Memory is this one's peak over the other's, both above what the
+process held before the first run, likewise the median over starts. Seconds are those of the processes on the CPU, so
+that others on the machine disturb little.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parents[1]
 FAMILIES = ("transformer", "reformer-base", "reformer-fast")
@@ -59,27 +61,43 @@ class Checkout:
         return json.loads(answer)  # type: ignore[no-any-return]
 
 
-def compare(other: Path, asked: dict[str, Any], rounds: int) -> dict[str, Any]:
+class Start(NamedTuple):
+    """What one start of both processes has shown."""
+
+    ratio: float
+    """The median over rounds."""
+    memory: float
+    seconds: float
+    """Of this checkout, the median over rounds."""
+
+
+def compare(other: Path, asked: dict[str, Any], starts: int, rounds: int) -> dict[str, Any]:
     """A row: one case of both checkouts."""
+    ratios, memories, seconds = zip(*(start(other, asked, rounds) for _ in range(starts)), strict=True)
+    return {
+        **{name: asked[name] for name in ("task", "family", "size", "precision")},
+        "ratio": median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "memory": median(memories),
+        "seconds": median(seconds),
+    }
+
+
+def start(other: Path, asked: dict[str, Any], rounds: int) -> Start:
+    """Start a process for each checkout, and let them take turns."""
     with ExitStack() as stack:
         here, there = (Checkout(folder, asked, stack) for folder in (HERE, other))
-        ratios, ours, theirs = [], {}, {}
+        ours, theirs = [], []
         for number in range(rounds):
             pair = [here, there] if number % 2 else [there, here]
             found = {each: each.run() for each in pair}
-            ours, theirs = found[here], found[there]
-            ratios.append(theirs["seconds"] / ours["seconds"])
-        memory = (ours["peak_bytes"] - here.base_bytes) / max(theirs["peak_bytes"] - there.base_bytes, 1)
-    lower, _, upper = quantiles(ratios, n=4) if rounds > 1 else ratios * 3
-    row = {name: asked[name] for name in ("task", "family", "size", "precision")}
-    return {
-        **row,
-        "ratio": median(ratios),
-        "lower": lower,
-        "upper": upper,
-        "memory": memory,
-        "seconds": ours["seconds"],
-    }
+            ours.append(found[here])
+            theirs.append(found[there])
+        memory = (ours[-1]["peak_bytes"] - here.base_bytes) / max(theirs[-1]["peak_bytes"] - there.base_bytes, 1)
+    seconds = [each["seconds"] for each in ours]
+    ratio = median(its["seconds"] / mine for its, mine in zip(theirs, seconds, strict=True))
+    return Start(ratio, memory, median(seconds))
 
 
 def rows(other: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -89,7 +107,7 @@ def rows(other: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if options.precisions is None or precision in options.precisions:
                 asked = {"task": task, "family": family, "size": size, "precision": precision}
                 limits = {"max_tokens": options.max_tokens, "updates": options.updates, "batches": options.batches}
-                yield compare(other, {**asked, **limits}, options.rounds)
+                yield compare(other, {**asked, **limits}, options.starts, options.rounds)
 
 
 def serve(asked: dict[str, Any]) -> None:
@@ -135,7 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--sizes", nargs="+", default=["IWSLT", "Multi30k"], metavar="SIZE")
     parser.add_argument("--precisions", nargs="+", metavar="PRECISION", help="default: all")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--starts", type=int, default=3, help="of the processes")
+    parser.add_argument("--rounds", type=int, default=5, help="of each start")
     parser.add_argument("--max-tokens", type=int, default=256, help="of a training batch, which is an update")
     parser.add_argument("--updates", type=int, default=2, help="of a round of training")
     parser.add_argument("--batches", type=int, default=1, help="of a round of decoding, 16 sentences each")
@@ -151,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows(options.against.resolve(), options):
         found.append(row)
         print(
-            "{task:9} {family:14} {size:9} {precision:9} x {ratio:.3f} ({lower:.3f} to {upper:.3f})  "
+            "{task:9} {family:14} {size:9} {precision:9} x {ratio:.3f} ({lowest:.3f} to {highest:.3f})  "
             "memory x {memory:.3f}  {seconds:.2f} s".format(**row),
             flush=True,
         )

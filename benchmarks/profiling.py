@@ -35,7 +35,7 @@ def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, fl
     """Each group's share of the time of a run; `rest` is other operations, and Python.
 
     An operation's time is its own, without that of the operations it calls; on a GPU it is that of its kernels, so that
-    `rest` is also what the card has idled. Profiling itself costs time, which falls to `rest` for the most part.
+    `rest` is also the time that the GPU was idle. The overhead of profiling falls to `rest` for the most part.
     """
     on_card = device == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_card else [])]
@@ -45,7 +45,7 @@ def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, fl
         took = time.perf_counter() - began
     seconds: Counter[str] = Counter()
     for event in profiler.events() or ():
-        if event.device_type.name == "CPU":  # a GPU's own events are told of by the operations that caused them
+        if event.device_type.name == "CPU":  # a GPU's events are attributed to the operations that launched them
             microseconds = event.self_device_time_total if on_card else event.self_cpu_time_total
             seconds[_group(event)] += microseconds / 1e6
     shares = {name: seconds[name] / took for name, _ in GROUPS}

@@ -4,7 +4,7 @@
 
 The model's update runs as eager PyTorch runs it on a GPU, in bfloat16 with fused attention, on tensors that have shapes
 and no values. Each operation is taken to read its inputs and to write its outputs once, nothing of which is in the
-card's cache, and to last as long as that or its matrix products take at the card's rates, whichever is more. It is a
+GPU's cache, and to last as long as that or its matrix products take at the GPU's rates, whichever is more. It is a
 prediction, and no bound: launches, half-filled tiles and the optimiser come on top, what the cache holds comes off.
 """
 
@@ -156,13 +156,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--size", choices=SIZES, default="IWSLT")
-    parser.add_argument("--tflops", type=float, default=650, help="that the card multiplies in a second")
-    parser.add_argument("--terabytes", type=float, default=4.3, help="that it reads and writes in a second")
+    parser.add_argument("--tflops", type=float, default=650, help="TFLOP that the GPU multiplies in a second")
+    parser.add_argument("--terabytes", type=float, default=4.3, help="TB that it reads and writes in a second")
     parser.add_argument("--tokens", type=int, default=4096, help="of the batch, on either side")
     parser.add_argument("--length", type=int, default=23, help="of a sentence")
     asked = parser.parse_args()
     if not (asked.tflops > 0 and asked.terabytes > 0):
-        parser.error("a card's rates are greater than 0")
+        parser.error("a GPU's rates are greater than 0")
     if not 1 <= asked.length <= asked.tokens:
         parser.error("a batch has one sentence at least: --length from 1 to --tokens")
     sentences, rate = asked.tokens // asked.length, 1e12 * asked.tflops
@@ -174,7 +174,7 @@ def main() -> None:
         moved, seconds = counting.moved.total(), sum(counting.seconds.values())
         print(
             f"{family}: {moved / 1e9:.1f} GB, {useful / moved:.0f} useful operations a byte; {1e3 * seconds:.1f} ms, "
-            f"{useful / seconds / rate:.0%} of the card's rate"
+            f"{useful / seconds / rate:.0%} of the GPU's rate"
         )
         for group, share in sorted(counting.seconds.items(), key=lambda item: -item[1]):
             print(f"    {group:22} {counting.moved[group] / 1e9:8.1f} GB {share / seconds:6.0%} of the time")

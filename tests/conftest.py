@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.tried import pytest_terminal_summary as pytest_terminal_summary
+from support.tried import tried as tried
+
 REPOSITORY = Path(__file__).parents[1]
 INTEGRATION = (REPOSITORY / "tests" / "integration", REPOSITORY / "tests" / "faults")
 

@@ -99,7 +99,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         following = None if extended is None else following.parent / extended
     recipe: dict[str, Any] = {}
     for _, values in reversed(chain):
-        recipe = _merge(recipe, values)
+        recipe = merged(recipe, values)
     return recipe
 
 
@@ -137,11 +137,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _merge(old: Any, new: Any) -> Any:
+def merged(old: Any, new: Any) -> Any:
     """`new` merged over `old`: mappings key by key, other values replaced."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
 def _copy(node: Any) -> Any:

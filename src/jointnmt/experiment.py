@@ -82,7 +82,12 @@ class TrainingConfig(Config):
     keep_best: int = Field(5, ge=1, le=10_000, description="number of best checkpoints kept")
     keep_last: int = Field(1, ge=1, le=10_000, description="number of latest validated checkpoints kept besides")
     average_best: int = Field(
-        5, ge=1, le=10_000, description="number of best checkpoints averaged at the end; 1: no averaging"
+        5,
+        ge=1,
+        le=10_000,
+        description=(
+            "number of best checkpoints averaged at the end, unless the best one scores higher; 1: no averaging"
+        ),
     )
     log_every: int = Field(50, ge=1, le=10**12, description="updates between log lines")
     tensorboard: bool = Field(True, description="also write TensorBoard event files")

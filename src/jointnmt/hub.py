@@ -13,8 +13,10 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ModelError
-from jointnmt.evaluation.scores import METRICS, TITLES, Scores
+from jointnmt.evaluation.scores import Scores
 from jointnmt.experiment import Experiment
+from jointnmt.extras import extra
+from jointnmt.model_card import CARD, NOT_STATED, hub_licence, score_rows, told_by_experiment, validation_sentence
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
@@ -27,62 +29,6 @@ PARTS = ("experiment.yaml", "model.safetensors", "segmentation", "config.json")
 """What `save_pretrained` writes anew, besides a model card if there is none."""
 
 FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
-
-CARD = """---
-{{ card_data }}
----
-
-# {{ name }}
-
-Translates from {{ source_language }} to {{ target_language }}. A {{ family }} model of {{ parameters }} parameters,
-trained with jointnmt {{ version }}.
-
-```sh
-jointnmt translate {{ repo_id }} < source.txt > translation.txt   # a folder; or in Python, also from the Hub:
-```
-
-```python
-from jointnmt import Translator
-
-translator = Translator.from_pretrained("{{ repo_id }}")
-print(translator.translate(["..."])[0])
-```
-
-## Data
-
-Trained on {{ training | join(", ") }}, with seed {{ seed }}; validated on {{ validation | join(", ") or "nothing" }}.
-Sources and licences of these texts: {{ data_licence }}
-
-Filters: {{ filters }}
-
-## Scores
-
-{{ measured }}
-{% if scores %}
-| test set | metric | score | signature |
-|---|---|---|---|
-{% for row in scores %}| {{ row | join(" | ") }} |
-{% endfor %}{% else %}
-Scores on test sets: not stated yet.
-{% endif %}
-## What it cannot do
-
-It translates each line by itself, without the lines around it. {{ longest }}{{ case }}A {{ unit }} that the
-training text lacks becomes `<unk>`. {{ limits }}
-
-## Weights
-
-Stored in {{ weights }}{{ rounding }}; computed with in float32, if nothing else is asked for.
-
-## Settings
-
-```yaml
-{{ settings }}```
-
-## Licence
-
-{{ licence }}
-"""
 
 
 class PretrainedMixin(
@@ -177,15 +123,15 @@ class PretrainedMixin(
 
         Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
         """
-        # The mixin hands what is for the card, and nothing else of ours, on to `save_pretrained`.
+        # Of the arguments added here, the mixin hands only those for the card on to `save_pretrained`.
         card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
         return super().push_to_hub(repo_id, model_card_kwargs=card, **options)
 
     def generate_model_card(
         self,
         scores: Mapping[str, Scores] | None = None,
-        licence: str = "not stated yet.",
-        data_licence: str = "not stated yet.",
+        licence: str | None = None,
+        data_licence: str | None = None,
         limits: str = "Nothing more is stated yet.",
         weights: StoredPrecision = "float32",
         repo_id: str = "USER/NAME",
@@ -194,17 +140,21 @@ class PretrainedMixin(
 
         Args:
             scores: on test sets, by their names.
-            licence: of the model, as text.
-            data_licence: sources and licences of the training text.
+            licence: of the model, as text; an identifier such as MIT is given to the Hub, too. None: not stated.
+            data_licence: sources and licences of the training text. None: not stated.
             limits: what the model cannot do, besides what follows from its settings.
             weights: the precision that they are stored in.
             repo_id: what `from_pretrained` is to be called with in the example.
+
+        Raises:
+            MissingPackageError: without jinja2, which the extra `report` has.
         """
+        with extra("report"):
+            import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
         experiment, info = portable(self.experiment), self._hub_mixin_info
-        data = experiment.data
         card_data = ModelCardData(
-            language=[data.source_language, data.target_language],
-            license="unknown",
+            language=[experiment.data.source_language, experiment.data.target_language],
+            license=hub_licence(licence),
             library_name=info.model_card_data.library_name,
             pipeline_tag=info.model_card_data.pipeline_tag,
             tags=[*(info.model_card_data.tags or ()), experiment.model.family],
@@ -212,27 +162,16 @@ class PretrainedMixin(
         card: ModelCard = ModelCard.from_template(
             card_data,
             template_str=info.model_card_template,
-            name=experiment.name,
-            family=experiment.model.family,
+            **told_by_experiment(experiment),
             parameters=f"{sum(parameter.numel() for parameter in self.trained.parameters()):,}",
             version=version("jointnmt"),
-            source_language=data.source_language,
-            target_language=data.target_language,
-            training=_file_names(data.train),
-            seed=experiment.seed,
-            validation=_file_names(data.validation),
-            filters=json.dumps(data.filters.plain()),
-            measured=_validation_sentence(None if self.run is None else validation_scores(self.run)),
-            scores=[row for name, found in (scores or {}).items() for row in _score_rows(name, found)],
-            longest=_longest_line(experiment.model.max_length),
-            case="Its translations are in lower case. " if experiment.segmentation.lowercase else "",
-            unit="word" if experiment.segmentation.kind == "word" else "character",
+            measured=validation_sentence(None if self.run is None else validation_scores(self.run)),
+            scores=[row for name, found in (scores or {}).items() for row in score_rows(name, found)],
             limits=limits,
             weights=weights,
             rounding="" if weights == "float32" else ", rounded from those of the training",
-            settings=experiment.to_yaml(),
-            licence=licence,
-            data_licence=data_licence,
+            licence=licence or NOT_STATED,
+            data_licence=data_licence or NOT_STATED,
             repo_id=repo_id,
         )
         return card
@@ -316,32 +255,3 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         if is_of_weights and record["event"] in ("validation", "average") and record.get("perplexity") is not None:
             found = {"steps": steps, **{key: record.get(key) for key in ("perplexity", "bleu", "signature")}}
     return found
-
-
-def _longest_line(max_length: int | None) -> str:
-    """The sentence about lines that are too long; empty if none is."""
-    if max_length is None:
-        return ""
-    return f"A line of more than {max_length - 1} pieces is refused, or divided at the ends of its sentences. "
-
-
-def _file_names(texts: Any) -> list[str]:
-    return [f"`{path.name}`" for text in texts for path in text.files]
-
-
-def _validation_sentence(measured: Mapping[str, Any] | None) -> str:
-    if measured is None:
-        return "No validation scores are recorded."
-    bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
-    steps = ", ".join(map(str, measured["steps"]))
-    weights = f"average of the weights after updates {steps}" if len(measured["steps"]) > 1 else f"update {steps}"
-    return f"On the validation text: perplexity {measured['perplexity']:.3f}{bleu} ({weights})."
-
-
-def _score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:
-    found = ((metric, getattr(scores, metric)) for metric in METRICS)
-    return [
-        (test_set, TITLES[metric], f"{score.value:.2f}", f"`{score.signature}`".replace("|", r"\|"))
-        for metric, score in found
-        if score is not None
-    ]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kills import Trainings
 
 from jointnmt.experiment import Experiment
-from support.kills import Trainings
-from support.tiny import tiny_recipe, write_corpus
+from support.tiny import tiny_recipe
 
 SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
 EVERY = 20 if SCALE == 1 else 1
@@ -34,13 +34,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "reformer-base": {"family": "reformer-base", **BASE},
     "reformer-base with shortcuts": {"family": "reformer-base", **BASE, "shortcuts": {}},
 }
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

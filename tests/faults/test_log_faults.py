@@ -21,6 +21,7 @@ TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
 STEPS = [
     (RunLog, "write"),
     (RunDirectory, "write_weights"),
+    (RunDirectory, "write_result"),
     (RunDirectory, "write_translations"),
     (RunDirectory, "save"),
 ]

@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +26,13 @@ from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
-from jointnmt.training.report import StepReport
 from jointnmt.training.validation import Validation
-from support.runs import assert_same_runs, log_records
+from support.runs import At, assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus
-
-
-class At(NoDisplay):
-    """Does something after a certain update."""
-
-    def __init__(self, step: int, action: Callable[[], None]) -> None:
-        self.at, self.action = step, action
-
-    def step(self, report: StepReport, total: int | None) -> None:
-        if report.position.step == self.at:
-            self.action()
 
 
 def experiment(folder: Path, **changes: Any) -> Experiment:
     return Experiment.parse(tiny_recipe(folder, **changes), origin="test")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +337,7 @@ def test_a_training_without_an_end_is_refused(corpus: Path, tmp_path: Path) -> N
 
 def test_without_validation_text_the_last_weights_are_kept(corpus: Path, tmp_path: Path) -> None:
     train(experiment(corpus, data__validation=[], training__max_updates=3), tmp_path / "run", NoDisplay())
-    assert RunDirectory(tmp_path / "run").holds_weights_of([3])
+    assert RunDirectory(tmp_path / "run").holds_result_of([3])
 
 
 def test_tensorboard_files_are_written(corpus: Path, tmp_path: Path) -> None:

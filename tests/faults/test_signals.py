@@ -45,13 +45,6 @@ class Preparing(NoDisplay):
             send(self.number)
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
-
-
 def experiment(folder: Path, **changes: Any) -> Experiment:
     settings = {"training__max_updates": 7, "training__checkpoint_every": 1000}
     return Experiment.parse(tiny_recipe(folder, **settings, **changes), origin="test")

@@ -72,6 +72,8 @@ def test_what_needs_no_extra_works_without_any(command: str, repository: Path, r
         (["train", "recipes/demo.yaml", "--out", "RUN/new"], "lightning_fabric", "train"),
         (["report", "RUN", "--source", "x", "--reference", "y", "--out", "z"], "matplotlib", "report"),
         (["attention", "RUN", "--source", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
+        (["share", "RUN", "--to", "RUN/shared"], "jinja2", "report"),
+        (["serve", "RUN"], "babel", "serve"),
         (["evaluate", "--hypothesis", "RUN/a", "--reference", "RUN/a", "--language", "en"], "sacrebleu", "report"),
     ],
 )
@@ -86,7 +88,7 @@ def test_what_needs_an_extra_names_it(
     assert f"pip install 'jointnmt[{extra}]'" in result.stderr
     assert "Traceback" not in result.stderr
     assert package in packages(repository / "pyproject.toml", extra)
-    assert not (run / "new").exists()
+    assert not (run / "new").exists() and not (run / "shared").exists()
 
 
 def test_a_model_on_moses_tokens_names_its_extra(repository: Path, tmp_path: Path) -> None:

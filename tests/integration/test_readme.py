@@ -26,7 +26,7 @@ from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
-from jointnmt.runs.directory import MAY_CHANGE
+from jointnmt.runs.provenance import MAY_CHANGE
 from support.tiny import tiny_recipe, write_corpus
 
 REPOSITORY = Path(__file__).parents[2]

@@ -151,7 +151,7 @@ def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatc
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
     assert sorted(path.name for path in out.iterdir()) == ["depth", "depth.json"]
-    assert RunDirectory(out / "depth").holds_weights_of([3])
+    assert RunDirectory(out / "depth").holds_result_of([3])
 
     with RunDirectory(out / "base").lock():
         result = call(*arguments, "--only", "base")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sacrebleu
@@ -21,10 +22,15 @@ from jointnmt.cli.main import app
 from jointnmt.data.batches import load
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
+from jointnmt.hub import validation_scores
 from jointnmt.models import build_model
+from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.weights import read_weights
 from jointnmt.search import beam_search, rescore
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.train import train
+from jointnmt.training.progress import NoDisplay
+from support.runs import log_records
 from support.tiny import tiny_recipe, write_corpus
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -74,6 +80,28 @@ def test_another_configuration_is_refused(run: Path, recipe: Path) -> None:
     assert result.exit_code == 2
     assert "model.dropout: 0.1 -> 0.2" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("rate", "is_better"), [(0.01, False), (0.2, True)])
+def test_the_average_is_kept_only_if_it_is_no_worse(tmp_path: Path, rate: float, is_better: bool) -> None:
+    write_corpus(tmp_path)
+    changes: dict[str, Any] = {"training__keep_best": 3, "training__average_best": 3, "validation__every_updates": 2}
+    changes["training__schedule"] = {"warmup_steps": 4, "peak_rate": rate}
+    settings = Experiment.parse(tiny_recipe(tmp_path, **changes), origin="test")
+    train(settings, tmp_path / "run", NoDisplay())
+    *others, average = (each for each in log_records(tmp_path / "run") if each["event"] in ("validation", "average"))
+    best = min(others, key=lambda each: each["perplexity"])
+    assert (average["perplexity"] <= best["perplexity"]) is is_better
+    steps = average["steps"] if is_better else [best["step"]]
+    paths = [tmp_path / "run" / "checkpoints" / f"step-{step:08d}.safetensors" for step in steps]
+    expected = average_checkpoints(paths)
+    model = tmp_path / "run" / "model.safetensors"
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in read_weights(model).items())
+    scores = validation_scores(tmp_path / "run")
+    assert scores is not None and scores["perplexity"] == min(average["perplexity"], best["perplexity"])
+    changed = model.stat().st_mtime_ns
+    train(settings, tmp_path / "run", NoDisplay())
+    assert model.stat().st_mtime_ns == changed, "the training is finished"
 
 
 def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> None:

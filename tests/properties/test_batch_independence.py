@@ -16,6 +16,7 @@ from torch import nn
 from jointnmt.data.batch import collate_sources
 from jointnmt.models import ModelConfig, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
+from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
@@ -74,7 +75,9 @@ Translations = list[list[Hypothesis]]
 
 
 def prepared(name: str, precision: Any) -> TranslationModel:
-    """A random model whose distributions are far from uniform."""
+    """A random model whose distributions are far from uniform; or an ensemble of two."""
+    if name == "ensemble":
+        return Ensemble([prepared("transformer", precision), prepared("reformer-fast", precision)])
     torch.manual_seed(1)
     model = build_model(MODELS[name], VOCABULARY, VOCABULARY).eval()
     with torch.no_grad():
@@ -132,7 +135,7 @@ def assert_independent(name: str, precision: str, count: int) -> None:
 
 @needs_gemm
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "ensemble"])
 def test_with_kernels_a_translation_depends_on_its_sentence_alone(name: str, precision: str) -> None:
     assert_independent(name, precision, 7)
 

@@ -1,12 +1,27 @@
-"""What two runs of the same training must have in common."""
+"""What two runs of the same training must have in common, and a display that stops one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jointnmt.training.progress import NoDisplay
+from jointnmt.training.report import StepReport
+
 TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
+
+
+class At(NoDisplay):
+    """Does something after a certain update."""
+
+    def __init__(self, step: int, action: Callable[[], None]) -> None:
+        self.at, self.action = step, action
+
+    def step(self, report: StepReport, total: int | None) -> None:
+        if report.position.step == self.at:
+            self.action()
 
 
 def log_records(run: Path) -> list[dict[str, Any]]:

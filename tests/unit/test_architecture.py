@@ -1,6 +1,7 @@
 """The arrows between the packages, what inference may load, and what library code must not do, read off the source."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -12,6 +13,7 @@ import pytest
 from support.tiny_run import write_run
 
 PACKAGE = Path(__file__).parents[2] / "src" / "jointnmt"
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 TIERS = (
     ("errors", "bounded_yaml"),
@@ -21,11 +23,11 @@ TIERS = (
     ("models",),
     ("search", "evaluation"),
     ("experiment",),
-    ("runs",),
+    ("runs", "model_card"),
     ("training", "hub"),
     ("train", "translator"),
     ("testset", "analysis"),
-    ("serving", "cluster", "report", "scaling"),
+    ("serving", "report", "scaling"),
     ("cli",),
 )
 """From the bottom: a unit may import itself and units of lower tiers, and no unit beside it."""
@@ -102,6 +104,30 @@ def test_imports_point_down(path: Path) -> None:
         assert allowed is None or any(name == part or name.startswith(f"{part}.") for part in allowed), (
             f"of {other}, {unit} may import {allowed}, not {name}"
         )
+
+
+def test_the_page_shows_these_tiers() -> None:
+    shown = re.search(r"```text\n(cli\n.*?)```", PAGE, re.DOTALL)
+    assert shown is not None
+    assert [set(line.split(", ")) for line in reversed(shown[1].splitlines())] == [set(units) for units in TIERS]
+
+
+def test_the_page_lists_every_package_and_no_other() -> None:
+    table = PAGE.partition("## Packages")[2].partition("Imports point down")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    listed = {path.split("/")[0].removesuffix(".py") for row in rows for path in re.findall(r"`(.+?)`", row)}
+    assert listed == set(RANKS)
+    assert listed == {unit_of(module_name(path)) for path in MODULES}
+
+
+def test_what_the_page_says_where_to_look_first_is_there() -> None:
+    rows = PAGE.partition("Where to look first:")[2].partition("## Packages")[0].splitlines()[4:]
+    assert len(rows) > 3
+    for row in filter(None, rows):
+        words = re.findall(r"`(.+?)`", row)
+        text = "".join((PACKAGE / word).read_text(encoding="utf-8") for word in words if word.endswith(".py"))
+        names = [name for word in words if not word.endswith(".py") for name in word.split(".")]
+        assert not [name for name in names if not re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE)], row
 
 
 def loaded_by(start: tuple[str, ...]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The frame of the command line: help, shared options, errors and their exit codes."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -273,3 +274,12 @@ app(["info"])
     process = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(write)
     assert (process.returncode, process.stderr) == (141, "")
+
+
+def test_a_command_leaves_logging_as_it_was() -> None:
+    """Programs, and tests, that call one log afterwards as they did before."""
+    package, root = logging.getLogger("jointnmt"), logging.getLogger()
+    before = package.level, root.level, root.handlers[:]
+    for arguments in (["--quiet", "info", "no-file"], ["--debug", "kernels", "status"]):
+        CliRunner().invoke(app, arguments)
+        assert (package.level, root.level, root.handlers) == before

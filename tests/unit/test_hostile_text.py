@@ -1,4 +1,4 @@
-"""Lines that cannot be translated, outputs that are gone on with, and limits for text that nobody vouches for."""
+"""Lines that cannot be translated, outputs that are resumed, and limits on untrusted text."""
 
 from __future__ import annotations
 

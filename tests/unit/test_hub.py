@@ -171,6 +171,8 @@ def test_the_card_states_data_settings_scores_and_licence(translator: Translator
     data = card.data.to_dict()
     assert (data["language"], data["library_name"], data["pipeline_tag"]) == (["de", "en"], "jointnmt", "translation")
     assert "reformer-fast" in data["tags"]
+    assert data["license"] == "other"  # a text, not one of the Hub's identifiers
+    assert translator.generate_model_card(licence="MIT").data.license == "mit"
     for expected in ("`train.de.gz`", "`train.en.gz`", "`valid.tsv`", "research only", "CC BY 4.0"):
         assert expected in card.text
     signature = scores.bleu.signature.replace("|", r"\|")  # a bar would begin another column

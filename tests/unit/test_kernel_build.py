@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError
+from jointnmt.ops import Float32Linear
 from jointnmt.ops.backend import uses_kernels
 from jointnmt.ops.native import build, library
 from jointnmt.ops.native.status import kernel_status
@@ -433,3 +434,11 @@ def test_the_status_tells_what_multiplies_in_each_precision() -> None:
         "assert {name: used == 'kernels' for name, used in status.items()} == own, (status, own)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_where_training_multiplies_by_mkl_inference_still_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "pytorch_is_faster_in_float32", lambda: True)
+    assert kernel_status().products["float32"] == "kernels; in training PyTorch (MKL)"
+    assert isinstance(Float32Linear.of(torch.nn.Linear(32, 32)), Float32Linear)

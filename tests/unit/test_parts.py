@@ -306,3 +306,14 @@ def test_comparing_with_the_configuration_costs_no_imports(tmp_path: Path, famil
     code = f"import sys; from jointnmt import Translator; Translator.load({str(run)!r}, 'cpu'); print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert "sympy" not in result.stdout.split()
+
+
+def test_checkpoints_of_another_training_are_not_averaged(tmp_path: Path) -> None:
+    """Of the same model and segmentation: they fit, and the average would be of no training."""
+    runs = [write_run(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    one, two = (run / "model.safetensors" for run in runs)
+    with pytest.raises(ModelError, match=r"a checkpoint of another training: seed: 2 -> 1"):
+        average_into(tmp_path / "mean.safetensors", [one, two])
+    assert not (tmp_path / "mean.safetensors").exists()
+    average_into(tmp_path / "mean.safetensors", [one, one])
+    assert checkpoint.read_values(tmp_path / "mean.safetensors")["training"]["seed"] == 1

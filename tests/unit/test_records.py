@@ -93,3 +93,22 @@ def test_an_error_of_the_computation_is_its_own(run: Path) -> None:
 
     with pytest.raises(OSError, match=r"^broken pipe$"):
         cached_records(Translator.load(run, "cpu"), run, CachedTask("failing", {}, 2, 1, compute), lambda *each: None)
+
+
+@pytest.mark.parametrize("change", [(b'"number": 4', b'"number": 5'), (b"[", b"", 1), (b"", b"[" * 100_000, 1)])
+def test_changed_records_are_computed_anew(
+    run: Path, change: tuple[bytes, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    translator, started = Translator.load(run, "cpu"), list[int]()
+    first = cached_records(translator, run, counting(started), lambda *each: None)
+    (file,) = (run.parent / "cache" / "measured").glob("*.jsonl")
+    content = file.read_bytes()
+    file.write_bytes(content.replace(*change))
+    assert [one["number"] for one in cached_records(translator, run, counting(started), lambda *each: None)] == [
+        *range(8)
+    ]
+    assert "is damaged from line" in caplog.text
+    lines = content.splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]))
+    assert cached_records(translator, run, counting(started), lambda *each: None)[:3] == first[:3]
+    assert started[-1] == 3

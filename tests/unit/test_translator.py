@@ -20,7 +20,7 @@ from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.attention import attend
-from jointnmt.translator.batching import in_order, plan_batches, windows
+from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
 from jointnmt.translator.preprocessing import EncodedSentence
 from support.table_model import TableModel, TableState
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, unbind, word_segmentation, write_run
@@ -315,6 +315,14 @@ def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
 
     with pytest.raises(RuntimeError, match="something else"):
         in_parts([EncodedSentence("input:1", (1, 0), (2,), ())], fail, lambda part: DataError(part.origin))
+
+
+def test_batches_are_larger_for_a_transformer_on_a_cpu_unless_told_otherwise(segmentation: Segmentation) -> None:
+    transformer = {"family": "transformer"}
+    assert make(segmentation, model=transformer).max_cells == 200_000
+    assert make(segmentation, max_cells=7, model=transformer).max_cells == 7
+    assert make(segmentation).max_cells == 50_000
+    assert default_cells("cuda", "transformer") == default_cells("cuda", "reformer-fast") == 1_000_000
 
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:

@@ -21,7 +21,7 @@ from jointnmt.evaluation.scores import check_parallel
 from jointnmt.text.languages import check_sides
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import Translator
-from jointnmt.translator.preprocessing import Preprocessor, pair_lines
+from jointnmt.translator.preprocessing import pair_lines
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def select_text(text: TaggedText, translator: Translator, stores: Sequence[Token
     segmentation = translator.segmentation
     check_sides(str(text.files["source"]), str(text.files["target"]), segmentation.languages)
     lines = list(pair_lines(text.lines["source"], text.lines["target"], str(text.files["source"]), "targets"))
-    sentences = Preprocessor(segmentation, translator.experiment.model.max_length).encode(lines)
+    sentences = translator.preprocessor().encode(lines)
     pairs: list[IdPair | None] = [(each[0].source, each[0].target) if each else None for each in sentences]
     known = _known([pair for pair in pairs if pair is not None], stores)
     rows = [row for row, pair in enumerate(pairs) if pair is not None and pair not in known]

@@ -155,7 +155,7 @@ def inspect_pair(
     if most_tokens is not None and max(sentence.source_tokens, sentence.target_tokens) > most_tokens:
         raise DataError(f"The sentence or its translation has more than {most_tokens} tokens: take a shorter one.")
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
-    maps, model = AttentionMaps(), translator.trained
+    maps, model = AttentionMaps(), translator.only_model()
     streams = {name: _Stream() for name in stacks_of(model)}
     with ExitStack() as hooks:
         for name, stack in stacks_of(model).items():

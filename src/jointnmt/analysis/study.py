@@ -48,7 +48,7 @@ def study_run(
         folder: where probes are saved.
         show: shows the progress of each part.
     """
-    data, segmentation, model = translator.experiment.data, translator.segmentation, translator.trained
+    data, segmentation, model = translator.experiment.data, translator.segmentation, translator.only_model()
     train, stop = build_store(data, segmentation, "train"), build_store(data, segmentation, "validation")
     held_out = select_text(text, translator, [train, stop])
     facts = {"model": RunDirectory(run).model_digest(), "train": train.fingerprint, "stop": stop.fingerprint}

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
 from jointnmt.cli.lines import open_output
+from jointnmt.cli.options import DeviceOption, OutputOption, PrecisionOption, RunArgument, SourceOption, TargetOption
 from jointnmt.data.lines import text_lines
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import Aligned, Translator
 
 
 def align(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
-    source: Annotated[Path, typer.Option(help="Source sentences, one a line (also .gz, .xz).")],
-    target: Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")],
+    run: RunArgument,
+    source: SourceOption,
+    target: TargetOption,
     pieces: Annotated[bool, typer.Option("--pieces", help="Align pieces instead of words.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[
-        Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the model's computations.")
-    ] = "float32",
+    output: OutputOption = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Align the words of sentences and their translations, in the Pharaoh format: `0-0 1-2`, source word first.
 

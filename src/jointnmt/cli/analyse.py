@@ -14,6 +14,7 @@ from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
+from jointnmt.cli.options import DeviceOption, JsonOption, SourceOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -25,15 +26,15 @@ from jointnmt.testset.outputs import check_runs, outputs_of_runs
 
 def analyse(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to compare.")],
-    source: Annotated[Path, typer.Option(help="File of source sentences (plain, .gz, .xz).")],
+    source: SourceOption,
     reference: Annotated[Path, typer.Option(help="File of their translations, line by line.")],
     out: Annotated[Path, typer.Option(help="Folder for figures (.png), numbers (.csv) and all of it (analysis.json).")],
     metric: Annotated[list[str] | None, typer.Option(help="bleu, chrf. Repeatable. Default: both.")] = None,
     length_edges: Edges = None,
     position_edges: Edges = None,
     frequency_edges: Edges = None,
-    device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Compare runs by length of the sentence, position in the target and frequency of the token.
 

@@ -18,6 +18,7 @@ from jointnmt.analysis.attention import (
     self_attention_tokens,
 )
 from jointnmt.analysis.attention_figures import attention_figure
+from jointnmt.cli.options import DeviceOption, RunArgument
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.segmentation import SPACE
 from jointnmt.text.special import BOS
@@ -32,7 +33,7 @@ MOST_DOTS = 80_000_000
 
 
 def attention(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
+    run: RunArgument,
     source: Annotated[str, typer.Option(help="The sentence to translate.")],
     out: Annotated[
         Path, typer.Option(help=f"Figure to write ({', '.join(PICTURES)}); numbers go beside it, as .json.")
@@ -46,7 +47,7 @@ def attention(
         ),
     ] = None,
     by: Annotated[By, typer.Option(help="Mean over layers and heads; each layer; each head of each layer.")] = "mean",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Draw the attention of one translation, and write its weights beside the figure as JSON.
 

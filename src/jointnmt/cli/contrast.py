@@ -12,6 +12,7 @@ import typer
 from jointnmt.cli.console import stdout
 from jointnmt.cli.contrast_report import OtherModel, show, suite_csv
 from jointnmt.cli.lines import check_output, open_output
+from jointnmt.cli.options import BatchCellsOption, DeviceOption, JsonOption, PrecisionOption, RunArgument
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.evaluation.contrastive import compare, judge_suite
 from jointnmt.evaluation.contrastive_files import read_suite
@@ -23,7 +24,7 @@ from jointnmt.translator import Translator
 
 
 def contrast(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
+    run: RunArgument,
     suite: Annotated[
         Path | None, typer.Argument(metavar="SUITE", help="A suite as JSON (also .gz, .xz), or a folder of line pairs.")
     ] = None,
@@ -49,14 +50,10 @@ def contrast(
     any_language: Annotated[
         bool, typer.Option("--any-language", help="Accept a suite whose file name says other languages than RUN's.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[
-        Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the model's computations.")
-    ] = "float32",
-    batch_cells: Annotated[
-        int | None, typer.Option(min=1, help="Most cells at once: sentences * source * target.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how often a model prefers correct translations to wrong ones (contrastive evaluation).
 

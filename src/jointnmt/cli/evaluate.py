@@ -15,10 +15,12 @@ from jointnmt.analysis.corpus import LENGTHS, LengthComparison, comparisons_by_l
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
+from jointnmt.cli.options import DeviceOption, JsonOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import METRICS, corpus_metrics
+from jointnmt.runs.members import members_of
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
     EvaluatedSystem,
@@ -36,7 +38,9 @@ def evaluate(
     reference: Annotated[
         list[Path], typer.Option(help="Reference translations, one per line (plain, .gz, .xz). Repeatable.")
     ],
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source; A+B+C: an ensemble.")
+    ] = None,
     hypothesis: Annotated[
         list[Path] | None, typer.Option(help="Translations to evaluate, line by line. Repeatable.")
     ] = None,
@@ -45,7 +49,7 @@ def evaluate(
         typer.Option(
             metavar="NAME=A,B,...",
             help="A system of several training runs that differ in their seeds: RUNs, or files of translations. "
-            "Repeatable.",
+            "An ensemble is one run: NAME=A+B+C. Repeatable.",
         ),
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Source sentences, for RUNs and for perplexity.")] = None,
@@ -72,8 +76,8 @@ def evaluate(
     ] = False,
     length_edges: Edges = None,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
-    device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
@@ -141,7 +145,7 @@ def _of_several_runs(given: str) -> tuple[str, list[Given]]:
         raise ConfigurationError(
             f"--system {given}: must be NAME=A,B,... with RUNs or files of translations, as in small=runs/s1,runs/s2."
         )
-    return name, [Given(path, path.is_dir()) for path in paths]
+    return name, [Given(path, path.is_dir() or len(members_of(path)) > 1) for path in paths]
 
 
 def _check_usage(systems: Sequence[tuple[str, Sequence[Given]]], source: Path | None, by_length: bool) -> None:

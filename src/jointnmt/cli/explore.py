@@ -1,4 +1,4 @@
-"""`jointnmt explore`: models at work on some sentences, as one page."""
+"""`jointnmt explore`: what models compute on some sentences, as one page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from jointnmt.cli.options import DeviceOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.serving.engine import Engine
@@ -36,9 +37,9 @@ def explore(
     max_tokens: Annotated[
         int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
     ] = MOST_TOKENS,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
-    """Look into models at work on sentences, and write one page that opens without a server or network.
+    """Explore what models compute on sentences: write one page that opens without a server or network.
 
     It has their translations and alignments, the attention of all layers, the joint representation cell by cell, the
     search as a tree, and scores of each other's translations. All models are of one language pair.

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from jointnmt.analysis.parameters import Parameters, count_parameters
 from jointnmt.cli.console import stdout
+from jointnmt.cli.options import RecipeSettings
 from jointnmt.config import override
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
@@ -33,9 +34,7 @@ def info(
         typer.Option(min=1, help="Source vocabulary size. Default: the run's, or the recipe's setting."),
     ] = None,
     target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Target vocabulary size, likewise.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change the configuration. Repeatable.")
-    ] = None,
+    settings: RecipeSettings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each recipe.")] = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print one Markdown table, a row for each recipe.")

@@ -1,4 +1,4 @@
-"""`jointnmt kernels`: what computes on this CPU?"""
+"""`jointnmt kernels`: builds the custom CPU kernels, and shows their status."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def kernels(
     force: Annotated[bool, typer.Option("--force", help="build: compile, even if they have been built.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="status: print one JSON object.")] = False,
 ) -> None:
-    """Build the custom CPU kernels, or tell how they stand.
+    """Build the custom CPU kernels, or show their status.
 
     They are compiled on first use, so that building them is needed only where a first use must not wait, as in the
     image of a container. `build` prints the path of the library, and fails with exit code 2 where there can be none.
 
     `status` builds nothing. It tells the compiler and its version, the processor and which of its features the kernels
-    use, what multiplies matrices in each precision (the kernels, or PyTorch where that is faster), where the library
-    lies, its SHA-256, and whether it is verified: a library that is damaged, altered, another user's, or open to others
-    is never loaded, but built anew or refused.
+    use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), where
+    the library lies, its SHA-256, and whether it is verified: a library that is damaged, altered, another user's, or
+    open to others is never loaded, but built anew or refused.
     """
     if action == "build":
         if as_json:

@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
@@ -33,8 +34,8 @@ COMMANDS = {
     "align": "Align the words of sentences and their translations.",
     "analyse": "Compare runs by sentence length, target position and token frequency.",
     "probe": "Measure the lexical information of each layer by probes.",
-    "serve": "Serve models over HTTP: LibreTranslate's API, and one of our own.",
-    "explore": "Look into models at work on sentences: one page that opens without a server.",
+    "serve": "Serve models over HTTP: LibreTranslate's API, and a typed one.",
+    "explore": "Explore models on sentences: cells, attention, search, in one page that opens without a server.",
     "report": "Write a report on several runs: scores, curves, analyses, samples, attention.",
     "share": "Save a run as a small folder to give away, with a card.",
     "kernels": "Build the custom CPU kernels, or show their status.",
@@ -177,6 +178,7 @@ for _name, _summary in COMMANDS.items():
 
 @app.callback()
 def shared(
+    ctx: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", envvar="JOINTNMT_DEBUG", help="Show the traceback of an error.")
     ] = False,
@@ -189,11 +191,12 @@ def shared(
     if verbose and quiet:
         raise ConfigurationError("--verbose and --quiet exclude each other: give one of them.")
     level = logging.DEBUG if verbose or debug else logging.WARNING if quiet else logging.INFO
-    _log_to_stderr(level)
+    ctx.with_resource(_logging_to_stderr(level))
 
 
-def _log_to_stderr(level: int) -> None:
-    """Log from `level` on, in colour on a terminal; other packages log only warnings."""
+@contextmanager
+def _logging_to_stderr(level: int) -> Iterator[None]:
+    """Log from `level` on, in colour on a terminal; other packages log only warnings. At the end all is as before."""
     from jointnmt.cli.console import stderr
 
     console = stderr()
@@ -203,8 +206,18 @@ def _log_to_stderr(level: int) -> None:
         from rich.logging import RichHandler
 
         handler, form = RichHandler(console=console, show_path=False, log_time_format="[%X]"), "%(message)s"
-    logging.basicConfig(level=logging.WARNING, format=form, datefmt="%Y-%m-%d %H:%M:%S", handlers=[handler], force=True)
+    handler.setFormatter(logging.Formatter(form, "%Y-%m-%d %H:%M:%S"))
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, logger.level
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
     logger.setLevel(level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        logger.setLevel(before[2])
 
 
 def main() -> None:

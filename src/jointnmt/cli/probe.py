@@ -20,6 +20,7 @@ from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.states import Side
 from jointnmt.analysis.study import LexicalStudy, study_run, write_studies
 from jointnmt.cli.console import stderr, stdout
+from jointnmt.cli.options import DeviceOption, JsonOption
 from jointnmt.config import override
 from jointnmt.testset.outputs import check_runs
 from jointnmt.testset.records import run_name
@@ -45,8 +46,8 @@ def probe(
             "--set", metavar="KEY=VALUE", help="Replace a setting of the probes, such as rate=0.001. Repeatable."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how much lexical information the layers of models hold, by probes (Emelin et al. 2019).
 

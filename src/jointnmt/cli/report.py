@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from jointnmt.cli.lines import check_output
+from jointnmt.cli.options import DeviceOption, SourceOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.report.contents import collect_contents
@@ -25,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to report on, the baseline first.")],
-    source: Annotated[Path, typer.Option(help="File of source sentences (plain, .gz, .xz).")],
+    source: SourceOption,
     reference: Annotated[Path, typer.Option(help="File of their translations, line by line.")],
     out: Annotated[Path, typer.Option(help="The page to write (HTML).")],
-    device: Annotated[str, typer.Option(help="Where runs compute: auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Write a report on several runs: sizes, scores, learning curves, analyses, sample translations, attention.
 

@@ -1,4 +1,4 @@
-"""Outputs that a later call goes on with: what they are of, and how many lines of input they hold."""
+"""Output files that a later call resumes: what they were made of, and how many lines of input they cover."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Write = Callable[[str], None]
 def resumable_output(
     path: Path, facts: Mapping[str, Any], rows_have_numbers: bool, resume: bool
 ) -> Iterator[tuple[Write, int]]:
-    """What writes a line, and how many lines of input the file holds the results of already: 0 without `resume`.
+    """A function that writes a line, and how many lines of input are done already: 0 without `resume`.
 
     Until it is finished, its lines are in `NAME.part`, and the `facts` that they depend on in `NAME.part.json`.
 
@@ -33,7 +33,7 @@ def resumable_output(
         path: the file.
         facts: everything that the results depend on, as JSON-compatible values.
         rows_have_numbers: a line of input may have several rows, each of which begins with its number and a tab.
-        resume: go on with what an interrupted call has left, if there is something.
+        resume: append to what an interrupted call has left, if there is something.
 
     Raises:
         ConfigurationError: if that was made of other facts, or another process is writing it.
@@ -71,9 +71,9 @@ def digest_of(path: Path) -> str:
 def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
     try:
         before = dict(json.loads(made_of.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise ConfigurationError(
-            f"{part}: cannot be gone on with, as {made_of} is missing or damaged, which says what it was made of. "
+            f"{part}: cannot be resumed: {made_of}, which says what it was made of, is missing or damaged. "
             "Leave --resume out to begin again."
         ) from None
     if changed := differences(before, json.loads(json.dumps(facts))):

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from jointnmt.cli.console import stderr, stdout
+from jointnmt.cli.options import RecipeSettings
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
@@ -49,10 +50,7 @@ def scale(
         Literal["base", "depth", "width"] | None,
         typer.Option("--only", help="Only train this run, so that all three can run in parallel."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the recipe. May be repeated."),
-    ] = None,
+    settings: RecipeSettings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Scale a recipe in depth and width by the gradient of its validation cross-entropy (Li et al. 2020, Eqs. 7-11).

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from jointnmt.cli.options import DeviceOption
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
@@ -30,12 +31,12 @@ def serve(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in limits.lines=500.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[
         Literal["float32", "bfloat16", "float16", "int8"], typer.Option(help="Of the models' computations.")
     ] = "float32",
 ) -> None:
-    """Serve models over HTTP: LibreTranslate's API, and one of our own under /v1.
+    """Serve models over HTTP: LibreTranslate's API, and a typed one under /v1.
 
     SIGTERM ends the server when the running requests have ended; SIGHUP loads models that have changed on disk.
     """

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from jointnmt.cli.options import RunArgument
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def share(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")],
+    run: RunArgument,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="The folder to write.")],
     weights: Annotated[
         Literal["float32", "float16", "bfloat16"],

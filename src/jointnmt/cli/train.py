@@ -5,14 +5,13 @@ from typing import Annotated
 
 import typer
 
+from jointnmt.cli.options import RecipeSettings
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="The experiment's configuration (YAML).")],
     out: Annotated[Path, typer.Option("--out", help="The RUN directory, created or resumed.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the recipe. May be repeated."),
-    ] = None,
+    settings: RecipeSettings = None,
 ) -> None:
     """Train a model from a recipe, or resume its training.
 

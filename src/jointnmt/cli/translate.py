@@ -15,25 +15,26 @@ from typing import Annotated, Any, Literal
 import typer
 
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
+from jointnmt.cli.options import EnsembleArgument, OutputOption
 from jointnmt.cli.resumption import Write, digest_of, resumable_output
 from jointnmt.config import override
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import TextLimits, Translation, TranslationOptions, Translator
 
 logger = logging.getLogger(__name__)
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
 InputOption = Annotated[
     Path | None, typer.Option("--input", "-i", help="Lines to translate (also .gz, .xz). Default: standard input.")
 ]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
 PrefixOption = Annotated[
     Path | None, typer.Option(help="A file with a target prefix for each line, which may be empty.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")]
+JsonLinesOption = Annotated[
+    bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")
+]
 AlignmentsOption = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
 GatesOption = Annotated[
     bool, typer.Option("--gates", help="With --json: the mean gates of lexical shortcuts, layer by layer.")
@@ -53,7 +54,7 @@ InvalidOption = Annotated[
     ),
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with --output where an interrupted call with the same --input stopped.")
+    bool, typer.Option("--resume", help="Continue --output where an interrupted call with the same --input stopped.")
 ]
 UntrustedOption = Annotated[
     bool, typer.Option("--untrusted", help="Refuse lines and searches that would cost too much; see --limit.")
@@ -95,12 +96,14 @@ TopPOption = Annotated[
     float | None, _option(SAMPLING, "Sample from the fewest tokens with this total probability. Default: 1.")
 ]
 SeedOption = Annotated[int | None, _option(SAMPLING, "Random seed. Default: 0.", min=0)]
-DeviceOption = Annotated[str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")]
-PrecisionOption = Annotated[
+TranslationDeviceOption = Annotated[
+    str, _option(COMPUTATION, "auto, cpu or cuda. Default: auto, a GPU if there is one.")
+]
+TranslationPrecisionOption = Annotated[
     Literal["float32", "bfloat16", "float16", "int8"],
     _option(COMPUTATION, "Of the model's computations; int8 on a CPU only. Default: float32."),
 ]
-BatchCellsOption = Annotated[
+TranslationCellsOption = Annotated[
     int | None,
     _option(
         COMPUTATION,
@@ -120,11 +123,11 @@ WindowOption = Annotated[
 
 
 def translate(
-    run: RunArgument,
+    run: EnsembleArgument,
     input: InputOption = None,
     output: OutputOption = None,
     prefix: PrefixOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
     alignments: AlignmentsOption = False,
     gates: GatesOption = False,
     num_best: NumBestOption = 1,
@@ -139,9 +142,9 @@ def translate(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     seed: SeedOption = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
-    batch_cells: BatchCellsOption = None,
+    device: TranslationDeviceOption = "auto",
+    precision: TranslationPrecisionOption = "float32",
+    batch_cells: TranslationCellsOption = None,
     window: WindowOption = None,
     on_invalid: InvalidOption = "error",
     resume: ResumeOption = False,
@@ -160,7 +163,7 @@ def translate(
     if resume and (input is None or output is None):
         raise ConfigurationError("--resume needs --input and --output: what has been read before can be read again.")
     if limit and not untrusted:
-        raise ConfigurationError("--limit is of what --untrusted refuses: add --untrusted.")
+        raise ConfigurationError("--limit changes a limit of --untrusted: add --untrusted.")
     rules = {
         "length_penalty": length_penalty,
         "max_length_factor": max_length_factor,
@@ -169,7 +172,7 @@ def translate(
     }
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     _check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
-    translator = Translator.load(run, device, precision, batch_cells)
+    translator = Translator.load(members_of(run), device, precision, batch_cells)
     options = TranslationOptions(
         search=_search(translator.experiment.search, sample, {"beam_size": beam, **rules, **sampling}),
         num_best=num_best,
@@ -183,7 +186,7 @@ def translate(
     )
     if input is None and sys.stdin is None:
         raise ConfigurationError("Standard input is closed: there is nothing to translate. Name a file by --input.")
-    job = Job(run, input, output, prefix, options, as_json)
+    job = Job(input, output, prefix, options, as_json)
     began, number = time.perf_counter(), 0
     with job.opened(translator, resume) as (write, done):
         number = done
@@ -198,7 +201,6 @@ def translate(
 class Job:
     """What is translated, how, and where to."""
 
-    run: Path
     input: Path | None
     output: Path | None
     prefix: Path | None
@@ -207,7 +209,7 @@ class Job:
 
     @contextmanager
     def opened(self, translator: Translator, resume: bool) -> Iterator[tuple[Write, int]]:
-        """What writes a line of output, and how many lines of input are done; from file to file it can be resumed."""
+        """A function that writes a line of output, and how many lines of input are done already."""
         files = [path for path in (self.input, self.prefix) if path is not None]
         from_files = self.input is not None and all(path.is_file() for path in files)  # a pipe is read only once
         if self.output is None or not from_files or (self.output.exists() and not self.output.is_file()):
@@ -233,9 +235,7 @@ class Job:
             options[name] = options[name] and options[name].plain()
         files = {"input": self.input, "prefix": self.prefix}
         return {
-            "weights": RunDirectory(self.run).model_digest(),
-            "model": translator.experiment.model.plain(),
-            "segmentation": translator.segmentation.fingerprint(),
+            **translator.facts(),
             "computed": [translator.device.type, translator.precision, translator.max_cells],
             "options": options,
             "format": "json" if self.as_json else "text",

@@ -51,8 +51,8 @@ def read_learning_curves(run: Path, name: str) -> LearningCurves:
     trained = [record for record in records if record.get("event") == "train"]
     validated = [record for record in records if record.get("event") == "validation"]
     try:
-        hardware = json.loads(files.versions.read_text(encoding="utf-8")).get("hardware")
-    except (OSError, ValueError):
+        hardware = str(json.loads(files.versions.read_text(encoding="utf-8"))["hardware"])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):  # missing or damaged
         hardware = None
     return LearningCurves(
         name,

@@ -17,7 +17,7 @@ from jointnmt.report.pictures import (
     Table,
     analysis_picture,
     attention_picture,
-    data_address,
+    data_url,
     learning_pictures,
     written_p_value,
 )
@@ -53,7 +53,7 @@ def render(report: ReportContents) -> str:
         analyses=[analysis_picture(each) for each in report.analyses],
         attention=_attention(report),
         notes=_notes(report),
-        numbers=data_address("application/json", json.dumps(report.plain(), ensure_ascii=False)),
+        numbers=data_url("application/json", json.dumps(report.plain(), ensure_ascii=False)),
     )
 
 

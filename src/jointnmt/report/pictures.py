@@ -80,7 +80,7 @@ def analysis_picture(analysis: Analysis) -> Picture:
         f"Chart: {analysis.measure} by {analysis.bucketed_by}, of {_listed([*analysis.systems])}. The numbers are in "
         "the table below it.",
         table,
-        data_address("text/csv", analysis_csv(analysis)),
+        data_url("text/csv", analysis_csv(analysis)),
     )
 
 
@@ -111,7 +111,7 @@ def attention_picture(panel: Panel) -> Picture:
     return replace(picture, width=round(picture.width * ATTENTION_PIXELS_PER_INCH / PIXELS_PER_INCH))
 
 
-def data_address(kind: str, text: str) -> str:
+def data_url(kind: str, text: str) -> str:
     """A `data:` URL that holds a text."""
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
 

@@ -16,9 +16,8 @@ from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 with extra("report"):
     from sacrebleu.metrics.chrf import CHRF
 
-EACH = 6
-"""Samples of each of the two kinds."""
-
+SAMPLES_PER_KIND = 6
+"""Lines evenly spread, and lines on which systems differ."""
 
 GAP = "[…]"
 """Marks words that a translation leaves out."""
@@ -56,7 +55,7 @@ class Sample:
     renderings: Sequence[SampleTranslation]
 
 
-def spread_lines(count: int, wanted: int = EACH) -> list[int]:
+def spread_lines(count: int, wanted: int = SAMPLES_PER_KIND) -> list[int]:
     """Line numbers, from 0, evenly spread, so that they are chosen independently of the translations."""
     return sorted({(2 * i + 1) * count // (2 * wanted) for i in range(wanted)})
 
@@ -68,7 +67,7 @@ def attention_lines(eval_set: EvalSet, wanted: int = 2, most_words: int = 12) ->
     return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:wanted])
 
 
-def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int = EACH) -> list[int]:
+def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int = SAMPLES_PER_KIND) -> list[int]:
     """Line numbers, from 0, on which the systems' chrF differs most; none if they do not differ."""
     metric = CHRF(lowercase=ignores_case(runs))
     ranges = []

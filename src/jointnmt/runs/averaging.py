@@ -14,6 +14,8 @@ from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.parts import KEY, is_bound
+from jointnmt.runs.provenance import KEY as TRAINING
+from jointnmt.runs.provenance import check_provenance
 from jointnmt.runs.selection import Selection
 from jointnmt.runs.weights import read_weights
 
@@ -58,7 +60,7 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
     """Write the average of several checkpoints as a weights file for translation.
 
     Raises:
-        ModelError: as `average_checkpoints`, and if they belong to different configurations or segmentations.
+        ModelError: as `average_checkpoints`, and if they belong to other configurations, segmentations or trainings.
     """
     weights = average_checkpoints(paths)
     found = [checkpoint.read_values(path) for path in paths]
@@ -69,10 +71,12 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
                 f"{path}: belongs to another configuration or segmentation than the checkpoints before it. Average "
                 "those of one training."
             )
+        check_provenance(values, found[0].get(TRAINING, {}), path)
     steps = [step for values in found for step in steps_of(values)]
     out.parent.mkdir(parents=True, exist_ok=True)
     parts = {KEY: bound[0]} if len(bound) == len(found) else {}
-    checkpoint.write(out, weights, {"steps": steps, **parts})
+    training = {TRAINING: found[0][TRAINING]} if all(TRAINING in values for values in found) else {}
+    checkpoint.write(out, weights, {"steps": steps, **parts, **training})
 
 
 def steps_of(values: Mapping[str, Any]) -> list[int]:

@@ -130,10 +130,17 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Write a text file atomically.
+
+    Raises:
+        OSError: if it cannot be written; no partial file is left.
+    """
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    publish(temporary, path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        publish(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)  # left only if writing failed
 
 
 def publish(temporary: Path, path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import logging
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -21,28 +21,12 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import KEY, Parts, is_bound
+from jointnmt.runs.provenance import KEY as TRAINING
+from jointnmt.runs.provenance import MAY_CHANGE, check_provenance, provenance
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.text.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)
-
-MAY_CHANGE = (
-    "name",
-    "data.root",
-    "data.cache",
-    "data.processes",
-    "training.accelerator",
-    "training.average_best",
-    "training.checkpoint_every",
-    "training.devices",
-    "training.log_every",
-    "training.max_epochs",
-    "training.max_updates",
-    "training.nodes",
-    "training.tensorboard",
-    "validation.patience",
-)
-"""Keys that may change when a training resumes: they affect neither updates nor the choice of checkpoints so far."""
 
 END = "...\n"
 """The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
@@ -72,6 +56,8 @@ class RunDirectory:
         self.versions = path / "versions.json"
         self.parts: Parts | None = None
         """What the weights that are written here belong to; see `bind`."""
+        self.provenance: dict[str, Any] = {}
+        """The training that they are of."""
 
     def bind(self, experiment: Experiment) -> None:
         """Let every checkpoint that is written from now on tell that it belongs to this and to the segmentation here.
@@ -80,6 +66,17 @@ class RunDirectory:
             ModelError: if there is no segmentation.
         """
         self.parts = Parts.of(experiment, self.segmentation)
+        self.provenance = provenance(experiment)
+
+    def check(self, values: Mapping[str, Any], path: Path) -> None:
+        """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
+
+        Raises:
+            ModelError: naming what differs.
+        """
+        if self.parts is not None:
+            self.parts.check(values, path)
+            check_provenance(values, self.provenance, path)
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Write the resolved configuration."""
@@ -195,7 +192,7 @@ class RunDirectory:
         if self.versions.exists():
             try:
                 old = dict(json.loads(self.versions.read_text(encoding="utf-8"))["packages"])
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, LookupError, RecursionError):
                 old = {}
                 logger.warning("%s: is damaged, and is written again", self.versions)
             if changed := differences(old or packages, packages):
@@ -205,7 +202,15 @@ class RunDirectory:
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
         """Write weights; `steps` are the updates after which they were taken, several if averaged."""
-        checkpoint.write(path, weights, {"steps": steps, **self._bound()})
+        checkpoint.write(path, weights, {"steps": steps, **self._bound(), **self._of_training()})
+
+    def write_result(self, weights: dict[str, Tensor], steps: list[int], candidates: list[int]) -> None:
+        """Write the weights for translation that a finished training chose.
+
+        `steps` are as in `write_weights`; `candidates` are the updates whose weights it averaged to compare.
+        """
+        values = {"steps": steps, "candidates": candidates, **self._bound(), **self._of_training()}
+        checkpoint.write(self.model, weights, values)
 
     def write_compact(
         self, path: Path, weights: dict[str, Tensor], steps: list[int], precision: StoredPrecision
@@ -216,12 +221,15 @@ class RunDirectory:
     def _bound(self) -> dict[str, Any]:
         return {} if self.parts is None else {KEY: self.parts.plain()}
 
-    def holds_weights_of(self, steps: list[int]) -> bool:
-        """Whether the weights for translation exist, are undamaged, and are those of these updates."""
+    def _of_training(self) -> dict[str, Any]:
+        return {} if self.parts is None else {TRAINING: self.provenance}
+
+    def holds_result_of(self, candidates: list[int]) -> bool:
+        """Whether the weights for translation exist, are undamaged, and were chosen from those of these updates."""
         try:
             values = checkpoint.read(self.model)[1]
-            belong = self.parts is None or values.get(KEY) in (None, self.parts.plain())
-            return bool(values["steps"] == steps and belong)
+            self.check(values, self.model)
+            return bool(values.get("candidates", values["steps"]) == candidates)
         except (ModelError, KeyError):
             return False
 
@@ -234,7 +242,7 @@ class RunDirectory:
         """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
         if self.last.exists():
             self.last.replace(self.previous)
-        checkpoint.write(self.last, tensors, {**values, **self._bound()})
+        checkpoint.write(self.last, tensors, {**values, **self._bound(), **self._of_training()})
         self._prune()
 
     def _prune(self) -> None:
@@ -261,6 +269,7 @@ class RunDirectory:
         for path in (self.last, self.previous):
             try:
                 state = checkpoint.read(path)
+                _check_is_state(state[1], path)
             except ModelError as error:
                 if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
                     continue
@@ -278,3 +287,13 @@ class RunDirectory:
                 f"resume. Delete {self.path} and train again."
             )
         return None
+
+
+def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
+    """Refuse weights alone in the place of a state.
+
+    Raises:
+        ModelError: if a training cannot resume from a checkpoint with these values.
+    """
+    if "steps" in values:
+        raise ModelError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")

@@ -12,8 +12,9 @@ from jointnmt.config import Config, differences
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
-from jointnmt.runs.directory import MAY_CHANGE, RunDirectory
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
+from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.processes import is_first
@@ -136,7 +137,7 @@ def trained_outcome(
 def _read_measured(file: Path) -> RunOutcome:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"{file}: is not valid JSON. Delete it: the run beside it is then read again."
         ) from error

@@ -1,1 +1,1 @@
-"""The server: trained models behind LibreTranslate's API and one of our own, over HTTP."""
+"""The server: trained models behind LibreTranslate's API and a typed one, over HTTP."""

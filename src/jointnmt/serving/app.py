@@ -40,7 +40,7 @@ def create_app(services: Services) -> FastAPI:
 
     app = FastAPI(
         title="jointnmt",
-        description="Neural machine translation: LibreTranslate's API, and one of our own under /v1.",
+        description="Neural machine translation: LibreTranslate's API, and a typed one under /v1.",
         version=jointnmt.__version__,
         lifespan=lifespan,
         docs_url=None,

@@ -1,4 +1,4 @@
-"""The only door to the translator: everything that the server asks of a model goes through here."""
+"""The server's only access to the translator: everything that it asks of a model goes through here."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ from jointnmt.translator.exploration import NextWords, TracedSearch, next_words,
 from jointnmt.translator.limits import Search
 from jointnmt.translator.preprocessing import Line
 from jointnmt.translator.translator import SCORED_TOKENS
-
-TRANSFORMER_CELLS = 200_000
-"""Most cells of a batch of a Transformer on a CPU. Those that wait at the same time are few and of all lengths, so they
-are computed together even where that pads more: a batch of 60 takes far less than three of 20. A grid has no such room:
-its memory grows with cells, a Transformer's with tokens."""
 
 __all__ = [
     "By",
@@ -84,10 +79,7 @@ class Engine:
             ConfigurationError: if the device is not there, or has no such precision.
             ModelError: if a part of RUN is missing or damaged.
         """
-        translator = Translator.load(run, device, precision)
-        if translator.device.type == "cpu" and translator.experiment.model.family == "transformer":
-            translator.max_cells = max(translator.max_cells, TRANSFORMER_CELLS)
-        return cls(translator)
+        return cls(Translator.load(run, device, precision))
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, end mark counted.

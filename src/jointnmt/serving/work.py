@@ -56,7 +56,7 @@ class Translating:
 
 @dataclass(frozen=True)
 class Scoring:
-    """ScoredTranslation given translations."""
+    """Score given translations."""
 
     engine: Engine
     pieces: bool

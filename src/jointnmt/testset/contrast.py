@@ -13,7 +13,6 @@ from jointnmt.evaluation.contrastive_suites import Suite, SuiteItem
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records
 from jointnmt.text.special import num_tokens
 from jointnmt.translator import TranslationOptions, Translator
-from jointnmt.translator.preprocessing import Preprocessor
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ def fitting_items(
 def _fitting_one(
     run: Path, translator: Translator, given: Sequence[SuiteItem], skip_long: bool
 ) -> tuple[list[SuiteItem], list[SuiteItem]]:
-    preprocessor = Preprocessor(translator.segmentation, translator.experiment.model.max_length)
+    preprocessor = translator.preprocessor()
     sources = list(dict.fromkeys(item.source for item in given))
     encoded = translator.segmentation.source.encode_ids_batch([source.strip() for source in sources])
     ids_of = dict(zip(sources, encoded, strict=True))

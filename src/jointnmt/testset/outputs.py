@@ -18,7 +18,7 @@ from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cache
 from jointnmt.text.languages import check_sides
 from jointnmt.text.special import eos_id, with_end
 from jointnmt.translator import TranslationOptions, Translator
-from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
+from jointnmt.translator.preprocessing import EncodedSentence, Line
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSent
     check_sides(eval_set.source_name, eval_set.reference_name, translator.segmentation.languages)
     pairs = zip(eval_set.sources, eval_set.references, strict=True)
     lines = [Line(i, f"{eval_set.source_name}:{i}", *pair) for i, pair in enumerate(pairs, start=1)]
-    return Preprocessor(translator.segmentation, translator.experiment.model.max_length).encode(lines)
+    return translator.preprocessor().encode(lines)
 
 
 def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> list[Record]:

@@ -16,12 +16,12 @@ from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.members import SIGN, members_of
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Part of every fingerprint."""
 
 Record = dict[str, Any]
@@ -46,8 +46,8 @@ class CachedTask:
 
 
 def run_name(run: Path) -> str:
-    """The name of a run: that of its folder."""
-    return run.name or run.resolve().name
+    """The name of a run: that of its folder; of an ensemble, those of all."""
+    return SIGN.join(each.name or each.resolve().name for each in members_of(run))
 
 
 def cached_records(translator: Translator, run: Path, task: CachedTask, progress: ProgressCallback) -> list[Record]:
@@ -61,7 +61,7 @@ def cached_records(translator: Translator, run: Path, task: CachedTask, progress
         ConfigurationError: if the cache cannot be written.
     """
     folder = cache_folder(translator.experiment.data) / "measured"
-    file = folder / f"{_fingerprint(translator, run, task)[:32]}.jsonl"
+    file = folder / f"{_fingerprint(translator, task)[:32]}.jsonl"
     what = f"{run_name(run)}: {task.name}"
     with _naming(file):
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,10 +91,12 @@ def _naming(file: Path) -> Iterator[None]:
 
 def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallback) -> list[Record]:
     with _naming(file):
-        lines = _whole_lines(file)
+        lines, damaged = _whole_lines(file)
+    if damaged:
+        logger.warning("%s: is damaged from line %d on, which is computed anew", file, len(lines) + 1)
     if len(lines) < task.total:
         lines = lines[: len(lines) // task.window * task.window]
-    records = [json.loads(line) for line in lines]
+    records = [json.loads(line)[1] for line in lines]
     if len(records) == task.total:
         logger.debug("%s: cached (%s)", what, file)
         return records
@@ -107,33 +109,40 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
             stream.truncate(sum(map(len, lines)))
         for record in task.compute(len(records)):
             with _naming(file):
-                stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                stream.write(_line(record, len(records)))
                 stream.flush()
             records.append(record)
             progress(what, len(records), task.total)
     return records
 
 
-def _whole_lines(file: Path) -> list[bytes]:
-    """The complete lines: those before the first one that a killed process left incomplete."""
-    lines = []
+def _line(record: Record, number: int) -> bytes:
+    """A record as a line: with a checksum of it and of its number, so that changed and moved lines are noticed."""
+    text = json.dumps(record, ensure_ascii=False, sort_keys=True)
+    digest = hashlib.sha256(f"{number} {text}".encode()).hexdigest()[:16]
+    return f'["{digest}", {text}]\n'.encode()
+
+
+def _whole_lines(file: Path) -> tuple[list[bytes], bool]:
+    """The lines before the first one that is not as it was written, and whether more than a process's end explains it.
+
+    A killed process leaves a last line without its end.
+    """
+    lines: list[bytes] = []
     for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
         try:
-            json.loads(line)
-        except ValueError:
-            break
-        if not line.endswith(b"\n"):
-            break
+            if line != _line(json.loads(line)[1], len(lines)):
+                return lines, line.endswith(b"\n")
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return lines, line.endswith(b"\n")
         lines.append(line)
-    return lines
+    return lines, False
 
 
-def _fingerprint(translator: Translator, run: Path, task: CachedTask) -> str:
+def _fingerprint(translator: Translator, task: CachedTask) -> str:
     facts = {
         "format": FORMAT_VERSION,
-        "weights": RunDirectory(run).model_digest(),
-        "model": translator.experiment.model.plain(),
-        "segmentation": translator.segmentation.fingerprint(),
+        **translator.facts(),
         "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
         "work": [task.name, dict(task.facts)],
     }

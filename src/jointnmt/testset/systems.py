@@ -152,10 +152,11 @@ def system_of_run(
 
 def _load(run: Path, device: str, others: Sequence[SystemRun]) -> Translator:
     """A run of the same languages as the other systems."""
+    from jointnmt.runs.members import members_of
     from jointnmt.testset.outputs import common_languages
     from jointnmt.translator import Translator
 
-    translator = Translator.load(run, device)
+    translator = Translator.load(members_of(run), device)
     common_languages([*(each.languages for each in others if each.languages), translator.segmentation.languages])
     return translator
 

@@ -12,6 +12,7 @@ from jointnmt.errors import DataError, JointNMTError
 from jointnmt.experiment import ValidationConfig
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 from jointnmt.models.gates import named_layers
+from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
@@ -82,8 +83,7 @@ class TrainingRun:
         if saved is None:
             return
         tensors, values = saved
-        if self.directory.parts is not None:
-            self.directory.parts.check(values, self.directory.last)
+        self.directory.check(values, self.directory.last)
         self._check_data("training", values["data"], self.trainer.store.fingerprint)
         # None: no validation text, or the state is of a version that did not save its fingerprint.
         self._check_data("validation", values.get("validation"), self._validation_fingerprint())
@@ -98,10 +98,10 @@ class TrainingRun:
         A validation ends with the save of a state that knows of it; the average with its weights.
         """
         events = set() if self.state.validated_step == self.step else {"validation"}
-        return events if self.directory.holds_weights_of(self._final_steps()) else events | {"average"}
+        return events if self.directory.holds_result_of(self._final_steps()) else events | {"average"}
 
     def _final_steps(self) -> list[int]:
-        """The updates whose weights are the result if the training ends now: several are averaged."""
+        """The updates whose weights make the result if the training ends now: several are averaged."""
         return list(self.state.selection.steps[: self.config.average_best]) or [self.step]
 
     def _is_finished(self) -> bool:
@@ -109,7 +109,7 @@ class TrainingRun:
         steps = self._final_steps()
         is_measured = self.validation is None or len(steps) == 1
         recorded = self.logs is not None and (is_measured or self.logs.has("average", self.step))
-        return recorded and self.directory.holds_weights_of(steps)
+        return recorded and self.directory.holds_result_of(steps)
 
     def _check_data(self, which: str, old: str | None, new: str | None) -> None:
         if old is not None and new is not None and old != new:
@@ -266,9 +266,10 @@ class TrainingRun:
         self.saved_step = self.step
 
     def finish(self) -> None:
-        """Validate and save the last state, and write the weights for translation: the average of the best checkpoints.
+        """Validate and save the last state, and write the weights for translation.
 
-        Without validation text, these are the last weights.
+        These are the average of the best checkpoints, unless it scores below the best of them, which then is kept.
+        Without validation text, they are the last weights.
         """
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
@@ -277,13 +278,22 @@ class TrainingRun:
         if gather(self._is_finished())[0]:  # the first process decides: it may have begun to write
             return
         if self.state.selection.best:
-            self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
-            synchronise(self.trainer.model)
-        result = None
+            self._load_average(steps)
+        kept = steps
         if self.validation is not None and len(steps) > 1:
             result = self.validation.measure(self.trainer.model, self.rules.bleu_every > 0)
-        if result is not None:
+            score, best = result.score(self.rules.metric), self.state.selection.best[0]
+            if score is not None and not score >= best.score:  # nor is a number: a NaN
+                logger.info("the average is no better than the weights after update %d, which are kept", best.step)
+                kept = [best.step]
+                self._load_average(kept)
             self._report(result, "average", steps=steps)
         if self.logs is not None:  # written last: it marks the training as finished
-            self.directory.write_weights(self.directory.model, self.trainer.model.state_dict(), steps)
+            self.directory.write_result(self.trainer.model.state_dict(), kept, steps)
         self.trainer.fabric.barrier()
+
+    def _load_average(self, steps: list[int]) -> None:
+        for path in map(self.directory.scored, steps):
+            self.directory.check(checkpoint.read(path)[1], path)
+        self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
+        synchronise(self.trainer.model)

@@ -9,7 +9,7 @@ import torch
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
-from jointnmt.translator.preprocessing import Line, Preprocessor
+from jointnmt.translator.preprocessing import Line
 from jointnmt.translator.translator import Translator
 
 
@@ -29,16 +29,16 @@ def attend(translator: Translator, source: str, target: str, origin: str = "--so
     """The attention weights of a sentence and its given translation.
 
     Raises:
+        ConfigurationError: if it is an ensemble.
         DataError: naming `origin`, if one of the two is empty, or the source is too long for the model.
     """
-    segmentation = translator.segmentation
-    preprocessor = Preprocessor(segmentation, translator.experiment.model.max_length)
-    sentences = preprocessor.encode([Line(1, origin, source, target)])[0]
+    segmentation, model = translator.segmentation, translator.only_model()
+    sentences = translator.preprocessor().encode([Line(1, origin, source, target)])[0]
     if not sentences or not sentences[0].target:
         raise DataError(f"{origin}: there is nothing to draw: the source or its translation is empty.")
     source_ids, target_ids = sentences[0].source, sentences[0].target
     attn_weights = AttentionMaps()
     batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
-    translator.trained(batch.source, batch.target_input, attn_weights)
+    model(batch.source, batch.target_input, attn_weights)
     pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
     return AttentionTrace(attn_weights, *pieces)

@@ -15,8 +15,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 FIRST_WINDOW = 16
+CELLS = {"cpu": 50_000, "cuda": 1_000_000}
+"""Most cells of a batch by type of device, each hypothesis of a beam counted, at the maximum target length."""
+TRANSFORMER_CELLS = 200_000
+"""Likewise of a Transformer on a CPU. A position of few rows is bound by reading weights, so that larger batches are
+faster even where they pad more. A grid gains nothing, and its memory grows with cells, a Transformer's with tokens."""
 OVERHEAD_CELLS = 10_000
 """`BatchConfig.overhead_cells` of decoding: more than in training, since every decoding step has a fixed cost."""
+
+
+def default_cells(device: str, family: str) -> int:
+    """Most cells of a batch on this type of device, for a model of this family."""
+    if device == "cpu" and family == "transformer":
+        return TRANSFORMER_CELLS
+    return CELLS.get(device, CELLS["cpu"])
 
 
 def windows(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:

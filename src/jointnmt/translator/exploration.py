@@ -15,7 +15,7 @@ from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import SPACE, Segmenter
 from jointnmt.text.special import EOS, eos_id, unk_id
 from jointnmt.translator.options import TranslationOptions
-from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
+from jointnmt.translator.preprocessing import EncodedSentence, Line
 from jointnmt.translator.results import Candidate
 from jointnmt.translator.translator import Translator
 
@@ -83,8 +83,7 @@ def encoded(translator: Translator, source: str, target: str = "", pieces: bool 
     Raises:
         DataError: if there is nothing to read, or the source is too long for the model.
     """
-    preprocessor = Preprocessor(translator.segmentation, translator.experiment.model.max_length, pieces=pieces)
-    sentences = preprocessor.encode([Line(1, "source", source, target)])[0]
+    sentences = translator.preprocessor(pieces=pieces).encode([Line(1, "source", source, target)])[0]
     if not sentences:
         raise DataError("The source is empty: there is nothing to look into.")
     return sentences[0]
@@ -115,7 +114,7 @@ def trace_search(
     trace = SearchTrace(most_pruned)
     with translator.autocast():
         ids = collate_sources([sentence.source]).to(translator.device)
-        [found] = beam_search(translator.model, ids, search, [sentence.target], search.beam_size, trace)
+        [found] = beam_search(translator.reading([sentence]), ids, search, [sentence.target], search.beam_size, trace)
     segmentation, [tree] = translator.segmentation, trace.trees
     return TracedSearch(
         source_tokens=(*map(segmentation.source.piece, sentence.source), EOS),
@@ -144,8 +143,9 @@ def next_words(
     segmenter, given = translator.segmentation.target, len(sentence.target)
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     with translator.autocast():
-        likeliest = next_tokens(translator.model, batch, min(POOL, segmenter.vocabulary_size))[0][-1]
-        [whole] = rescore(translator.model, batch)
+        model = translator.reading([sentence])
+        likeliest = next_tokens(model, batch, min(POOL, segmenter.vocabulary_size))[0][-1]
+        [whole] = rescore(model, batch)
     if target_limit(sentence.source_tokens, search) - given <= 1:
         likeliest = [(token, value) for token, value in likeliest if token == eos_id]
     begins = [

@@ -1,4 +1,4 @@
-"""What is taken of text that nobody vouches for. The server's limits are these too."""
+"""Limits on untrusted text. The server extends them."""
 
 from __future__ import annotations
 

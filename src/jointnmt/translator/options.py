@@ -32,7 +32,7 @@ class TranslationOptions:
     """A line that cannot be translated (no UTF-8, too long, ...) is an error, after the translations of the lines
     before it, or is skipped: its translation is empty, and says why in `error`."""
     limits: TextLimits | None = None
-    """What is refused of text that nobody vouches for; None: the text is trusted."""
+    """Limits on untrusted text; None: the text is trusted."""
     seed: int = 0
     """Of sampling."""
     window: int = 1024

@@ -8,9 +8,12 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from jointnmt.errors import DataError
-from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.sentences import split_sentences
 from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
+
+Sources = Sequence[Sequence[int]]
+"""A source sentence in the pieces of each reader."""
 
 
 class Line(NamedTuple):
@@ -37,6 +40,8 @@ class EncodedSentence:
     source: tuple[int, ...]
     target: tuple[int, ...]
     """A prefix, or a whole translation."""
+    other_sources: tuple[tuple[int, ...], ...] = ()
+    """The source in the pieces of the second and further models, if those of an ensemble read different ones."""
 
     @property
     def source_tokens(self) -> int:
@@ -97,6 +102,18 @@ def pair_lines(
         yield _line(number, origin, source, target)
 
 
+class SourceReader(NamedTuple):
+    """How a model reads sources."""
+
+    segmenter: Segmenter
+    max_length: int | None
+    """Most tokens of a sentence, end mark included; None: no limit."""
+
+    def too_long(self, ids: Sequence[int]) -> bool:
+        """Whether a sentence of these pieces is longer than the model takes."""
+        return self.max_length is not None and num_tokens(ids) > self.max_length
+
+
 class Preprocessor:
     """Segments lines, and refuses or splits those that are too long for the model.
 
@@ -106,6 +123,7 @@ class Preprocessor:
         long: a longer line is an error, or is split at its sentence ends; None: an error, and the message does not
             offer splitting.
         pieces: targets are pieces separated by spaces instead of text.
+        others: further models of an ensemble, if they read other pieces; the longest line is that of the strictest.
     """
 
     def __init__(
@@ -114,8 +132,10 @@ class Preprocessor:
         max_length: int | None,
         long: Literal["error", "split"] | None = None,
         pieces: bool = False,
+        others: Sequence[SourceReader] = (),
     ) -> None:
         self.segmentation, self.max_length, self.long = segmentation, max_length, long
+        self._readers = (SourceReader(segmentation.source, max_length), *others)
         target = segmentation.target
         self._ids = {target.piece(i): i for i in range(target.vocabulary_size)} if pieces else None
 
@@ -137,28 +157,34 @@ class Preprocessor:
         wrong = [line.error or _no_text(line) for line in lines]
         good = [line for line, error in zip(lines, wrong, strict=True) if error is None]
         texts = [line.source.strip() for line in good]
-        encoded = self.segmentation.source.encode_ids_batch(texts)
-        found = map(self._encode_or_error, good, texts, encoded, self._targets(good))
+        found = map(self._encode_or_error, good, texts, self._sources(texts), self._targets(good))
         return [next(found) if error is None else error for error in wrong]
 
+    def _sources(self, texts: Sequence[str]) -> list[Sources]:
+        """The pieces of each text, as every reader divides it."""
+        return list(zip(*(reader.segmenter.encode_ids_batch(texts) for reader in self._readers), strict=True))
+
     def _encode_or_error(
-        self, line: Line, text: str, ids: list[int], target: tuple[int, ...] | DataError
+        self, line: Line, text: str, sources: Sources, target: tuple[int, ...] | DataError
     ) -> list[EncodedSentence] | DataError:
         if isinstance(target, DataError):
             return target
         try:
-            return self._encode_line(line, text, ids, target)
+            return self._encode_line(line, text, sources, target)
         except DataError as error:
             return error
 
-    def _encode_line(self, line: Line, text: str, ids: list[int], target: tuple[int, ...]) -> list[EncodedSentence]:
-        sentences = [ids] if ids else []
-        if self.too_long(ids):
-            sentences = self._split(line, text, ids)
+    def _encode_line(self, line: Line, text: str, sources: Sources, target: tuple[int, ...]) -> list[EncodedSentence]:
+        sentences = [sources] if sources[0] else []
+        if self._refusal(line, sources):
+            sentences = self._split(line, text, sources)
         if line.target.strip() and len(sentences) != 1:
             what = "an empty line" if not sentences else "a line that has to be split"
             raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
-        return [EncodedSentence(line.origin, (line.number, i), tuple(each), target) for i, each in enumerate(sentences)]
+        return [
+            EncodedSentence(line.origin, (line.number, i), tuple(first), target, tuple(map(tuple, others)))
+            for i, (first, *others) in enumerate(sentences)
+        ]
 
     def _targets(self, lines: Sequence[Line]) -> Sequence[tuple[int, ...] | DataError]:
         if self._ids is None:
@@ -175,25 +201,29 @@ class Preprocessor:
             )
         return tuple(known[piece] for piece in pieces)
 
-    def _split(self, line: Line, text: str, ids: list[int]) -> list[list[int]]:
+    def _split(self, line: Line, text: str, sources: Sources) -> list[Sources]:
         if self.long != "split":
             other = " or have long lines split at the ends of their sentences (--split-long)" if self.long else ""
-            raise DataError(f"{self._describe(line, ids)} Split it{',' if other else ''}{other}.")
-        sentences = self.segmentation.source.encode_ids_batch(split_sentences(text))
+            raise DataError(f"{self._refusal(line, sources)} Split it{',' if other else ''}{other}.")
+        sentences = self._sources(split_sentences(text))
         for sentence in sentences:
-            if self.too_long(sentence):
-                raise DataError(f"{self._describe(line, sentence)} It holds no end of a sentence: split it by hand.")
-        return [sentence for sentence in sentences if sentence]
+            if refusal := self._refusal(line, sentence):
+                raise DataError(f"{refusal} It holds no end of a sentence: split it by hand.")
+        return [sentence for sentence in sentences if sentence[0]]
 
     def too_long(self, ids: Sequence[int]) -> bool:
-        """Whether a sentence of these pieces is longer than the model takes."""
-        return self.max_length is not None and num_tokens(ids) > self.max_length
+        """Whether a sentence of these pieces is longer than the (first) model takes."""
+        return self._readers[0].too_long(ids)
 
-    def _describe(self, line: Line, ids: Sequence[int]) -> str:
-        return (
-            f"{line.origin}: a sentence has {num_tokens(ids)} tokens, end mark included, but the model takes at most "
-            f"{self.max_length} (model.max_length)."
-        )
+    def _refusal(self, line: Line, sources: Sources) -> str:
+        """What to say of a sentence that is too long for one of the models; empty if it is not."""
+        for reader, ids in zip(self._readers, sources, strict=True):
+            if reader.too_long(ids):
+                return (
+                    f"{line.origin}: a sentence has {num_tokens(ids)} tokens, end mark included, but the model takes "
+                    f"at most {reader.max_length} (model.max_length)."
+                )
+        return ""
 
 
 def _no_text(line: Line) -> DataError | None:

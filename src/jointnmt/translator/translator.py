@@ -17,6 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
+from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.runs.loading import load_run
@@ -35,9 +36,10 @@ from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
-from jointnmt.translator.batching import in_order, plan_batches, windows
+from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
+from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
-from jointnmt.translator.options import TranslationOptions
+from jointnmt.translator.options import OnLong, TranslationOptions
 from jointnmt.translator.preprocessing import (
     EncodedSentence,
     Line,
@@ -52,8 +54,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-CELLS = {"cpu": 50_000, "cuda": 1_000_000}
-"""Most cells of a batch by type of device, each hypothesis of a beam counted, at the maximum target length."""
 SCORED_TOKENS = 4096
 """Most tokens scored at once: each has logits of the size of the vocabulary."""
 
@@ -75,6 +75,7 @@ class Translator(PretrainedMixin):
         experiment: Experiment,
         precision: Precision = "float32",
         max_cells: int | None = None,
+        members: Sequence[Member] = (),
     ) -> None:
         """Take a model that is on its device.
 
@@ -84,8 +85,10 @@ class Translator(PretrainedMixin):
             experiment: its configuration.
             precision: of the model's computations; log-probabilities are always computed in float32. int8 quantises
                 weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU only.
-            max_cells: most cells of a batch, padding and every hypothesis of a beam included; None: a default for the
-                device.
+            max_cells: most cells of a batch, padding and every hypothesis of a beam included; None:
+                `default_cells`.
+            members: of an `Ensemble`, what each was trained with; the first is the one of `segmentation` and
+                `experiment`.
 
         Raises:
             ConfigurationError: if the precision does not exist, or not on this device.
@@ -102,27 +105,79 @@ class Translator(PretrainedMixin):
         """Saved and analysed."""
         self.model = prepare_for_inference(model, precision)
         """Used to translate."""
-        self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
+        self.members = tuple(members)
+        families = [each.experiment.model.family for each in members] or [experiment.model.family]
+        self.max_cells = max_cells or min(default_cells(self.device.type, family) for family in families)
+        self._readers = source_readers(segmentation, experiment, members)
 
     @classmethod
     def load(
-        cls, run: Path | str, device: str = "auto", precision: Precision = "float32", max_cells: int | None = None
+        cls,
+        run: Path | str | Sequence[Path | str],
+        device: str = "auto",
+        precision: Precision = "float32",
+        max_cells: int | None = None,
     ) -> Self:
-        """The translator of a RUN directory.
+        """The translator of a RUN directory; of several, an ensemble.
+
+        An ensemble translates by the mean of its members' probabilities. Its search settings are those of the first
+        run, and so is the length of the source that limits the translation's.
 
         Raises:
-            ConfigurationError: if the device does not exist, or does not support the precision.
+            ConfigurationError: if the device does not exist, or does not support the precision; if several runs
+                differ in their languages or target vocabularies.
             ModelError: if a part of RUN is missing, damaged, or does not go with the others.
         """
-        translator = cls(*load_run(Path(run), device), precision, max_cells)
-        translator.run = Path(run)
-        return translator
+        runs = [Path(run)] if isinstance(run, Path | str) else [Path(each) for each in run]
+        if len(runs) == 1:
+            translator = cls(*load_run(runs[0], device), precision, max_cells)
+            translator.run = runs[0]
+            return translator
+        model, members = load_members(runs, device)
+        return cls(model, members[0].segmentation, members[0].experiment, precision, max_cells, members)
+
+    def facts(self) -> dict[str, Any]:
+        """What decides the model's output, besides device and precision, of one that was loaded from a run or several.
+
+        JSON-compatible values.
+        """
+        if self.members:
+            return {"members": [member.facts() for member in self.members]}
+        assert self.run is not None, "not loaded"
+        return Member(self.run, self.segmentation, self.experiment).facts()
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Save as a folder; see `PretrainedMixin`."""
+        if self.members:
+            raise ConfigurationError(
+                "An ensemble cannot be saved as one model. Save its runs, or distil it into one (docs/ensembles.md)."
+            )
         if self.precision == "int8":
             raise ConfigurationError("A translator in int8 cannot be saved. Load it in float32, which loses nothing.")
         return super().save_pretrained(save_directory, **options)
+
+    def only_model(self) -> TranslationModel:
+        """The model, to look into.
+
+        Raises:
+            ConfigurationError: if there are several, an ensemble.
+        """
+        if self.members:
+            raise ConfigurationError("An ensemble cannot be looked into as one model. Take one of its runs.")
+        return self.trained
+
+    def preprocessor(self, long: OnLong | None = None, pieces: bool = False) -> Preprocessor:
+        """What makes piece ids of lines; the arguments are those of `Preprocessor`."""
+        first, *others = self._readers
+        return Preprocessor(self.segmentation, first.max_length, long, pieces, others)
+
+    def reading(self, sentences: Sequence[EncodedSentence]) -> TranslationModel:
+        """The model, ready to be called with the sources of these sentences."""
+        if len(self._readers) == 1:
+            return self.model
+        assert isinstance(self.model, Ensemble)
+        each = zip(*([sentence.source, *sentence.other_sources] for sentence in sentences), strict=True)
+        return self.model.reading([collate_sources(ids).to(self.device) for ids in each])
 
     def translate(
         self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
@@ -158,12 +213,12 @@ class Translator(PretrainedMixin):
                 model or the limits, or its prefix is for the translation; if the numbers of prefixes and lines differ.
             ModelError: if the model's output is not a number.
         """
-        if options.gates and not self.experiment.model.shortcut_places:
+        if options.gates and not self.only_model().has_shortcuts:
             raise ConfigurationError(
                 "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or "
                 "leave gates out."
             )
-        if options.long == "split" and self.experiment.model.max_length is None:
+        if options.long == "split" and all(reader.max_length is None for reader in self._readers):
             logger.warning(
                 "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
             )
@@ -238,14 +293,22 @@ class Translator(PretrainedMixin):
         self, sources: Iterable[str], targets: Iterable[str], origin: str, pieces: bool = False
     ) -> Iterator[tuple[Sequence[Line], list[list[EncodedSentence]]]]:
         """Windows of lines with their given translations, and the sentences of each line."""
-        preprocessor = Preprocessor(self.segmentation, self.experiment.model.max_length, pieces=pieces)
+        preprocessor = self.preprocessor(pieces=pieces)
         pairs = pair_lines(checked_texts(sources), checked_texts(targets), origin, "targets")
         for window in windows(pairs, DEFAULTS.window):
             yield window, preprocessor.encode(window)
 
     def _force_decode(self, sentences: Sequence[EncodedSentence]) -> list[ForcedDecoding]:
         with self.autocast():
-            return force_decode(self.model, [(each, each.target) for each in sentences])
+            return self._forced_decoding([(each, each.target) for each in sentences])
+
+    def _forced_decoding(self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]) -> list[ForcedDecoding]:
+        if len(self._readers) > 1:
+            raise ConfigurationError(
+                "The models of this ensemble divide sources into different pieces, so their alignments have no mean. "
+                "Align with one of them."
+            )
+        return force_decode(self.model, rows)
 
     def _aligned(self, sentence: EncodedSentence, forced: ForcedDecoding) -> Aligned:
         source, target = self.segmentation.source, self.segmentation.target
@@ -259,8 +322,7 @@ class Translator(PretrainedMixin):
         """
         search = options.search or self.experiment.search
         rows = num_rows(search, options.num_best)
-        preprocessor = Preprocessor(self.segmentation, self.experiment.model.max_length, options.long)
-        lines = admit(window, preprocessor, search, rows, options.limits)
+        lines = admit(window, self.preprocessor(options.long), search, rows, options.limits)
         if options.on_invalid == "error":
             lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
         found = self.translate_sentences(
@@ -296,7 +358,7 @@ class Translator(PretrainedMixin):
         with self.autocast():
             found = self._search(sentences, options)
             rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
-            forced = iter(force_decode(self.model, rows)) if options.alignments or options.gates else repeat(None)
+            forced = iter(self._forced_decoding(rows)) if options.alignments or options.gates else repeat(None)
         return [[self._candidate(each, next(forced), options) for each in hypotheses] for hypotheses in found]
 
     def _search(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Hypothesis]]:
@@ -305,8 +367,8 @@ class Translator(PretrainedMixin):
         search = options.search or self.experiment.search
         if isinstance(search, SamplingConfig):
             generators = [sentence_generator(options.seed, *sentence.number) for sentence in sentences]
-            return sample(self.model, source, search, generators, prefixes, options.num_best)
-        return beam_search(self.model, source, search, prefixes, options.num_best)
+            return sample(self.reading(sentences), source, search, generators, prefixes, options.num_best)
+        return beam_search(self.reading(sentences), source, search, prefixes, options.num_best)
 
     def _candidate(
         self, hypothesis: Hypothesis, forced: ForcedDecoding | None, options: TranslationOptions
@@ -348,8 +410,9 @@ class Translator(PretrainedMixin):
         batch = Batch.collate([each.source for each in sentences], [each.target for each in sentences])
         batch, piece = batch.to(self.device), self.segmentation.target.piece
         with self.autocast():
-            rescored = rescore(self.model, batch)
-            choices = next_tokens(self.model, batch, alternatives) if alternatives else [[] for _ in sentences]
+            model = self.reading(sentences)
+            rescored = rescore(model, batch)
+            choices = next_tokens(model, batch, alternatives) if alternatives else [[] for _ in sentences]
         named = [tuple(tuple(NextPiece(piece(i), x) for i, x in each) for each in sentence) for sentence in choices]
         return list(zip(rescored, named, strict=True))
 

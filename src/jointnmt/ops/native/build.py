@@ -305,7 +305,7 @@ def has_fast_bf16_dot() -> bool:
 
 @functools.cache
 def pytorch_is_faster_in_float32() -> bool:
-    """Whether PyTorch's matrix products are faster than ours there: those of MKL are, on Intel's processors."""
+    """Whether PyTorch's matrix products are faster than the custom ones: those of MKL are, on Intel's processors."""
     return "GenuineIntel" in processor() and torch.backends.mkl.is_available()
 
 

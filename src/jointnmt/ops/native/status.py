@@ -44,7 +44,8 @@ class KernelStatus:
     library: str | None = None
     sha256: str | None = None
     products: dict[str, str] = field(default_factory=dict)
-    """What multiplies matrices in each precision: the kernels, or PyTorch; unknown until they are built."""
+    """What multiplies matrices in each precision: the kernels or PyTorch, which may differ between training and
+    inference; unknown until they are built."""
 
 
 def kernel_status() -> KernelStatus:
@@ -82,9 +83,11 @@ def kernel_status() -> KernelStatus:
 def products(path: Path | None) -> dict[str, str]:
     """What multiplies matrices in each precision with the library at `path`, which is verified, or without any."""
     kernels = None if path is None else build.load(path)
-    mkl = build.pytorch_is_faster_in_float32()
+    float32 = OWN if hasattr(kernels, "linear_forward_float32") else "PyTorch"
+    if build.pytorch_is_faster_in_float32():  # inference packs its weights for the kernels all the same
+        float32 = f"{OWN}; in training PyTorch (MKL)" if float32 == OWN else "PyTorch (MKL)"
     return {
-        "float32": "PyTorch (MKL)" if mkl else OWN if hasattr(kernels, "linear_forward_float32") else "PyTorch",
+        "float32": float32,
         "bfloat16": OWN if hasattr(kernels, "linear_forward_bfloat16") else "PyTorch",
         "int8": OWN if hasattr(kernels, "pack_weights_int8") else "PyTorch",
     }

@@ -1,0 +1,126 @@
+"""What a model card says: the template, and the sentences that follow from a model's configuration and scores."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jointnmt.evaluation.scores import METRICS, TITLES, Scores
+from jointnmt.experiment import Experiment
+
+NOT_STATED = "not stated yet."
+
+CARD = """---
+{{ card_data }}
+---
+
+# {{ name }}
+
+Translates from {{ source_language }} to {{ target_language }}. A {{ family }} model of {{ parameters }} parameters,
+trained with jointnmt {{ version }}.
+
+```sh
+jointnmt translate {{ repo_id }} < source.txt > translation.txt   # a folder; or in Python, also from the Hub:
+```
+
+```python
+from jointnmt import Translator
+
+translator = Translator.from_pretrained("{{ repo_id }}")
+print(translator.translate(["..."])[0])
+```
+
+## Data
+
+Trained on {{ training | join(", ") }}, with seed {{ seed }}; validated on {{ validation | join(", ") or "nothing" }}.
+Sources and licences of these texts: {{ data_licence }}
+
+Filters: {{ filters }}
+
+## Scores
+
+{{ measured }}
+{% if scores %}
+| test set | metric | score | signature |
+|---|---|---|---|
+{% for row in scores %}| {{ row | join(" | ") }} |
+{% endfor %}{% else %}
+Scores on test sets: not stated yet.
+{% endif %}
+## What it cannot do
+
+It translates each line by itself, without the lines around it. {{ longest }}{{ case }}A {{ unit }} that the
+training text lacks becomes `<unk>`. {{ limits }}
+
+## Weights
+
+Stored in {{ weights }}{{ rounding }}; computed with in float32, if nothing else is asked for.
+
+## Settings
+
+```yaml
+{{ settings }}```
+
+## Licence
+
+{{ licence }}
+"""
+
+
+def told_by_experiment(experiment: Experiment) -> dict[str, Any]:
+    """The values of the template that the configuration decides."""
+    data = experiment.data
+    return {
+        "name": experiment.name,
+        "family": experiment.model.family,
+        "source_language": data.source_language,
+        "target_language": data.target_language,
+        "training": _file_names(data.train),
+        "seed": experiment.seed,
+        "validation": _file_names(data.validation),
+        "filters": json.dumps(data.filters.plain()),
+        "longest": _longest_line(experiment.model.max_length),
+        "case": "Its translations are in lower case. " if experiment.segmentation.lowercase else "",
+        "unit": "word" if experiment.segmentation.kind == "word" else "character",
+        "settings": experiment.to_yaml(),
+    }
+
+
+def hub_licence(licence: str | None) -> str:
+    """The licence as the Hub's metadata have it: an identifier in lower case, `other` for a text, or `unknown`."""
+    if licence is None:
+        return "unknown"
+    return licence.lower() if re.fullmatch(r"[\w.+-]+", licence) else "other"
+
+
+def _longest_line(max_length: int | None) -> str:
+    """The sentence about lines that are too long; empty if none is."""
+    if max_length is None:
+        return ""
+    return f"A line of more than {max_length - 1} pieces is refused, or divided at the ends of its sentences. "
+
+
+def _file_names(texts: Any) -> list[str]:
+    return [f"`{path.name}`" for text in texts for path in text.files]
+
+
+def validation_sentence(measured: Mapping[str, Any] | None) -> str:
+    """What the card says of the scores on the validation text."""
+    if measured is None:
+        return "No validation scores are recorded."
+    bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
+    steps = ", ".join(map(str, measured["steps"]))
+    weights = f"average of the weights after updates {steps}" if len(measured["steps"]) > 1 else f"update {steps}"
+    return f"On the validation text: perplexity {measured['perplexity']:.3f}{bleu} ({weights})."
+
+
+def score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:
+    """A test set's rows of the table: test set, metric, score, signature."""
+    found = ((metric, getattr(scores, metric)) for metric in METRICS)
+    return [
+        (test_set, TITLES[metric], f"{score.value:.2f}", f"`{score.signature}`".replace("|", r"\|"))
+        for metric, score in found
+        if score is not None
+    ]

@@ -1,0 +1,143 @@
+"""Several models as one: the mean of their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
+from jointnmt.ops import log_softmax
+
+
+@dataclass
+class EnsembleState:
+    """The states of all members, with the same rows."""
+
+    states: list[DecoderState]
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows N."""
+        return self.states[0].num_rows
+
+    def select(self, rows: Int[Tensor, " M"]) -> Self:
+        """See `DecoderState.select`."""
+        return type(self)([state.select(rows) for state in self.states])
+
+
+class Ensemble(TranslationModel):
+    """The model whose next-token probabilities are the mean of its members', of any families.
+
+    What it returns as logits are the logarithms of these means. It is for inference: in evaluation mode, and without
+    attention weights but for the alignment, of which it gives the mean.
+
+    Args:
+        members: with one target vocabulary, on one device.
+        sources: what each member reads in place of the source that a call passes, if they segment sources differently:
+            a tensor `[B, S]` for each member, with rows in the order of the call's. None: all read the same.
+
+    Raises:
+        ConfigurationError: if there is no member, or they are on different devices.
+    """
+
+    def __init__(
+        self, members: Iterable[TranslationModel], sources: Sequence[Int[Tensor, "B _"]] | None = None
+    ) -> None:
+        super().__init__()
+        self._members = nn.ModuleList(members)
+        self._sources = sources
+        devices = sorted({str(parameter.device) for parameter in self.parameters()})
+        if not self.members:
+            raise ConfigurationError("An ensemble needs a model. Name one or more.")
+        if len(devices) > 1:
+            raise ConfigurationError(
+                f"The models of an ensemble are on different devices ({', '.join(devices)}). Move them to one."
+            )
+        self.eval()
+
+    @property
+    def members(self) -> Sequence[TranslationModel]:
+        """The models."""
+        return cast("Sequence[TranslationModel]", self._members)
+
+    def reading(self, sources: Sequence[Int[Tensor, "B _"]]) -> Ensemble:
+        """The same for one batch, whose sources each member reads in pieces of its own."""
+        if len(sources) != len(self.members):
+            raise ValueError(f"{len(sources)} sources for {len(self.members)} models")
+        return Ensemble(self.members, sources)
+
+    def forward(
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """See `TranslationModel.forward`; of `attn_weights`, only the alignment is filled.
+
+        Raises:
+            ValueError: if `attn_weights` are asked for, and the members segment sources differently.
+        """
+        maps = [AttentionMaps() if attn_weights is not None else None for _ in self.members]
+        calls = zip(self.members, self._read(source), maps, strict=True)
+        logits = mean_of_probabilities(member(each, target_input, found) for member, each, found in calls)
+        if attn_weights is not None:
+            attn_weights.alignment = self._mean_alignment([found.alignment for found in maps if found is not None])
+        return logits
+
+    def start(self, source: Int[Tensor, "B S"]) -> EnsembleState:
+        """See `TranslationModel.start`."""
+        return EnsembleState(
+            [member.start(each) for member, each in zip(self.members, self._read(source), strict=True)]
+        )
+
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], EnsembleState]:
+        """See `TranslationModel.step`."""
+        assert isinstance(state, EnsembleState)
+        found = [member.step(last_ids, each) for member, each in zip(self.members, state.states, strict=True)]
+        return mean_of_probabilities(logits for logits, _ in found), EnsembleState([after for _, after in found])
+
+    def _read(self, source: Tensor) -> Sequence[Tensor]:
+        """What each member reads."""
+        if self._sources is None:
+            return [source] * len(self.members)
+        assert all(len(each) == len(source) for each in self._sources), "sources of another batch"
+        return self._sources
+
+    def _mean_alignment(self, alignments: Sequence[Tensor | None]) -> Tensor:
+        if self._sources is not None:
+            raise ValueError("members that read different pieces have no mean alignment")
+        found = [each for each in alignments if each is not None]
+        assert len(found) == len(self.members), "every family writes an alignment"
+        return torch.stack(found).mean(0)
+
+
+def mean_of_probabilities(logits: Iterable[Float[Tensor, "*rows V"]]) -> Float[Tensor, "*rows V"]:
+    """The logarithm of the mean of several distributions; a single model's logits stay as they are.
+
+    Sums are kept relative to the greatest so far, so that no probability is too small to be told from 0, in no more
+    memory than two tensors of this size besides those that are given. Operations are element by element: a row's
+    result does not depend on the other rows.
+
+    Raises:
+        ConfigurationError: if their vocabularies differ in size.
+    """
+    first, *others = logits
+    if not others:
+        return first
+    greatest = log_softmax(first)
+    total = torch.ones_like(greatest)
+    for each in others:
+        if each.shape != first.shape:
+            raise ConfigurationError(
+                f"The models of an ensemble have target vocabularies of {first.shape[-1]} and {each.shape[-1]} pieces, "
+                "but must have the same one."
+            )
+        found = log_softmax(each)
+        # An impossible token, of minus infinity everywhere, stays one: it must not become the NaN of a difference.
+        larger = torch.maximum(greatest, found).clamp_min_(torch.finfo(found.dtype).min)
+        total = total.mul_((greatest - larger).exp_()).add_((found - larger).exp_())
+        greatest = larger
+    return total.div_(len(others) + 1).log_().add_(greatest)

@@ -1,0 +1,66 @@
+"""Which training a checkpoint is of: another one's, of a model that fits as well, would give other weights silently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jointnmt.config import differences, merged
+from jointnmt.errors import ModelError
+from jointnmt.experiment import Experiment
+
+MAY_CHANGE = (
+    "name",
+    "data.root",
+    "data.cache",
+    "data.processes",
+    "training.accelerator",
+    "training.average_best",
+    "training.checkpoint_every",
+    "training.devices",
+    "training.log_every",
+    "training.max_epochs",
+    "training.max_updates",
+    "training.nodes",
+    "training.tensorboard",
+    "validation.patience",
+)
+"""Keys that may change when a training resumes: they affect neither updates nor the choice of checkpoints so far."""
+
+KEY = "training"
+"""Of the values of a checkpoint."""
+
+_SECTIONS = ("seed", "batches", "training", "validation")
+"""Of a configuration. `runs.parts` compares what decides the output, a state the fingerprint of its data."""
+
+
+def provenance(experiment: Experiment) -> dict[str, Any]:
+    """What of a configuration makes a training that one and no other, as JSON-compatible values."""
+    plain = {name: value for name, value in experiment.plain().items() if name in _SECTIONS}
+    for name in MAY_CHANGE:
+        section, _, key = name.partition(".")
+        if section in plain and key:
+            del plain[section][key]
+    return plain
+
+
+def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint of another training; what older versions wrote does not tell.
+
+    Args:
+        values: of the checkpoint.
+        expected: the `provenance` that it should have.
+        path: of the checkpoint.
+
+    Raises:
+        ModelError: naming the difference.
+    """
+    stored = values.get(KEY, {})
+    if not isinstance(stored, dict):
+        raise ModelError(f"{path}: does not tell which training it is of. Bring the right file back, or train again.")
+    if changed := differences(merged(expected, stored), expected):  # a key that one version lacks is none
+        raise ModelError(
+            f"{path}: is a checkpoint of another training: {'; '.join(changed[:5])}. Bring the right file back, or "
+            "train again."
+        )

@@ -1,0 +1,99 @@
+"""Several runs as one model: loading them, and what they must have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from jointnmt.models.ensemble import Ensemble
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import load_run
+from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.translator.preprocessing import SourceReader
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of an ensemble."""
+
+    run: Path
+    segmentation: Segmentation
+    experiment: Experiment
+
+    def facts(self) -> dict[str, Any]:
+        """What decides the output of its model, as JSON-compatible values."""
+        return {
+            "weights": RunDirectory(self.run).model_digest(),
+            "model": self.experiment.model.plain(),
+            "segmentation": self.segmentation.fingerprint(),
+        }
+
+
+def load_members(runs: Sequence[Path], device: str) -> tuple[Ensemble, list[Member]]:
+    """The models of several runs as one, and what each was trained with.
+
+    Raises:
+        ConfigurationError: if a run is given twice, or their languages or target vocabularies differ.
+        ModelError: as of `load_run`.
+    """
+    if twice := sorted({str(run) for run in runs if runs.count(run) > 1}):
+        raise ConfigurationError(f"{', '.join(twice)}: given twice in an ensemble. Give each run once.")
+    models, members = [], []
+    for run in runs:
+        model, segmentation, experiment = load_run(run, device)
+        members.append(Member(run, segmentation, experiment))
+        _check_target(members[0], members[-1])
+        models.append(model)
+    return Ensemble(models), members
+
+
+def source_readers(
+    segmentation: Segmentation, experiment: Experiment, members: Sequence[Member]
+) -> tuple[SourceReader, ...]:
+    """How sources are read: in one way if all members do alike, as the strictest does; else as each of them does."""
+    if not members:
+        return (SourceReader(segmentation.source, experiment.model.max_length),)
+    readers = tuple(SourceReader(each.segmentation.source, each.experiment.model.max_length) for each in members)
+    if not all(_read_alike(readers[0].segmenter, reader.segmenter) for reader in readers):
+        return readers
+    lengths = [reader.max_length for reader in readers if reader.max_length is not None]
+    return (SourceReader(segmentation.source, min(lengths, default=None)),)
+
+
+def _read_alike(one: Segmenter, other: Segmenter) -> bool:
+    """Whether both divide every text into the same pieces with the same ids."""
+    return _settings(one) == _settings(other) and one.to_json() == other.to_json()
+
+
+def _settings(side: Segmenter) -> tuple[object, ...]:
+    """What of the configuration decides how text is read and written, besides the vocabulary."""
+    return side.language, side.config.kind, side.config.moses, side.config.lowercase
+
+
+def _check_target(first: Member, other: Member) -> None:
+    """Refuse a member that does not write the same pieces as the first one.
+
+    Raises:
+        ConfigurationError: naming both, and the first difference.
+    """
+    one, two = first.segmentation, other.segmentation
+    if one.languages != two.languages:
+        difference = f"one translates {'-'.join(one.languages)}, the other {'-'.join(two.languages)}"
+    elif _settings(one.target) != _settings(two.target):
+        difference = "their segmentations differ in kind, moses or lowercase"
+    elif one.target.vocabulary_size != two.target.vocabulary_size:
+        difference = f"one writes {one.target.vocabulary_size:,} pieces, the other {two.target.vocabulary_size:,}"
+    else:
+        pieces = ((i, one.target.piece(i), two.target.piece(i)) for i in range(one.target.vocabulary_size))
+        different = next((each for each in pieces if each[1] != each[2]), None)
+        if different is None:
+            return
+        difference = f"piece {different[0]} is {different[1]!r} of one and {different[2]!r} of the other"
+    raise ConfigurationError(
+        f"{first.run} and {other.run} cannot be one ensemble, which needs the same target vocabulary: {difference}. "
+        "Train both on the same text with the same segmentation."
+    )

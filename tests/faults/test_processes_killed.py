@@ -1,0 +1,99 @@
+"""Two processes that train together, one of which is killed, or which are told to stop: nothing of it shows."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jointnmt.runs.directory import RunDirectory
+from support.commands import Commands, Fault, Outcome
+from support.runs import assert_same_runs
+from support.tried import SCALE, Tried
+
+NEVER = Fault()
+
+
+def start_both(
+    commands: Commands, trained: Path, run: Path, faults: tuple[Fault, Fault] = (NEVER, NEVER), *more: str
+) -> list[Outcome]:
+    """Two processes with the environment that torchrun gives them, and what became of each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GROUP_RANK": "0"}
+    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "JOINTNMT_CACHE": str(trained / "cache")}
+    arguments = ["train", trained / "recipe.yaml", "--out", run, *more]
+    waits = {}
+    for rank, fault in enumerate(faults):
+        env = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        waits[rank] = commands.start(*arguments, places=[run], fault=fault, env=env)
+    # The wait for one that is to be killed kills it: it comes first.
+    outcomes = {rank: waits[rank]() for rank in sorted(waits, key=lambda rank: faults[rank].seconds is None)}
+    return [outcomes[rank] for rank in sorted(outcomes)]
+
+
+@pytest.mark.slow
+def test_a_training_of_two_processes_survives_the_death_of_one(
+    commands: Commands, trained: Path, tmp_path: Path, tried: Tried
+) -> None:
+    whole, dice, failures = tmp_path / "whole", random.Random(0), list[str]()
+    began = time.monotonic()
+    undisturbed = start_both(commands, trained, whole)
+    seconds, kills = time.monotonic() - began, 0
+    assert [each.code for each in undisturbed] == [0, 0], undisturbed
+    operations = undisturbed[0].operations
+    faults = [(Fault(before=dice.randrange(operations // 2, operations)), NEVER)]
+    for _ in range(SCALE):
+        moment = Fault(seconds=dice.uniform(0.2, 1) * seconds)
+        faults += [dice.choice([(NEVER, moment), (moment, NEVER)])]
+    for fault in faults:
+        run = tmp_path / "run"
+        ended = start_both(commands, trained, run, fault)
+        kills += any(each.code == -signal.SIGKILL for each in ended)
+        said = [
+            each.said for each in ended if each.code > 0 and ("Traceback" in each.said or each.code not in (2, 3, 4, 6))
+        ]
+        again = start_both(commands, trained, run)
+        if said or [each.code for each in again] != [0, 0]:
+            failures.append(f"{fault}: {[each.code for each in ended]} {said} {again}")
+        else:
+            assert_same_runs(run, whole)
+        shutil.rmtree(run)
+    tried("kill of one of two processes of a training", kills, len(failures))
+    assert not failures, "\n\n".join(failures)
+
+
+@pytest.mark.slow
+def test_a_signal_to_torchrun_saves_the_training(
+    commands: Commands, trained: Path, tmp_path: Path, tried: Tried
+) -> None:
+    """torchrun hands it on to its processes, which save; with torchrun itself, the training goes on."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "jointnmt", "train", str(trained / "recipe.yaml"), "--out", str(run)]
+    environment = {**os.environ, "JOINTNMT_CACHE": str(trained / "cache"), "OMP_NUM_THREADS": "1"}
+    endless = ["--set", "training.max_updates=100000"]
+    process = subprocess.Popen([*command, *endless], env=environment, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and RunDirectory(run).read_last() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=300)
+    state = RunDirectory(run).read_last()
+    assert state is not None, said
+    step = state[1]["trainer"]["position"]["step"]
+    assert f"stopped after update {step}, saved" in said
+    end = ["--set", f"training.max_updates={step + 3}"]
+    for folder in (run, whole):
+        outcomes = start_both(commands, trained, folder, (NEVER, NEVER), *end)
+        assert [each.code for each in outcomes] == [0, 0], outcomes
+    assert_same_runs(run, whole)
+    tried("signal to torchrun", 1, 0)

@@ -1,0 +1,146 @@
+"""The command line in processes of their own, killed, or with a disk that fails, at a file operation or a moment."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TAKING_ROOM = {"open", "os.rename", "os.mkdir", "os.link", "os.symlink"}
+"""Python's audit events of what a full disk may refuse; an `open` counts if it is for writing."""
+
+OPERATIONS = TAKING_ROOM | {"os.remove", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
+"""Those of what changes files."""
+
+PRELOADED = ["support.commands", "jointnmt.train", *(f"jointnmt.cli.{name}" for name in ("main", "report", "probe"))]
+"""Imported once, by the process that all others are forked from."""
+
+DOCUMENTED = {0, 2, 3, 4}
+"""Exit codes that a fault may lead to."""
+
+LONGEST_MESSAGE = 2500
+"""Characters; messages quote paths, which are long here."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a process."""
+
+    before: int = -1
+    """Number of the file operation before which it happens; -1: none."""
+    error: int = 0
+    """An `errno`, with which this operation and all later ones fail; 0: the process is killed."""
+    seconds: float | None = None
+    """After which the process is killed."""
+    file_bytes: int | None = None
+    """No file can be made larger, by whatever library: its writes fail."""
+
+
+NOTHING = Fault()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a command."""
+
+    code: int
+    """Its exit code; negative: the signal that ended it."""
+    operations: int
+    """Changes of files in the watched places."""
+    printed: bytes
+    said: str
+    """On standard error."""
+
+    @property
+    def complaint(self) -> str | None:
+        """What a user could make nothing of: a traceback, an undocumented exit code, a long message; None: nothing."""
+        if self.code not in DOCUMENTED or "Traceback" in self.said:
+            return f"exit code {self.code}: {self.said[-3000:]}"
+        message = self.said.rpartition("jointnmt: error")[2]
+        return f"a message of {len(message):,} characters" if self.code and len(message) > LONGEST_MESSAGE else None
+
+
+class Commands:
+    """Starts commands in clean processes, forked from one that has imported everything."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` takes what the commands print."""
+        self.folder, self.started = folder, 0
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(PRELOADED)
+
+    def start(
+        self,
+        *arguments: object,
+        places: Sequence[Path] = (),
+        fault: Fault = NOTHING,
+        env: Mapping[str, str] | None = None,
+    ) -> Callable[[], Outcome]:
+        """Start a command; what is returned waits for its end. File operations are counted in `places`."""
+        self.started += 1
+        printed, said = (self.folder / f"{self.started}.{name}" for name in ("printed", "said"))
+        for path in (printed, said):
+            path.touch()
+        count = self.context.Value("i", 0)
+        environment = {**os.environ, "COLUMNS": "200", **(env or {})}
+        given = list(map(str, arguments)), tuple(map(str, places)), fault, (str(printed), str(said)), count, environment
+        process = self.context.Process(target=_call, args=given)
+        process.start()
+
+        def wait() -> Outcome:
+            process.join(fault.seconds)
+            if fault.seconds is not None and process.exitcode is None:
+                process.kill()
+            process.join()
+            assert process.exitcode is not None
+            return Outcome(process.exitcode, count.value, printed.read_bytes(), said.read_text(errors="replace"))
+
+        return wait
+
+    def run(self, *arguments: object, **options: Any) -> Outcome:
+        """`start`, and wait."""
+        return self.start(*arguments, **options)()
+
+
+def _call(
+    arguments: Sequence[str],
+    places: tuple[str, ...],
+    fault: Fault,
+    streams: tuple[str, str],
+    count: Any,
+    environment: Mapping[str, str],
+) -> None:
+    """Run a command in this process."""
+    import torch
+
+    from jointnmt.cli.main import app
+
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    for number, path in enumerate(streams, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+
+    def watch(event: str, about: tuple[Any, ...]) -> None:
+        if event not in OPERATIONS or not str(about[0]).startswith(places):
+            return
+        if event == "open" and not (int(about[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+            return
+        number, count.value = count.value, count.value + 1
+        if not 0 <= fault.before <= number:
+            return
+        if not fault.error:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if event in TAKING_ROOM or fault.error != errno.ENOSPC:
+            raise OSError(fault.error, os.strerror(fault.error), str(about[0]))
+
+    sys.addaudithook(watch)
+    if fault.file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fault.file_bytes, fault.file_bytes))
+    app(list(arguments))

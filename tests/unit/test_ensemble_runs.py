@@ -1,0 +1,232 @@
+"""Several runs as one model: in Python, and as A+B of `translate`, `score` and `evaluate`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from jointnmt.analysis.inspection import inspect_pair
+from jointnmt.cli.main import app
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.models import build_model
+from jointnmt.models.ensemble import Ensemble
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.members import members_of
+from jointnmt.search import SamplingConfig
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.translator import TranslationOptions, Translator, attend, next_words, trace_search
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, write_run
+
+TRANSFORMER = {"family": "transformer", "encoder_layers": 1, "decoder_layers": 1}
+SOURCES = ["der Hund sieht die Katze .", "", "die Katze hört nicht", "und der Hund ?"]
+TARGETS = ["the dog sees the cat .", "", "the cat hears", "and the dog !"]
+
+Invoke = Callable[..., Result]
+
+
+def write(
+    run: Path,
+    sources: Sequence[str] = SOURCE_WORDS,
+    targets: Sequence[str] = TARGET_WORDS,
+    seed: int = 1,
+    languages: tuple[str, str] = ("de", "en"),
+    **changes: Any,
+) -> Path:
+    """A run with a random model that knows these words."""
+    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1)
+    segmentation = Segmentation.train(config, [" ".join(sources)], [" ".join(targets)], *languages)
+    torch.manual_seed(seed)
+    configuration = experiment(**changes)
+    model = build_model(configuration.model, *sizes(segmentation))
+    run.mkdir()
+    files = RunDirectory(run)
+    files.write_experiment(configuration)
+    segmentation.save(files.segmentation)
+    files.bind(configuration)
+    files.write_weights(files.model, model.state_dict(), [1])
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs `a`, `b`, `c` with the same pieces, and `other`, whose source has others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    write(tmp_path / "a")
+    write(tmp_path / "b", seed=2, model=TRANSFORMER)
+    write(tmp_path / "c", seed=3, model={"shortcuts": {}})
+    write(tmp_path / "other", [*SOURCE_WORDS[2:], "Maus", "der"], seed=4, model={"max_length": 7})
+    for name, lines in {"source": SOURCES, "target": TARGETS}.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+    return lambda *arguments: runner.invoke(app, [*map(str, arguments)])
+
+
+def load(*runs: str, **options: Any) -> Translator:
+    return Translator.load(runs, "cpu", **options)
+
+
+def mean_scores(*runs: str) -> list[list[float]]:
+    """Logarithms of the mean probabilities of the targets' first pieces, from each run by itself."""
+    each = [load(run).score(SOURCES, TARGETS) for run in runs]
+    return [
+        [math.log(sum(map(math.exp, values)) / len(values)) for values in zip(*tokens, strict=True)]
+        for tokens in zip(*([scored.token_log_probabilities for scored in found] for found in each), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("runs", [("a", "b", "c"), ("a", "other"), ("other", "b", "a")])
+def test_scores_are_those_of_the_mean_probabilities(folder: Path, runs: tuple[str, ...]) -> None:
+    for found, expected in zip(load(*runs).score(SOURCES, TARGETS), mean_scores(*runs), strict=True):
+        assert found.token_log_probabilities == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("runs", [("a", "b", "c"), ("a", "other", "b")])
+@pytest.mark.parametrize("search", [None, SamplingConfig()])
+def test_an_ensemble_translates_as_one_run_does(folder: Path, runs: tuple[str, ...], search: Any) -> None:
+    ensemble = load(*runs)
+    options = TranslationOptions(search=search, num_best=2)
+    found = list(ensemble.translate_stream(SOURCES, options, ["the", "", "", "dog"]))
+    assert found[0].candidates[0].tokens[0] == "the" and not found[1].text
+    for source, translation in zip(SOURCES, found, strict=True):
+        for each in translation.candidates:
+            [scored] = ensemble.score_stream([source], [" ".join(each.tokens[:-1])], pieces=True)
+            assert each.token_log_probabilities == pytest.approx(scored.token_log_probabilities, abs=1e-5)
+    if search is None:
+        alone = [next(ensemble.translate_stream([line], options)) for line in SOURCES[2:]]
+        assert alone == list(load(*runs, max_cells=1).translate_stream(SOURCES, options))[2:]
+
+
+def test_one_run_is_the_run_itself(folder: Path) -> None:
+    one = load("b")
+    assert not isinstance(one.model, Ensemble) and one.run == Path("b") and not one.members
+    assert one.translate(SOURCES) == Translator.load("b", "cpu").translate(SOURCES)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_precisions_are_those_of_its_members(folder: Path, precision: Any) -> None:
+    for found, exact in zip(
+        load("a", "b", precision=precision).score(SOURCES, TARGETS), load("a", "b").score(SOURCES, TARGETS), strict=True
+    ):
+        assert found.token_log_probabilities == pytest.approx(exact.token_log_probabilities, abs=0.1)
+
+
+def test_the_strictest_member_says_how_long_a_line_may_be(folder: Path) -> None:
+    line = "die Katze sieht die Katze nicht ."  # 7 pieces, 8 tokens
+    assert load("a").translate([line])
+    for runs in (("a", "other"), ("other", "a")):
+        with pytest.raises(DataError, match=r"8 tokens, .* takes at most 7"):
+            load(*runs).translate([line])
+    sentences = ["die Katze .", "Hund sieht die Katze ."]
+    split = load("a", "other").translate([" ".join(sentences)], TranslationOptions(long="split"))
+    assert split == [" ".join(load("a", "other").translate(sentences))]
+    write(folder / "short", seed=5, model={"max_length": 7})
+    with pytest.raises(DataError, match="takes at most 7"):
+        load("a", "short").translate([line])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"targets": TARGET_WORDS[1:]}, "one writes 13 pieces, the other 12"),
+        ({"targets": [*TARGET_WORDS[1:], "mouse"]}, r"piece \d+ is '.*' of one and '.*' of the other"),
+        ({"languages": ("fr", "en")}, "one translates de-en, the other fr-en"),
+    ],
+)
+def test_runs_that_write_other_pieces_are_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
+    write(folder / "wrong", **changes)
+    with pytest.raises(ConfigurationError, match=f"a and wrong cannot be one ensemble.*{message}"):
+        load("a", "wrong")
+
+
+def test_a_run_given_twice_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a: given twice in an ensemble"):
+        load("a", "b", "a")
+
+
+def test_what_an_ensemble_has_not_is_refused(folder: Path) -> None:
+    ensemble = load("c", "a")
+    one = r"An ensemble cannot be looked into as one model"
+    with pytest.raises(ConfigurationError, match=one):
+        list(ensemble.translate_stream(SOURCES, TranslationOptions(gates=True)))
+    with pytest.raises(ConfigurationError, match=one):
+        attend(ensemble, SOURCES[0], TARGETS[0])
+    with pytest.raises(ConfigurationError, match=one):
+        inspect_pair(ensemble, SOURCES[0], TARGETS[0])
+    with pytest.raises(ConfigurationError, match="cannot be saved as one model"):
+        ensemble.save_pretrained(folder / "saved")
+    with pytest.raises(ConfigurationError, match="their alignments have no mean"):
+        list(load("a", "other").align_stream(SOURCES, TARGETS))
+
+
+def test_alignments_are_the_mean_of_the_members(folder: Path) -> None:
+    found, one, two = (list(load(*runs).align_stream(SOURCES, TARGETS)) for runs in (("a", "b"), ("a",), ("b",)))
+    assert np.allclose(found[0].alignment, (one[0].alignment + two[0].alignment) / 2, atol=1e-6)
+
+
+def test_search_and_next_words_can_be_looked_at(folder: Path) -> None:
+    for runs in (("a", "b"), ("a", "other")):
+        ensemble = load(*runs)
+        assert trace_search(ensemble, SOURCES[0]).translations[0] == ensemble.translate(SOURCES[:1])[0]
+        [word, *_] = next_words(ensemble, SOURCES[0], "the").words
+        [scored] = ensemble.score(SOURCES[:1], [f"the {word.word}"])
+        assert word.log_probability == pytest.approx(scored.token_log_probabilities[1], abs=1e-5)
+
+
+def test_commands_take_runs_joined_by_a_sign(folder: Path, invoke: Invoke) -> None:
+    ensemble = load("a", "b", "c")
+    result = invoke("translate", "a+b+c", "--input", "source", "--output", "out")
+    assert result.exit_code == 0, result.stderr
+    assert Path("out").read_text(encoding="utf-8").splitlines() == ensemble.translate(SOURCES)
+    result = invoke("score", "a+b+c", "--source", "source", "--target", "target", "--json")
+    scores = [json.loads(line)["log_probability"] for line in result.stdout.splitlines()]
+    assert scores == pytest.approx([each.log_probability for each in ensemble.score(SOURCES, TARGETS)])
+
+
+def test_evaluate_compares_an_ensemble_with_runs_and_with_systems_of_several(folder: Path, invoke: Invoke) -> None:
+    arguments = ["a", "a+b", "--system", "seeds=b,c", "--system", "all=a+b+c"]
+    test_set = ["--source", "source", "--reference", "target", "--metric", "chrf", "--samples", 100, "--json"]
+    result = invoke("evaluate", *arguments, *test_set)
+    assert result.exit_code == 0, result.stderr
+    one, two, seeds, three = json.loads(result.stdout)["systems"]
+    assert [one["name"], two["name"], three["name"]] == ["a", "a+b", "a+b+c"] and len(seeds["runs"]) == 2
+    lengths = sum(len(tokens) for tokens in mean_scores("a", "b"))
+    for system, runs in ((two, ("a", "b")), (three, ("a", "b", "c"))):
+        expected = math.exp(-sum(map(sum, mean_scores(*runs))) / lengths)
+        assert system["perplexity"] == pytest.approx(expected, rel=1e-4)
+    cached = sorted((folder / "cache" / "measured").glob("*.jsonl"))
+    assert len(cached) == 10  # translations and predictions of a, b, c and both ensembles
+    assert invoke("evaluate", *arguments, *test_set).stdout == result.stdout
+    assert sorted((folder / "cache" / "measured").glob("*.jsonl")) == cached
+
+
+def test_a_change_of_any_member_is_measured_anew(folder: Path) -> None:
+    facts = load("a", "b").facts()
+    assert facts != load("a", "c").facts() != load("a").facts()
+    write_run(folder / "b2")
+    assert load("a").facts() == Translator.load("a", "cpu").facts()
+    assert set(load("a").facts()) == {"weights", "model", "segmentation"}
+
+
+def test_names_of_runs_may_hold_the_sign(folder: Path, invoke: Invoke) -> None:
+    (folder / "a").rename(folder / "a+b")
+    assert members_of(Path("a+b")) == [Path("a+b")]
+    assert members_of(Path("x/c+b")) == [Path("x/c"), Path("b")]
+    assert members_of(Path("c")) == [Path("c")]
+    result = invoke("translate", "c++b", "--input", "source")
+    assert result.exit_code == 2 and "are joined by +" in result.stderr
+    result = invoke("translate", "c+missing", "--input", "source")
+    assert result.exit_code == 4 and "missing" in result.stderr
