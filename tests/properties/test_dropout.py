@@ -178,7 +178,7 @@ def check_features(found: Tensor, site: Site) -> None:
     """Every feature is dropped, or as much larger as others are missing."""
     kept = found > 0.5
     assert_pattern(kept, site.shared)
-    assert 0.45 < kept.float().mean() < 0.75
+    assert 0.35 < kept.float().mean() < 0.85  # of as few as 96 masks
     if site.config != "post-norm":
         torch.testing.assert_close(found, kept / (1 - RATE), rtol=1e-3, atol=1e-3)
 

@@ -9,6 +9,8 @@ import torch
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.ops import backend
+from jointnmt.ops.backend import Name
 from jointnmt.search import Hypothesis, LengthPenalty, SearchConfig, beam_search, rescore, target_limits
 from jointnmt.search.beam import continuations
 from jointnmt.search.beam_state import BeamState, rows_to_keep
@@ -35,7 +37,9 @@ def enumerate_all(model: TableModel, source: list[int], limit: int, length_penal
                 model.logits(tuple(source), prefix).log_softmax(-1)[token].item()
                 for prefix, token in zip(prefixes, (*ids, eos_id), strict=True)
             ]
-            found.append(Hypothesis.scored(ids, tokens, LengthPenalty(length_penalty), complete=length + 1 < limit))
+            total = sum(tokens)
+            score = total / (length + 1) ** length_penalty  # the end mark counts
+            found.append(Hypothesis(ids, tuple(tokens), score, total, complete=length + 1 < limit))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -268,7 +272,13 @@ def test_equal_continuations_are_taken_in_order_of_hypothesis_and_id() -> None:
     assert found.ids.tolist() == [[5, 0, 1, 2]]
 
 
-def test_best_takes_the_first_of_equal_values() -> None:
+@pytest.mark.parametrize("kernels", ["native", "plain"])
+def test_best_takes_the_first_of_equal_values(kernels: Name) -> None:
+    with backend(kernels):
+        check_best()
+
+
+def check_best() -> None:
     values = torch.tensor([[1.0, 3.0, 2.0, 3.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0, 0.0, 5.0]])
     assert best(values, 3)[1].tolist() == [[1, 3, 2], [5, 0, 1]]
     assert best(values, 9)[1].tolist() == [[1, 3, 2, 4, 5, 0], [5, 0, 1, 2, 3, 4]]

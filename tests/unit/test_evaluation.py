@@ -203,6 +203,13 @@ def test_intervals_are_sacrebleus_and_p_values_count_both_sides(
     assert ours.p_value > 1.3 * theirs.p_value
 
 
+def test_p_values_count_the_original_text_so_that_none_is_zero() -> None:
+    assert two_sided(5.0, np.full(99, 5.0)) == 1 / 100  # no resampled difference is 5 away from 5
+    assert two_sided(5.0, np.array([0.0, 10.0, 9.9, 0.1])) == 3 / 5  # two are, one on each side
+    assert two_sided(-5.0, np.array([0.0, -10.0, -9.9, -0.1])) == 3 / 5
+    assert two_sided(0.0, np.zeros(9)) == 1
+
+
 def test_of_systems_that_do_not_differ_one_in_twenty_seems_to() -> None:
     generator = np.random.default_rng(3)
     by_sentence = generator.normal(size=(2000, 100))

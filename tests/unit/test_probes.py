@@ -150,7 +150,7 @@ def test_dropout_of_a_probe_leaves_out_features_while_it_learns_and_only_then() 
     fresh.update(states, ids)
     assert (fresh.probe.output.weight != before).any(0).all()
     dropped = torch.stack([probe(states, training.generator)[0] for _ in range(300)])
-    torch.testing.assert_close(dropped.mean(0), probe(states)[0], rtol=0.1, atol=0.25)
+    torch.testing.assert_close(dropped.mean(0), probe(states)[0], rtol=0.1, atol=0.4)
 
 
 def test_with_a_norm_the_scale_of_states_does_not_matter() -> None:

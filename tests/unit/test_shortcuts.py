@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.models.common import ModelSettings, ShortcutConfig
+from jointnmt.models.gates import gate_means
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.shortcut import Shortcut
@@ -267,6 +269,26 @@ def test_gates_can_be_read_out() -> None:
     shapes = {place: [tuple(gates.shape) for gates in layers] for place, layers in attn_weights.gates.items()}
     grid = [(1, 5, 4, 2, E)] * 2
     assert shapes == {"prenet": [(1, 5, 2, E)], "target": grid, "source": grid}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", [TransformerConfig, ReformerFastConfig], ids=lambda family: family.__name__)
+def test_mean_gates_of_a_sentence_do_not_depend_on_its_batch(family: type[ModelSettings]) -> None:
+    """Padding has gates as well, which count nothing: neither of a side nor of the cells."""
+    torch.manual_seed(0)
+    config = family(**SIZES, shortcuts=ShortcutConfig())  # type: ignore[arg-type]
+    model = build_model(config, VOCABULARY, VOCABULARY).eval()
+    pairs = [([5, 9, 4, 16], [7]), ([6], [8, 12, 9]), ([4, 5], [6, 7])]
+
+    def means(*chosen: tuple[list[int], list[int]]) -> list[torch.Tensor]:
+        batch, maps = Batch.collate(*zip(*chosen, strict=True)), AttentionMaps()
+        model(batch.source, batch.target_input, maps)
+        found = gate_means(maps, batch.source_mask, batch.target_mask)
+        return [torch.stack(layers, 1) for layers in found.values()]
+
+    together, alone = means(*pairs), [means(pair) for pair in pairs]
+    for number, of_place in enumerate(together):
+        assert_close(of_place, torch.cat([each[number] for each in alone]))
 
 
 @pytest.mark.parametrize(

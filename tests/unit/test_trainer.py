@@ -181,6 +181,8 @@ def test_dropout_differs_from_update_to_update() -> None:
     )
     assert noisy[0] != pytest.approx(noisy[1], rel=1e-4)
     assert quiet[0] == pytest.approx(quiet[1], rel=1e-6)
+    alone = tiny_trainer(0.5, store=ListStore(num_pairs=1), **settings)  # every update begins with the same pair
+    assert len({report.sums.loss for report in reports(alone, 4)}) == 4
 
 
 class SmallMemory(TinyModel):
