@@ -20,6 +20,7 @@ from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
 
 METRICS = ("bleu", "chrf")
 EMPTY = "No runs are collected yet.\n"
+ONE = "A comparison by length takes two runs.\n"
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity
@@ -85,8 +86,8 @@ def runs_table(corpus: Corpus) -> str:
 
 def lengths_table(corpus: Corpus) -> str:
     """Scores on the test text by length of the source."""
-    if not corpus.systems:
-        return EMPTY
+    if sum(len(system.runs) for system in corpus.systems) < 2:
+        return ONE if corpus.systems else EMPTY
     settings, texts = corpus.settings, corpus.eval_sets["test"]
     outputs = {
         system.name: [run.translations("test", settings.target_language) for run in system.runs]
@@ -160,5 +161,5 @@ def _p(value: float) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    first, *others = (f"| {' | '.join(line)} |\n" for line in (head, *rows))
+    return "".join([first, "|---" * len(head), "|\n", *others])

@@ -13,7 +13,7 @@ import pytest
 from results.__main__ import draw, main
 from results.collect import collect
 from results.layout import CorpusSettings, Measured, read_systems
-from results.tables import EMPTY, TABLES, Corpus, read_corpus
+from results.tables import EMPTY, ONE, TABLES, Corpus, read_corpus
 from sacrebleu.metrics.bleu import BLEU
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
@@ -171,6 +171,18 @@ def test_two_single_runs_are_compared_over_sentences_alone(collected: Path) -> N
     first, second = cells(TABLES["scores"](corpus_of(collected)))
     assert first[1] == second[1] == "single run"
     assert second[4].endswith("these runs") and "±" not in "".join(first + second)
+
+
+def test_one_system_has_scores_without_a_comparison(collected: Path) -> None:
+    (collected / "second/seed-1").rename(collected.parent / "away")
+    [row] = cells(TABLES["scores"](corpus_of(collected)))
+    assert row[1] == "3" and "±" in row[3] and row[4] == ""
+    assert len(cells(TABLES["lengths"](corpus_of(collected)))) == 4
+    for seed in (1, 2):
+        (collected / f"first/seed-{seed}").rename(collected.parent / f"away-{seed}")
+    [row] = cells(TABLES["scores"](corpus_of(collected)))
+    assert row[1] == "single run" and "±" not in row[3]
+    assert TABLES["lengths"](corpus_of(collected)) == ONE
 
 
 def test_every_run_has_a_row_with_what_its_training_took(collected: Path) -> None:
