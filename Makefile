@@ -13,7 +13,7 @@ BENCH := runs/benchmarks
 test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast faults mutants check bench web format clean
+.PHONY: help venv demo test test-fast faults mutants check bench results web format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ bench: $(INSTALLED)  ## measure speed, memory and their growth of every family, 
 	$(BIN)/python -m benchmarks.shortcuts --out $(BENCH)/shortcuts.json
 	$(BIN)/python -m benchmarks.padding
 	$(BIN)/python -m benchmarks.traffic
+
+results: $(INSTALLED)  ## rebuild the tables and figures of docs/results.md from the translations and logs in results/
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m results figures
 
 web:  ## build the page of serve and explore from web/ (needs node and npm)
 	npm ci --prefix web --no-audit --no-fund

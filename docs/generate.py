@@ -1,8 +1,8 @@
-"""Writes the generated parts of these pages: tables of recipe keys and of parameter counts.
+"""Writes the generated parts of these pages: tables of recipe keys, of parameter counts, and of results.
 
 A page holds `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is either
-`keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; or a `jointnmt`
-command, whose output is the text.
+`keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; `results TABLE
+CORPUS`, a table of what is collected in `results/CORPUS`; or a `jointnmt` command, whose output is the text.
 
     python docs/generate.py          # write the pages
     python docs/generate.py --check  # exit code 1, with the pages' names, if one of them is out of date
@@ -31,6 +31,10 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+from results.tables import TABLES, read_corpus  # noqa: E402 (a package of the repository, not of an installation)
+
 CONFIGS: dict[str, Any] = {family: config for family, (config, _) in FAMILIES.items()}
 BLOCK = re.compile(r"(<!-- begin: (.*?) -->\n).*?(<!-- end -->)", re.S)
 HEAD = "| key | value | default | meaning |\n|---|---|---|---|\n"
@@ -46,6 +50,9 @@ def _make(command: str) -> str:
     kind, *arguments = shlex.split(command)
     if kind == "keys":
         return HEAD + "".join(_rows(*arguments))
+    if kind == "results":
+        table, corpus = arguments
+        return TABLES[table](read_corpus(Path("results") / corpus))
     assert kind == "jointnmt", f"no such command: {command}"
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, f"{command}: {result.output}"

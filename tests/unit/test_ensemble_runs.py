@@ -38,10 +38,12 @@ def write(
     targets: Sequence[str] = TARGET_WORDS,
     seed: int = 1,
     languages: tuple[str, str] = ("de", "en"),
+    normalize: bool = False,
     **changes: Any,
 ) -> Path:
     """A run with a random model that knows these words."""
-    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1)
+    settings = {"kind": "word", "joint": False, "vocabulary_size": 100, "min_frequency": 1}
+    config = SegmentationConfig.model_validate({**settings, "normalize_punctuation": normalize})
     segmentation = Segmentation.train(config, [" ".join(sources)], [" ".join(targets)], *languages)
     torch.manual_seed(seed)
     configuration = experiment(**changes)
@@ -150,6 +152,18 @@ def test_runs_that_write_other_pieces_are_refused_by_name(folder: Path, changes:
     write(folder / "wrong", **changes)
     with pytest.raises(ConfigurationError, match=f"a and wrong cannot be one ensemble.*{message}"):
         load("a", "wrong")
+
+
+def test_members_may_prepare_sources_in_their_own_ways(folder: Path) -> None:
+    write(folder / "plain", [*SOURCE_WORDS, '"'])
+    write(folder / "normal", [*SOURCE_WORDS, '"'], normalize=True)
+    [alone], [plain] = (load(run).score(["die Katze „"], ["the cat"]) for run in ("normal", "plain"))
+    [both] = load("plain", "normal").score(["die Katze „"], ["the cat"])
+    values = zip(alone.token_log_probabilities, plain.token_log_probabilities, strict=True)
+    assert alone.token_log_probabilities != plain.token_log_probabilities
+    assert both.token_log_probabilities == pytest.approx(
+        [math.log((math.exp(one) + math.exp(two)) / 2) for one, two in values], abs=1e-5
+    )
 
 
 def test_a_run_given_twice_is_refused(folder: Path) -> None:

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from jointnmt.text.moses import Moses
+from jointnmt.text.moses import Moses, PunctuationNormalizer
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,28 @@ def test_an_unknown_language_has_the_abbreviations_of_english_and_lone_apostroph
 
 def test_pickling_for_worker_processes() -> None:
     assert pickle.loads(pickle.dumps(Moses("de"))).tokenize("Hallo, Welt!") == "Hallo , Welt !"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [  # by the rules of normalize-punctuation.perl that are named
+        ("en", "“Yes” – he said…", '"Yes" - he said...'),  # quotation marks, dash, ellipsis
+        ("fr", "«\u00a0Oui\u00a0»\u00a0!", '"Oui"!'),  # French quotation marks, pseudo-spaces
+        ("en", 'He said "yes".', 'He said "yes."'),  # English quotation followed by a full stop
+        ("de", "Er sagt „ja“.", 'Er sagt "ja".'),  # German: the full stop stays
+        ("de", "1\u00a0000", "1,000"),  # decimal commas between digits
+        ("en", "1\u00a0000", "1.000"),
+        ("en", "", ""),
+    ],
+)
+def test_punctuation_is_normalised_as_the_script_does(language: str, text: str, expected: str) -> None:
+    assert PunctuationNormalizer(language).normalize(text) == expected
+
+
+def test_normalising_takes_no_longer_for_very_many_full_stops() -> None:
+    text = f"a … {'.' * 300_000} „b“"
+    assert PunctuationNormalizer("de").normalize(text) == f'a ... {"." * 300_000} "b"'
+
+
+def test_a_normaliser_can_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(PunctuationNormalizer("de"))).normalize("„Ja“") == '"Ja"'

@@ -344,7 +344,31 @@ def test_a_batch_is_its_texts_in_order(kind: str) -> None:
     assert segmenter.encode(texts[7]) == [segmenter.piece(i) for i in segmenter.encode_ids(texts[7])]
 
 
-@pytest.mark.parametrize("options", [{}, {"kind": "word", "moses": True, "joint": False}])
+@pytest.mark.parametrize("moses", [False, True])
+def test_normalised_punctuation_has_the_pieces_of_the_plain_one(moses: bool) -> None:
+    plain = 'Er sagt: "Wo ist der Hund?" - ... nicht.'
+    fancy = "Er sagt: „Wo ist der Hund?“ –  … nicht."
+    assert train(source=[plain, fancy], moses=moses).source.encode(plain) != train(
+        source=[plain, fancy], moses=moses
+    ).source.encode(fancy)
+    segmentation = train(source=[fancy], target=['"Where?"'], moses=moses, normalize_punctuation=True)
+    assert segmentation.source.encode(fancy) == segmentation.source.encode(plain)
+    assert segmentation.target.encode("“Where?”") == segmentation.target.encode('"Where?"')
+    pieces = "".join(segmentation.source.piece(i) for i in range(4, segmentation.source.vocabulary_size))
+    assert not set("„“–…") & set(pieces), "the training text is normalised, too"
+    assert "„" not in segmentation.source.decode(segmentation.source.encode(fancy)), "it is not undone"
+
+
+def test_normalisation_of_punctuation_follows_the_language_of_each_side() -> None:
+    numbers = ["3\u00a0500 3,500 3.500"]
+    segmentation = train("word", numbers, numbers, normalize_punctuation=True)
+    assert segmentation.source.encode("3\u00a0500") == ["3,500"]  # German
+    assert segmentation.target.encode("3\u00a0500") == ["3.500"]  # English
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kind": "word", "moses": True, "joint": False, "normalize_punctuation": True}]
+)
 def test_a_segmentation_can_be_sent_to_another_process(options: dict[str, Any]) -> None:
     segmentation = train(**options)
     sent = pickle.loads(pickle.dumps(segmentation))
@@ -356,7 +380,9 @@ def test_a_segmentation_can_be_sent_to_another_process(options: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{}, {"joint": False, "moses": True, "lowercase": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"joint": False, "moses": True, "lowercase": True}, {"normalize_punctuation": True}]
+)
 def test_what_is_saved_is_what_is_loaded(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     segmentation = train(kind, **options)
     segmentation.save(tmp_path / "a")
@@ -379,6 +405,7 @@ def test_the_fingerprint_tells_segmentations_apart() -> None:
         train(),
         train(lowercase=True),
         train(split_punctuation=True),
+        train(normalize_punctuation=True),
         train(kind="unigram"),
         train(vocabulary_size=60),
         train(source=[*GERMAN, "Ein Wort"]),

@@ -1,7 +1,8 @@
 """Segmentation of raw text into pieces and back: BPE, unigram or words, by the `tokenizers` library.
 
-Text is normalised first: white space is collapsed, characters are composed (NFC) and, if configured, text is tokenised
-by Moses and lower-cased. Decoding undoes segmentation and Moses tokenisation, not lower-casing. For BPE and unigram,
+Text is normalised first: white space is collapsed, characters are composed (NFC) and, if configured, punctuation is
+normalised and text tokenised, both by the rules of Moses, and lower-cased. Decoding undoes segmentation and Moses
+tokenisation, not lower-casing nor the normalisation of punctuation. For BPE and unigram,
 decoding the pieces of a normalised text gives exactly that text, if training has seen its characters; an unseen
 character becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only,
 not on the number of threads.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,7 +24,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
 from jointnmt.interruption import heeding_signals
-from jointnmt.text.moses import Moses
+from jointnmt.text.moses import Moses, PunctuationNormalizer
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 
 SPACE = "▁"
@@ -49,6 +51,9 @@ class SegmentationConfig(Config):
     min_frequency: int = Field(2, ge=1, le=10**9, description="of a merge (bpe) or a word; rarer words are unknown")
     lowercase: bool = Field(False, description="lower-case all text; not undone on output")
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
+    normalize_punctuation: bool = Field(
+        False, description="unify quotation marks, dashes and spaces first, as the Moses script does; not undone"
+    )
     split_punctuation: bool = Field(
         False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
     )
@@ -73,7 +78,7 @@ class Segmenter:
         self.config = config
         self.language = language
         self._tokenizer = tokenizer
-        self._moses = Moses(language) if config.moses else None
+        self._preparation = Preparation.of(config, language)
         ordinary = range(len(SPECIAL_PIECES), tokenizer.get_vocab_size())
         self._pieces = (*SPECIAL_PIECES, *(str(tokenizer.id_to_token(i)) for i in ordinary))
 
@@ -106,7 +111,7 @@ class Segmenter:
         Raises:
             DataError: if one of them is not valid Unicode.
         """
-        prepared = [prepare(text, self._moses) for text in texts]
+        prepared = [self._preparation.apply(text) for text in texts]
         try:
             return [_without_marks(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(prepared)]
         except TypeError as error:
@@ -116,7 +121,8 @@ class Segmenter:
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
         words = pieces if self.config.kind == "word" else "".join(pieces).replace(SPACE, " ").split()
-        return self._moses.detokenize(words) if self._moses else " ".join(words)
+        moses = self._preparation.moses
+        return moses.detokenize(words) if moses else " ".join(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
         """The text of ids; special ids are dropped, unknown pieces appear as `<unk>`."""
@@ -161,8 +167,8 @@ class Segmentation:
             DataError: if there is no text.
             JointNMTError: from reading the texts.
         """
-        source_lines = _prepared(source_texts, Moses(source_language) if config.moses else None)
-        target_lines = _prepared(target_texts, Moses(target_language) if config.moses else None)
+        source_lines = map(Preparation.of(config, source_language).apply, source_texts)
+        target_lines = map(Preparation.of(config, target_language).apply, target_texts)
         if config.joint:
             source = target = _learn(config, chain(source_lines, target_lines), config.vocabulary_size)
         else:
@@ -202,8 +208,9 @@ class Segmentation:
     def fingerprint(self) -> str:
         """A hash of everything that affects segmentation."""
         settings = self.config.plain()
-        if not settings["split_punctuation"]:  # newer than stores that may be in the cache
-            del settings["split_punctuation"]
+        for name in ("split_punctuation", "normalize_punctuation"):
+            if not settings[name]:  # newer than stores that may be in the cache
+                del settings[name]
         parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
         parts += [self.source.to_json(), self.target.to_json()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -238,19 +245,32 @@ def hash_files(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def prepare(text: str, moses: Moses | None = None) -> str:
-    """Text with collapsed white space, and Moses tokens if asked for."""
-    text = " ".join(text.split())
-    return moses.tokenize(text) if moses else text
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to a text before it is cut into pieces."""
+
+    moses: Moses | None = None
+    normalizer: PunctuationNormalizer | None = None
+
+    @classmethod
+    def of(cls, config: SegmentationConfig, language: str) -> Self:
+        """As configured, for a language."""
+        return cls(
+            Moses(language) if config.moses else None,
+            PunctuationNormalizer(language) if config.normalize_punctuation else None,
+        )
+
+    def apply(self, text: str) -> str:
+        """Text with collapsed white space, and with normalised punctuation and Moses tokens if asked for."""
+        if self.normalizer:
+            text = self.normalizer.normalize(text)
+        text = " ".join(text.split())
+        return self.moses.tokenize(text) if self.moses else text
 
 
 def _without_marks(ids: list[int]) -> list[int]:
     """Ids of text with unknown for a special piece, which text can hold if it was saved without `_MARKS`' endings."""
     return ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
-
-
-def _prepared(texts: Iterable[str], moses: Moses | None) -> Iterator[str]:
-    return (prepare(text, moses) for text in texts)
 
 
 def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Tokenizer:

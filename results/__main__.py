@@ -1,0 +1,61 @@
+"""Collect runs, and draw what is collected.
+
+    python -m results collect RUN... results/CORPUS/SYSTEM   # the translations and logs of runs of several seeds
+    python -m results figures                                # docs/figures/results-CORPUS-*.png, of every corpus
+
+The tables are written by `python docs/generate.py`; `make results` makes both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from jointnmt.cli.progress import ProgressBars
+from jointnmt.errors import JointNMTError
+from jointnmt.report.curves import bleu_figure, perplexity_figure
+from results.collect import collect
+from results.layout import SETTINGS
+from results.tables import learning_curves, read_corpus
+
+RESULTS = Path(__file__).parent
+FIGURES = RESULTS.parent / "docs/figures"
+
+
+def draw(corpus: Path, figures: Path, root: Path = RESULTS.parent) -> list[Path]:
+    """Draw the learning curves of a corpus; none without runs."""
+    curves, written = learning_curves(read_corpus(corpus, root)), []
+    for name, figure in {"perplexity": perplexity_figure, "bleu": bleu_figure}.items():
+        if curves:
+            written.append(figures / f"results-{corpus.name}-{name}.png")
+            figure(curves).savefig(written[-1], dpi=120)
+    return written
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m results", description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect", help="take training runs of one system into results/")
+    collecting.add_argument("run", nargs="+", type=Path, help="RUN directories, of several seeds")
+    collecting.add_argument("system", type=Path, help="results/CORPUS/SYSTEM")
+    collecting.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    commands.add_parser("figures", help="draw the learning curves")
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "collect":
+            with ProgressBars() as progress:
+                for run in given.run:
+                    print(collect(run, given.system, given.device, progress.update, RESULTS.parent))
+            return 0
+        for settings in sorted(RESULTS.glob(f"*/{SETTINGS}")):
+            for path in draw(settings.parent, FIGURES):
+                print(path)
+        return 0
+    except JointNMTError as error:
+        sys.stderr.write(f"results: error: {error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Taking a training run into `results/`: its log, its recipe, and what it translates."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from jointnmt.analysis.parameters import count_parameters
+from jointnmt.errors import ConfigurationError
+from jointnmt.hub import portable
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.testset.outputs import RunOutputs, run_outputs
+from jointnmt.testset.records import ProgressCallback
+from jointnmt.translator import Translator
+from results.layout import TEXTS, CorpusSettings, Measured, seed_folder
+
+
+def collect(run: Path, system: Path, device: str, progress: ProgressCallback, root: Path = Path()) -> Path:
+    """Translate the texts of the corpus by a run, and write what there is to keep of it; returns the folder.
+
+    Args:
+        run: a RUN directory; its seed names the folder.
+        system: `results/CORPUS/SYSTEM`, a system that `results.yaml` names.
+        device: where it translates.
+        progress: is told of lines that are done.
+        root: of the repository.
+
+    Raises:
+        ConfigurationError: if the system has no name, the languages are others, or the seed is collected already.
+        DataError: if a text does not fit the run.
+        ModelError: if the run is incomplete.
+    """
+    settings = CorpusSettings.load(system.parent)
+    if system.name not in settings.systems:
+        known = ", ".join(settings.systems)
+        raise ConfigurationError(f"{system}: results.yaml names no such system; it names {known}. Add it there.")
+    translator = Translator.load(run, device)
+    languages = settings.source_language, settings.target_language
+    if translator.segmentation.languages != languages:
+        other = "-".join(translator.segmentation.languages)
+        raise ConfigurationError(f"{run}: translates {other}, but {system.parent} is {'-'.join(languages)}.")
+    folder = seed_folder(system, translator.experiment.seed)
+    if folder.exists():
+        raise ConfigurationError(f"{folder}: is there already. Delete it to collect another run of this seed.")
+    outputs = {name: run_outputs(translator, run, settings.eval_set(name, root), progress) for name in TEXTS}
+    unfinished = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        _write(unfinished, run, translator, outputs)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _write(folder: Path, run: Path, translator: Translator, outputs: dict[str, RunOutputs]) -> None:
+    files, kept = RunDirectory(run), RunDirectory(folder)
+    kept.write_experiment(portable(translator.experiment))
+    for source, target in ((files.log, kept.log), (files.versions, kept.versions)):
+        shutil.copyfile(source, target)
+    segmentation = translator.segmentation
+    for name, found in outputs.items():
+        lines = "".join(f"{text}\n" for text in found.translations)
+        (folder / f"{name}.{segmentation.target.language}").write_text(lines, encoding="utf-8")
+    sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    counts = count_parameters(translator.experiment.model, *sizes)
+    Measured(
+        weights=files.model_digest(),
+        segmentation=segmentation.fingerprint(),
+        lowercase=segmentation.config.lowercase,
+        parameters=sum(counts.rest.values()),
+        embeddings=sum(counts.embeddings.values()),
+        perplexity={name: found.perplexity for name, found in outputs.items()},
+        cut={name: found.cut for name, found in outputs.items()},
+        commit=_commit(),
+    ).write(folder)
+
+
+def _commit() -> str:
+    """The commit of this repository; `unknown` outside of one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

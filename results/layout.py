@@ -1,0 +1,168 @@
+"""What lies in `results/CORPUS`: `results.yaml`, and for each system and seed what a training run left.
+
+results/CORPUS/results.yaml              languages, texts, names of the systems
+results/CORPUS/SYSTEM/seed-N/
+    valid.LANGUAGE, test.LANGUAGE        translations of the texts
+    log.jsonl, versions.json             of the training: losses, validations, packages, hardware
+    experiment.yaml                      the recipe, with all defaults
+    measured.json                        what only the weights tell: sizes, perplexities, their checksum
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field
+
+from jointnmt.config import Config, read_yaml
+from jointnmt.data.corpus import DataConfig, ParallelText, read_pairs
+from jointnmt.data.lines import text_lines
+from jointnmt.errors import DataError, ModelError
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.systems import EvaluatedSystem, SystemRun
+
+SETTINGS, MEASURED = "results.yaml", "measured.json"
+TEXTS = ("valid", "test")
+
+
+class CorpusSettings(Config):
+    """The texts that systems of one corpus are measured on, and what the systems are called."""
+
+    title: str = Field(description="of the tables")
+    source_language: str
+    target_language: str
+    texts: dict[str, ParallelText] = Field(description="valid and test; paths start at the root of the repository")
+    systems: dict[str, str] = Field(description="folder and name of each system; others are compared with the first")
+    length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
+
+    @classmethod
+    def load(cls, corpus: Path) -> Self:
+        """Read those of `results/CORPUS`.
+
+        Raises:
+            ConfigurationError: if they are not valid.
+            DataError: if there are none.
+        """
+        path = corpus / SETTINGS
+        if not path.is_file():
+            raise DataError(f"{path}: is missing. It names the texts and systems: copy that of another corpus.")
+        return cls.parse(read_yaml(path), origin=str(path))
+
+    def eval_set(self, text: str, root: Path = Path()) -> EvalSet:
+        """Sources and references of one of the texts; `root` is that of the repository."""
+        place = self.texts[text]
+        languages = {"source_language": self.source_language, "target_language": self.target_language}
+        config = DataConfig.parse({"root": str(root), "train": [place.plain()], **languages}, origin=SETTINGS)
+        pairs = list(read_pairs([place], config))
+        name = ", ".join(map(str, place.files))
+        return EvalSet([pair.source for pair in pairs], [pair.target for pair in pairs], name, name)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the weights of a run told when it was collected."""
+
+    weights: str
+    """SHA-256 of their file."""
+    segmentation: str
+    """Its fingerprint: perplexities compare between equal ones only."""
+    lowercase: bool
+    parameters: int
+    """Outside the embeddings."""
+    embeddings: int
+    perplexity: dict[str, float]
+    """By text: of the references, teacher-forced."""
+    cut: dict[str, int]
+    """By text: translations that were cut at the greatest length."""
+    commit: str
+    """Of this repository, when the run was collected."""
+
+    def write(self, folder: Path) -> None:
+        """Write `measured.json`."""
+        (folder / MEASURED).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read `measured.json`.
+
+        Raises:
+            ModelError: if it is missing or damaged.
+        """
+        try:
+            return cls(**json.loads((folder / MEASURED).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"{folder / MEASURED}: is missing or damaged ({error}). Collect the run again, with python -m results "
+                "collect."
+            ) from error
+
+
+@dataclass(frozen=True)
+class CollectedRun:
+    """A training run in `results/`."""
+
+    folder: Path
+    seed: int
+    measured: Measured
+
+    def translations(self, text: str, language: str) -> list[str]:
+        """Of one of the texts."""
+        return list(text_lines(self.folder / f"{text}.{language}"))
+
+
+@dataclass(frozen=True)
+class CollectedSystem:
+    """The runs of a system, by seed."""
+
+    name: str
+    runs: Sequence[CollectedRun]
+
+    def evaluated(self, text: str, settings: CorpusSettings) -> EvaluatedSystem:
+        """Its translations of one of the texts, for `evaluate_systems`."""
+        languages = settings.source_language, settings.target_language
+        return EvaluatedSystem(
+            self.name,
+            [
+                SystemRun(
+                    f"{self.name}, seed {run.seed}",
+                    run.translations(text, settings.target_language),
+                    languages,
+                    run.measured.perplexity[text],
+                    run.measured.lowercase,
+                    run.measured.segmentation,
+                )
+                for run in self.runs
+            ],
+        )
+
+
+def seed_folder(system: Path, seed: int) -> Path:
+    """Where the run of a seed lies."""
+    return system / f"seed-{seed}"
+
+
+def read_systems(corpus: Path, settings: CorpusSettings) -> list[CollectedSystem]:
+    """The systems of which runs are collected, in the order of `results.yaml`.
+
+    Raises:
+        DataError: if a folder is of no system that is named there.
+        ModelError: if a run is damaged.
+    """
+    folders = {path.name for path in corpus.iterdir() if path.is_dir() and any(path.glob("seed-*"))}
+    if unknown := sorted(folders - settings.systems.keys()):
+        raise DataError(f"{corpus / unknown[0]}: has no name. Add it to systems in {corpus / SETTINGS}.")
+    return [
+        CollectedSystem(name, list(_runs(corpus / folder)))
+        for folder, name in settings.systems.items()
+        if folder in folders
+    ]
+
+
+def _runs(system: Path) -> Iterator[CollectedRun]:
+    seeds = sorted(int(path.name.removeprefix("seed-")) for path in system.glob("seed-*"))
+    for seed in seeds:
+        yield CollectedRun(seed_folder(system, seed), seed, Measured.read(seed_folder(system, seed)))

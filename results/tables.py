@@ -1,0 +1,165 @@
+"""Tables in Markdown of what is collected in `results/CORPUS`; `docs/generate.py` writes them into pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import mean, stdev
+
+from jointnmt.analysis.buckets import Buckets
+from jointnmt.analysis.corpus import comparisons_by_length
+from jointnmt.evaluation.scores import TITLES, corpus_metrics
+from jointnmt.evaluation.significance import SIGNIFICANT, BootstrapResult
+from jointnmt.report.curves import LearningCurves, read_learning_curves
+from jointnmt.testset.eval_set import EvalSet
+from jointnmt.testset.systems import Evaluation, MetricOptions, evaluate_systems
+from jointnmt.text.languages import num_words
+from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
+
+METRICS = ("bleu", "chrf")
+EMPTY = "No runs are collected yet.\n"
+ONE = "A comparison by length takes two runs.\n"
+
+
+@dataclass(frozen=True, eq=False)  # hashed by identity
+class Corpus:
+    """Everything that the tables of a corpus are made from."""
+
+    settings: CorpusSettings
+    systems: Sequence[CollectedSystem]
+    eval_sets: dict[str, EvalSet]
+
+    @cache  # noqa: B019 (there is one object a corpus, for the time of a process)
+    def evaluation(self, text: str) -> Evaluation:
+        """Scores and comparisons on one of the texts."""
+        systems = [system.evaluated(text, self.settings) for system in self.systems]
+        options = MetricOptions(self.settings.target_language, METRICS)
+        return evaluate_systems(systems, self.eval_sets[text], options)
+
+
+@cache
+def read_corpus(folder: Path, root: Path = Path()) -> Corpus:
+    """Read `results/CORPUS`; errors are those of `CorpusSettings.load` and `read_systems`."""
+    settings = CorpusSettings.load(folder)
+    return Corpus(settings, read_systems(folder, settings), {text: settings.eval_set(text, root) for text in TEXTS})
+
+
+def scores_table(corpus: Corpus) -> str:
+    """The systems on the test text, each compared with the first one."""
+    if not corpus.systems:
+        return EMPTY
+    found = corpus.evaluation("test")
+    head = ["system", "runs", "parameters", *_with_difference(TITLES[metric] for metric in METRICS)]
+    rows = []
+    for number, (system, scores) in enumerate(zip(found.systems, found.scores, strict=True)):
+        runs = corpus.systems[number].runs
+        row = [system.name, "single run" if len(runs) == 1 else str(len(runs)), f"{runs[0].measured.parameters:,}"]
+        for metric in METRICS:
+            row.append(_mean([getattr(each, metric).value for each in scores]))
+            row.append(_difference(_result(found, metric, number)))
+        row.append(f"{mean(each.length_ratio for each in scores):.3f}")
+        row.append("" if system.perplexity is None else f"{system.perplexity:.3f}")
+        rows.append(row)
+    signatures = [f"{TITLES[metric]} `{getattr(found.scores[0][0], metric).signature}`" for metric in METRICS]
+    return f"{_table([*head, 'length ratio', 'perplexity'], rows)}\n{_legend(corpus, signatures)}\n"
+
+
+def runs_table(corpus: Corpus) -> str:
+    """Every run by itself: what its training took, and its scores on both texts."""
+    if not corpus.systems:
+        return EMPTY
+    head = ["system", "seed", "epochs", "updates", "hours", "hardware", "validation: perplexity", "BLEU"]
+    rows = []
+    valid, test = (corpus.evaluation(text) for text in TEXTS)
+    for number, system in enumerate(corpus.systems):
+        for run, on_valid, on_test in zip(system.runs, valid.scores[number], test.scores[number], strict=True):
+            curves = read_learning_curves(run.folder, system.name)
+            assert on_valid.bleu and on_test.bleu and on_test.chrf
+            row = [system.name, str(run.seed), str(curves.epochs), f"{curves.updates:,}", f"{curves.hours:.1f}"]
+            row += [curves.hardware or "", f"{run.measured.perplexity['valid']:.3f}", f"{on_valid.bleu.value:.2f}"]
+            row += [f"{on_test.bleu.value:.2f}", f"{on_test.chrf.value:.2f}", f"`{run.measured.commit}`"]
+            rows.append(row)
+    return _table([*head, "test: BLEU", "chrF", "commit"], rows)
+
+
+def lengths_table(corpus: Corpus) -> str:
+    """Scores on the test text by length of the source."""
+    if sum(len(system.runs) for system in corpus.systems) < 2:
+        return ONE if corpus.systems else EMPTY
+    settings, texts = corpus.settings, corpus.eval_sets["test"]
+    outputs = {
+        system.name: [run.translations("test", settings.target_language) for run in system.runs]
+        for system in corpus.systems
+    }
+    lengths = [num_words(source, settings.source_language) for source in texts.sources]
+    measures = corpus_metrics(settings.target_language, METRICS, lowercase=corpus.evaluation("test").lowercase)
+    buckets = Buckets(settings.length_edges)
+    rows = []
+    for each in comparisons_by_length(outputs, texts.all_references, lengths, measures, buckets):
+        for comparison in each.comparisons:
+            cells = [_of_length(result) for result in comparison.systems]
+            rows.append([each.bucket, f"{each.size:,}", TITLES[comparison.metric], *cells])
+    return _table(["words of the source", "sentences", "", *outputs], rows)
+
+
+TABLES: dict[str, Callable[[Corpus], str]] = {"scores": scores_table, "runs": runs_table, "lengths": lengths_table}
+
+
+def learning_curves(corpus: Corpus) -> list[LearningCurves]:
+    """The curves of the first run of each system."""
+    return [read_learning_curves(system.runs[0].folder, system.name) for system in corpus.systems]
+
+
+def _legend(corpus: Corpus, signatures: Sequence[str]) -> str:
+    first = corpus.systems[0].name
+    text = f"{len(corpus.eval_sets['test'].references):,} sentences. Parameters: outside the embeddings. "
+    if len(corpus.systems) > 1:
+        text += (
+            f"Differences are from {first}, ± half of the 95% interval, with p, over seeds and sentences; of two "
+            "single runs, p is over sentences alone, of these very runs. "
+        )
+    return f"{text}Signatures: {', '.join(signatures)}."
+
+
+def _result(evaluation: Evaluation, metric: str, number: int) -> BootstrapResult | None:
+    """The comparison of a system with the first one; None of the first, or where there is nothing to compare."""
+    if not number:
+        return None
+    return next(each.systems[number] for each in evaluation.comparisons if each.metric == metric)
+
+
+def _with_difference(titles: Iterable[str]) -> Iterator[str]:
+    for title in titles:
+        yield title
+        yield "difference"
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _difference(result: BootstrapResult | None) -> str:
+    if result is None or result.p_value is None:
+        return ""
+    if found := result.difference:
+        return f"{found.value:+.2f} ± {found.half_width:.2f}, {_p(found.p_value)}"
+    return f"{_p(result.p_value)}, these runs"
+
+
+def _of_length(result: BootstrapResult) -> str:
+    text = f"{result.score:.2f}" + (f" ± {result.deviation:.2f}" if result.deviation is not None else "")
+    p_value = result.difference.p_value if result.difference else result.p_value
+    return text if p_value is None else f"{text}, {_p(p_value)}"
+
+
+def _p(value: float) -> str:
+    """A p-value; that of a significant difference is bold."""
+    text = "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+    return f"**{text}**" if value < SIGNIFICANT else text
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    first, *others = (f"| {' | '.join(line)} |\n" for line in (head, *rows))
+    return "".join([first, "|---" * len(head), "|\n", *others])

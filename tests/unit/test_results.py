@@ -1,0 +1,267 @@
+"""What is kept of trained systems in `results/`, and the tables that are made from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results.__main__ import draw, main
+from results.collect import collect
+from results.layout import CorpusSettings, Measured, read_systems
+from results.tables import EMPTY, ONE, TABLES, Corpus, read_corpus
+from sacrebleu.metrics.bleu import BLEU
+
+from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.translator import Translator
+from support.tiny_run import write_run
+
+REPOSITORY = Path(__file__).parents[2]
+PAIRS = {
+    "valid": [("die Katze sieht", "the cat sees"), ("der Hund hört .", "the dog hears .")],
+    "test": [("der Hund sieht die Katze .", "the dog sees the cat ."), ("die Katze !", "the cat !")],
+}
+SETTINGS = """
+title: Tiny
+source_language: de
+target_language: en
+texts: {valid: {path: valid.tsv}, test: {path: test.tsv}}
+systems: {first: First, second: Second system}
+length_edges: [6]
+"""
+RECORDS: list[dict[str, Any]] = [
+    {"event": "train", "step": 10, "epoch": 0, "perplexity": 30.0, "seconds": 1800.0},
+    {"event": "validation", "step": 10, "perplexity": 20.0, "bleu": 3.5, "seconds": 60.0},
+    {"event": "train", "step": 1200, "epoch": 4, "perplexity": 9.0, "seconds": 1740.0},
+    {"event": "validation", "step": 1200, "perplexity": 8.0, "bleu": 12.5, "seconds": 0.0},
+]
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def write_log(folder: Path) -> None:
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in RECORDS))
+    (folder / "versions.json").write_text('{"hardware": "1 x CPU"}\n')
+
+
+def write_pairs(folder: Path, pairs: dict[str, list[tuple[str, str]]]) -> None:
+    for name, lines in pairs.items():
+        (folder / f"{name}.tsv").write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with the corpus `tiny`, and the runs `one` and `two` of two seeds."""
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/results.yaml").write_text(SETTINGS)
+    write_pairs(tmp_path, PAIRS)
+    for seed, name in enumerate(("one", "two"), start=1):
+        write_log(write_run(tmp_path / name, seed=seed))
+    return tmp_path
+
+
+def files_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def take(root: Path, run: str, system: str = "first") -> Path:
+    return collect(root / run, root / "tiny" / system, "cpu", lambda *_: None, root)
+
+
+def test_a_run_is_kept_with_what_it_translates(root: Path) -> None:
+    folder = take(root, "two")
+    assert folder == root / "tiny/first/seed-2"
+    translator = Translator.load(root / "two", "cpu")
+    for name, pairs in PAIRS.items():
+        expected = translator.translate([source for source, _ in pairs])
+        assert (folder / f"{name}.en").read_text(encoding="utf-8").splitlines() == expected
+    assert (folder / "log.jsonl").read_bytes() == (root / "two/log.jsonl").read_bytes()
+    assert "seed: 2" in (folder / "experiment.yaml").read_text()
+    measured = Measured.read(folder)
+    scored = translator.score(*zip(*PAIRS["test"], strict=True))
+    tokens = [value for each in scored for value in each.token_log_probabilities]
+    assert measured.perplexity["test"] == pytest.approx(2.718281828 ** -statistics.mean(tokens))
+    total = sum(parameter.numel() for parameter in translator.trained.parameters())
+    assert measured.parameters + measured.embeddings == total > measured.parameters > 0
+
+
+@pytest.mark.parametrize(
+    ("run", "system", "error", "message"),
+    [
+        ("two", "third", ConfigurationError, "names no such system; it names first, second"),
+        ("one", "first", ConfigurationError, "seed-1: is there already. Delete it"),
+        ("missing", "first", ModelError, "no trained model"),
+        ("without-log", "second", OSError, "log.jsonl"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_leaves_nothing(
+    root: Path, run: str, system: str, error: type[Exception], message: str
+) -> None:
+    take(root, "one")
+    write_run(root / "without-log")
+    before = files_below(root / "tiny")
+    with pytest.raises(error, match=message):
+        take(root, run, system)
+    assert files_below(root / "tiny") == before
+
+
+def test_a_run_of_other_languages_is_refused(root: Path) -> None:
+    (root / "tiny/results.yaml").write_text(SETTINGS.replace("source_language: de", "source_language: fr"))
+    with pytest.raises(ConfigurationError, match=r"translates de-en, but .*tiny is fr-en"):
+        take(root, "one")
+
+
+def spoilt(references: list[str], share: float, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join("?" if chance.random() < share else word for word in text.split()) for text in references]
+
+
+@pytest.fixture
+def collected(root: Path) -> Path:
+    """A corpus with three runs of the first system and one of the second, which is worse."""
+    chance = random.Random(3)
+    texts = [" ".join(chance.choices(WORDS, k=3 + number % 8)) for number in range(60)]
+    write_pairs(root, {name: [(text, text) for text in texts] for name in PAIRS})
+    for system, seeds, share in (("first", (1, 2, 3), 0.1), ("second", (1,), 0.35)):
+        for seed in seeds:
+            folder = root / "tiny" / system / f"seed-{seed}"
+            folder.mkdir(parents=True)
+            write_log(folder)
+            for name in PAIRS:
+                lines = spoilt(texts, share, seed)
+                (folder / f"{name}.en").write_text("".join(f"{line}\n" for line in lines))
+            perplexity = {"valid": 2.0 * seed, "test": 3.0}
+            Measured("0", "s", False, 1234, 99, perplexity, {"valid": 0, "test": 0}, "abc").write(folder)
+    return root / "tiny"
+
+
+def corpus_of(folder: Path) -> Corpus:
+    read_corpus.cache_clear()
+    return read_corpus(folder, folder.parent)
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a table, without its head."""
+    rows = [line.strip("|\n").split("|") for line in table.splitlines() if line.startswith("|")]
+    assert len({len(row) for row in rows}) == 1, "rows of one length"
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_scores_are_means_over_seeds_and_a_single_run_is_called_so(collected: Path) -> None:
+    corpus = corpus_of(collected)
+    table = TABLES["scores"](corpus)
+    first, second = cells(table)
+    references = [list(corpus.eval_sets["test"].references)]
+    bleu = [BLEU().corpus_score(spoilt(references[0], 0.1, seed), references).score for seed in (1, 2, 3)]
+    assert first[:4] == ["First", "3", "1,234", f"{statistics.mean(bleu):.2f} ± {statistics.stdev(bleu):.2f}"]
+    other = BLEU().corpus_score(spoilt(references[0], 0.35, 1), references).score
+    assert second[:4] == ["Second system", "single run", "1,234", f"{other:.2f}"]
+    assert first[4] == ""
+    assert second[4].startswith(f"{other - statistics.mean(bleu):+.2f} ± ") and "**p" in second[4]
+    assert "over seeds and sentences" in table and "tok:13a" in table
+
+
+def test_two_single_runs_are_compared_over_sentences_alone(collected: Path) -> None:
+    for seed in (2, 3):
+        (collected / f"first/seed-{seed}").rename(collected.parent / f"away-{seed}")
+    first, second = cells(TABLES["scores"](corpus_of(collected)))
+    assert first[1] == second[1] == "single run"
+    assert second[4].endswith("these runs") and "±" not in "".join(first + second)
+
+
+def test_one_system_has_scores_without_a_comparison(collected: Path) -> None:
+    (collected / "second/seed-1").rename(collected.parent / "away")
+    [row] = cells(TABLES["scores"](corpus_of(collected)))
+    assert row[1] == "3" and "±" in row[3] and row[4] == ""
+    assert len(cells(TABLES["lengths"](corpus_of(collected)))) == 4
+    for seed in (1, 2):
+        (collected / f"first/seed-{seed}").rename(collected.parent / f"away-{seed}")
+    [row] = cells(TABLES["scores"](corpus_of(collected)))
+    assert row[1] == "single run" and "±" not in row[3]
+    assert TABLES["lengths"](corpus_of(collected)) == ONE
+
+
+def test_every_run_has_a_row_with_what_its_training_took(collected: Path) -> None:
+    rows = cells(TABLES["runs"](corpus_of(collected)))
+    assert [row[:2] for row in rows] == [["First", "1"], ["First", "2"], ["First", "3"], ["Second system", "1"]]
+    assert rows[1][2:7] == ["5", "1,200", "1.0", "1 x CPU", "4.000"]
+    assert rows[1][7] == rows[1][8]  # both texts are the same here
+    assert rows[1][-1] == "`abc`"
+
+
+def test_scores_by_length_cover_every_sentence_once(collected: Path) -> None:
+    corpus = corpus_of(collected)
+    rows = cells(TABLES["lengths"](corpus))
+    assert [row[0] for row in rows] == ["1-5", "1-5", "6+", "6+"]
+    assert sum(int(row[1]) for row in rows if row[2] == "BLEU") == 60
+    short = [row for row, text in enumerate(corpus.eval_sets["test"].sources) if len(text.split()) < 6]
+    references = [[corpus.eval_sets["test"].references[row] for row in short]]
+    system = corpus.systems[1].runs[0].translations("test", "en")
+    score = BLEU().corpus_score([system[row] for row in short], references).score
+    assert rows[0][4].startswith(f"{score:.2f}")
+
+
+def test_curves_are_drawn(collected: Path) -> None:
+    read_corpus.cache_clear()
+    written = draw(collected, collected.parent, collected.parent)
+    assert [path.name for path in written] == ["results-tiny-perplexity.png", "results-tiny-bleu.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+
+
+def test_without_runs_there_is_no_table(root: Path) -> None:
+    for table in TABLES.values():
+        assert table(corpus_of(root / "tiny")) == EMPTY
+    assert draw(root / "tiny", root, root) == []
+
+
+def test_what_is_damaged_or_unknown_is_named(collected: Path) -> None:
+    settings = CorpusSettings.load(collected)
+    (collected / "first/seed-2/measured.json").write_text("{")
+    with pytest.raises(ModelError, match=r"seed-2/measured.json: is missing or damaged"):
+        read_systems(collected, settings)
+    (collected / "second").rename(collected / "third")
+    with pytest.raises(DataError, match="third: has no name"):
+        read_systems(collected, settings)
+    with pytest.raises(DataError, match=r"results.yaml: is missing"):
+        CorpusSettings.load(collected / "first")
+
+
+def test_a_translation_less_is_an_error(collected: Path) -> None:
+    file = collected / "second/seed-1/test.en"
+    file.write_text(file.read_text().partition("\n")[2])
+    with pytest.raises(DataError, match="59"):
+        TABLES["scores"](corpus_of(collected))
+
+
+def test_the_command_collects_runs_of_several_seeds(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "tiny/results.yaml").write_text(SETTINGS.replace("path: ", f"path: {root}/"))
+    assert main(["collect", str(root / "one"), str(root / "two"), str(root / "tiny/first"), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.split() == [str(root / f"tiny/first/seed-{seed}") for seed in (1, 2)]
+    assert main(["collect", str(root / "one"), str(root / "tiny/first")]) == ConfigurationError.exit_code
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_the_corpora_of_this_repository_can_be_read() -> None:
+    for path in sorted((REPOSITORY / "results").glob("*/results.yaml")):
+        settings = CorpusSettings.load(path.parent)
+        assert len(settings.eval_set("test", REPOSITORY).references) > 100
+        for system in read_systems(path.parent, settings):
+            for run in system.runs:
+                assert run.translations("valid", settings.target_language)
+
+
+def test_pages_hold_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    specification = importlib.util.spec_from_file_location("generate", REPOSITORY / "docs/generate.py")
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    page = "before\n<!-- begin: results NAME tatoeba-de-en -->\nold\n<!-- end -->\n"
+    monkeypatch.setitem(module.TABLES, "title", lambda corpus: f"{corpus.settings.title}\n")
+    assert module.generate(page.replace("NAME", "title")) == page.replace("NAME", "title").replace(
+        "old", "Tatoeba German-English"
+    )
