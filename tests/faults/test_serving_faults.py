@@ -68,7 +68,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, run: Path) -> Iterator[Serv
         metrics = httpx.get(f"{server.url}/metrics").text
         assert 'status="500"' not in metrics
         growth = (server.resident_bytes() - before) / 2**20
-        print(f"{sum(by_status(metrics).values())} requests answered, by status: {by_status(metrics)}; {growth:.0f} MiB")
+        print(
+            f"{sum(by_status(metrics).values())} requests answered, by status: {by_status(metrics)}; {growth:.0f} MiB"
+        )
 
 
 def by_status(metrics: str) -> dict[str, int]:
