@@ -154,8 +154,9 @@ class SearchView {
   }
 }
 
-/** A table that scrolls within itself. */
+/** A table that scrolls within itself; the head of a column stands as its cells do. */
 export function table(caption: string, head: string[], rows: HTMLElement[]): HTMLElement {
+  const heads = head.map((name, column) => h("th", { scope: "col", class: rows[0]?.children[column]?.className || null }, name));
   return h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": caption },
-    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, ...rows)));
+    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...rows)));
 }
