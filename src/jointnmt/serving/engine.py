@@ -26,6 +26,8 @@ TRANSFORMER_CELLS = 200_000
 """Most cells of a batch of a Transformer on a CPU. Those that wait at the same time are few and of all lengths, so they
 are computed together even where that pads more: a batch of 60 takes far less than three of 20. A grid has no such room:
 its memory grows with cells, a Transformer's with tokens."""
+TRANSFORMER_OVERHEAD_CELLS = 30_000
+"""Likewise: three times the translator's own. With 64 clients it is 1.12 times as fast (docs/serving.md)."""
 
 __all__ = [
     "By",
@@ -87,6 +89,7 @@ class Engine:
         translator = Translator.load(run, device, precision)
         if translator.device.type == "cpu" and translator.experiment.model.family == "transformer":
             translator.max_cells = max(translator.max_cells, TRANSFORMER_CELLS)
+            translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
         return cls(translator)
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -119,8 +122,8 @@ class Engine:
         search = options.search or self._translator.experiment.search
         rows = num_rows(search, options.num_best)
         limits = [target_limit(tokens, search) for tokens in source_tokens]
-        cells = self._translator.max_cells
-        return plan_batches(source_tokens, limits, cells // rows, cells)[0]
+        cells, overhead = self._translator.max_cells, self._translator.overhead_cells
+        return plan_batches(source_tokens, limits, cells // rows, cells, overhead)[0]
 
     def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
         """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""

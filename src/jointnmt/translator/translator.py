@@ -35,7 +35,7 @@ from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.special import EOS
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
-from jointnmt.translator.batching import in_order, plan_batches, windows
+from jointnmt.translator.batching import OVERHEAD_CELLS, in_order, plan_batches, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import (
@@ -102,6 +102,8 @@ class Translator(PretrainedMixin):
         """Saved and analysed."""
         self.model = prepare_for_inference(model, precision)
         """Used to translate."""
+        self.overhead_cells = OVERHEAD_CELLS
+        """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
         self.max_cells = max_cells or CELLS.get(self.device.type, CELLS["cpu"])
 
     @classmethod
@@ -287,7 +289,7 @@ class Translator(PretrainedMixin):
         lengths = [sentence.source_tokens for sentence in sentences]
         limits = [target_limit(length, search) for length in lengths]
         rows = num_rows(search, options.num_best)
-        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells)
+        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells, self.overhead_cells)
         compute = partial(self._candidates, options=options)
         return in_order(batches, lambda batch: in_parts([sentences[number] for number in batch], compute, _too_large))
 
