@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import socket
 import threading
@@ -64,7 +65,20 @@ def server(tmp_path_factory: pytest.TempPathFactory, run: Path) -> Iterator[Serv
         check_health(server)
         assert "Traceback" not in server.log
         assert server.resident_bytes() - before < GROWTH
-        assert 'status="500"' not in httpx.get(f"{server.url}/metrics").text
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert 'status="500"' not in metrics
+        growth = (server.resident_bytes() - before) / 2**20
+        print(
+            f"{sum(by_status(metrics).values())} requests answered, by status: {by_status(metrics)}; {growth:.0f} MiB"
+        )
+
+
+def by_status(metrics: str) -> dict[str, int]:
+    """How many requests have had which status; 499 are those whose clients went away."""
+    found: dict[str, int] = {}
+    for status, count in re.findall(r'^jointnmt_requests_total\{.*status="(\d+)".*\} (\S+)$', metrics, re.MULTILINE):
+        found[status] = found.get(status, 0) + int(float(count))
+    return dict(sorted(found.items()))
 
 
 def warm_up(server: ServerProcess) -> None:
@@ -199,6 +213,7 @@ def test_nobody_gets_the_text_of_another(server: ServerProcess, run: Path) -> No
     expected = dict(zip(sentences, Translator.load(run, "cpu").translate(sentences), strict=True))
     load = Load(server, expected)
     load.run(clients=16)
+    print(f"{load.answered} answers compared, {load.killed} clients killed in {LOAD_SECONDS} seconds")
     assert load.wrong == []
     assert load.answered > LOAD_SECONDS
     assert load.killed > LOAD_SECONDS / 2

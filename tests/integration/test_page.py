@@ -294,6 +294,26 @@ def test_the_search_is_shown_with_what_was_pruned(page: Page, translators: dict[
     expect(page.locator("svg").get_by_text(f"Your own translation: score {own.score:.2f}")).to_be_visible()
 
 
+def test_the_search_begins_as_the_translation_was_changed(page: Page, translators: dict[str, Translator]) -> None:
+    show(page, "Search")
+    free = copied(page)["search"]
+    show(page, "Translate")
+    words(page, "grid").nth(0).click()
+    page.get_by_role("combobox", name="Another word").fill("not")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Begins with “not”")).to_be_visible()
+    settled(page)
+    show(page, "Search")
+    expect(page.locator(".search-view").get_by_text("Begins with “not”")).to_be_visible()
+    expected = trace_search(translators["grid"], SOURCE, "not", most_pruned=5).plain()
+    assert copied(page)["search"] == {**expected, "model": "grid"} != free
+    show(page, "Translate")
+    page.get_by_role("button", name="Undo the change").click()
+    settled(page)
+    show(page, "Search")
+    assert copied(page)["search"] == free
+
+
 def test_two_models_are_compared(page: Page, translators: dict[str, Translator]) -> None:
     expected = compare(translators, SOURCE, []).plain()
     show(page, "Compare")

@@ -17,7 +17,7 @@ from jointnmt.search import SamplingConfig
 from jointnmt.serving.app import create_app
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, attend
-from support.serving import application, services, write_model
+from support.serving import application, post, services, write_model, write_models
 from support.tiny_run import SOURCE_WORDS
 
 SENTENCES = [" ".join(SOURCE_WORDS[: 1 + number % 9]) for number in range(30)]
@@ -26,12 +26,7 @@ GATED = {"model": {"shortcuts": {}}}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    return {
-        "main": write_model(folder / "main"),
-        "letters": write_model(folder / "letters", seed=1, segmentation={"kind": "bpe", "joint": False}),
-        "back": write_model(folder / "back", "en", "de", seed=2),
-    }
+    return write_models(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +38,6 @@ def client(runs: dict[str, Path]) -> Iterator[TestClient]:
 @pytest.fixture(scope="module")
 def translator(runs: dict[str, Path]) -> Translator:
     return Translator.load(runs["main"], "cpu")
-
-
-def post(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
-    response = client.post(path, json=values)
-    assert response.status_code == status, response.text
-    return response.json()
 
 
 def translate(client: TestClient, q: Any, status: int = 200, **values: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,7 +18,10 @@ from typer.testing import CliRunner
 
 from jointnmt import Translator
 from jointnmt.cli.main import app
-from support.serving import server_process, wait_until, write_model
+from jointnmt.serving.models import fingerprint
+from jointnmt.serving.server import Server
+from jointnmt.serving.services import running
+from support.serving import busy_worker, server_process, services, wait_until, write_model
 
 VALUES = {"q": "die Katze sieht", "source": "de", "target": "en"}
 
@@ -90,6 +95,26 @@ def test_sighup_loads_what_has_changed_and_drops_no_request(tmp_path: Path, run:
         metrics = httpx.get(f"{server.url}/metrics").text
         assert 'jointnmt_reloads_total{outcome="loaded"} 1.0' in metrics
         assert 'jointnmt_reloads_total{outcome="failed"} 1.0' in metrics
+
+
+def test_a_model_that_changes_while_it_is_reloaded_is_reloaded_again(tmp_path: Path) -> None:
+    run = write_model(tmp_path / "main")
+    shared = services({"main": run})
+    server = Server(shared, "cpu", "float32")
+
+    async def twice() -> None:
+        async with running(shared):
+            with busy_worker(shared) as end, server.capture_signals():
+                for _ in range(2):
+                    weights = run / "model.safetensors"
+                    os.utime(weights, ns=(0, weights.stat().st_mtime_ns + 10**9))
+                    os.kill(os.getpid(), signal.SIGHUP)
+                    await asyncio.sleep(0.2)
+                end.set()
+                while next(iter(shared.models)).fingerprint != fingerprint(run):
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(twice(), 60))
 
 
 def test_after_sigkill_it_serves_again_on_the_same_port(tmp_path: Path, run: Path) -> None:

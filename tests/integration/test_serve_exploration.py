@@ -15,7 +15,7 @@ from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.serving.arrays import unpacked
 from jointnmt.translator import compare, next_words, trace_search
-from support.serving import application, write_model
+from support.serving import application, post, write_models
 
 SOURCE, TARGET = "der Hund sieht die Katze .", "the dog sees"
 ROUTES = ("/v1/inspect", "/v1/inspect/cell", "/v1/search", "/v1/alternatives", "/v1/compare")
@@ -24,12 +24,7 @@ CELL = {"source_position": 3, "target_position": 2}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    return {
-        "main": write_model(folder / "main", model={"shortcuts": {}}),
-        "letters": write_model(folder / "letters", seed=1, segmentation={"kind": "bpe", "joint": False}),
-        "back": write_model(folder / "back", "en", "de", seed=2),
-    }
+    return write_models(tmp_path_factory.mktemp("runs"), model={"shortcuts": {}})
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +38,8 @@ def translators(runs: dict[str, Path]) -> dict[str, Translator]:
     return {name: Translator.load(run, "cpu") for name, run in runs.items()}
 
 
-def post(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
-    response = client.post(path, json={"source": SOURCE, **values})
-    assert response.status_code == status, response.text
-    return response.json()
+def ask(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
+    return post(client, path, status, **{"source": SOURCE, **values})
 
 
 def arrays(values: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -57,7 +50,7 @@ def arrays(values: dict[str, Any]) -> dict[str, np.ndarray]:
 def test_an_inspection_has_the_numbers_of_the_model(
     client: TestClient, translators: dict[str, Translator], target: str | None
 ) -> None:
-    answer = post(client, "/v1/inspect", model="main", target=target)
+    answer = ask(client, "/v1/inspect", model="main", target=target)
     own = inspect_pair(translators["main"], SOURCE, target)
     for name in ("family", "translation"):
         assert answer[name] == getattr(own, name)
@@ -77,12 +70,12 @@ def test_an_inspection_has_the_numbers_of_the_model(
 
 
 def test_a_cell_has_the_numbers_of_the_model(client: TestClient, translators: dict[str, Translator]) -> None:
-    answer = post(client, "/v1/inspect/cell", model="main", target=TARGET, **CELL)
+    answer = ask(client, "/v1/inspect/cell", model="main", target=TARGET, **CELL)
     own = inspect_pair(translators["main"], SOURCE, TARGET).cell(3, 2).plain()
     assert answer == {"model": "main", **CELL, **own}
     assert (
         "no target position 9"
-        in post(client, "/v1/inspect/cell", 400, model="main", target=TARGET, source_position=0, target_position=9)[
+        in ask(client, "/v1/inspect/cell", 400, model="main", target=TARGET, source_position=0, target_position=9)[
             "error"
         ]
     )
@@ -92,7 +85,7 @@ def test_the_attention_of_large_grids_is_averaged_or_left_out(runs: dict[str, Pa
     sizes = {}
     for most in (0, 500, 10_000):
         with TestClient(application({"main": runs["main"]}, limits={"grid_weights": most})) as client:
-            answer = post(client, "/v1/inspect", target=TARGET)
+            answer = ask(client, "/v1/inspect", target=TARGET)
             attention, entropy = answer["attention"]["source"], answer["entropy"]["source"]
             sizes[most] = answer["grid_heads"], attention and attention["shape"][1], entropy["shape"][1]
             assert answer["attention"]["prenet"]["shape"][1] == 2
@@ -101,15 +94,15 @@ def test_the_attention_of_large_grids_is_averaged_or_left_out(runs: dict[str, Pa
 
 def test_search_is_told_as_a_tree(client: TestClient, translators: dict[str, Translator]) -> None:
     own = trace_search(translators["letters"], SOURCE, most_pruned=5).plain()
-    assert post(client, "/v1/search", model="letters") == {"model": "letters", **own}
-    wide = post(client, "/v1/search", model="main", prefix="the dog", beam_size=5, length_penalty=0.5, pruned=0)
+    assert ask(client, "/v1/search", model="letters") == {"model": "letters", **own}
+    wide = ask(client, "/v1/search", model="main", prefix="the dog", beam_size=5, length_penalty=0.5, pruned=0)
     assert (wide["beam_size"], wide["length_penalty"]) == (5, 0.5)
     assert [node["piece"] for node in wide["nodes"][:3]] == ["<s>", "the", "dog"]
     assert {node["fate"] for node in wide["nodes"]} <= {"kept", "finished", "abandoned"}
 
 
 def test_alternatives_are_the_next_words(client: TestClient, translators: dict[str, Translator]) -> None:
-    answer = post(client, "/v1/alternatives", model="letters", prefix="the", count=4, alignments=True)
+    answer = ask(client, "/v1/alternatives", model="letters", prefix="the", count=4, alignments=True)
     own = next_words(translators["letters"], SOURCE, "the", 4, alignments=True)
     assert answer["source_tokens"] == list(own.source_tokens)
     assert [each["word"] for each in answer["alternatives"]] == [each.word for each in own.words]
@@ -123,10 +116,10 @@ def test_alternatives_are_the_next_words(client: TestClient, translators: dict[s
 
 def test_models_are_compared(client: TestClient, translators: dict[str, Translator]) -> None:
     pair = {name: translators[name] for name in ("main", "letters")}
-    assert post(client, "/v1/compare", targets=[TARGET]) == compare(pair, SOURCE, [TARGET]).plain()
-    one = post(client, "/v1/compare", models=["letters", "letters"])
+    assert ask(client, "/v1/compare", targets=[TARGET]) == compare(pair, SOURCE, [TARGET]).plain()
+    one = ask(client, "/v1/compare", models=["letters", "letters"])
     assert one["models"] == ["letters"]
-    assert "different language pairs" in post(client, "/v1/compare", 400, models=["main", "back"])["error"]
+    assert "different language pairs" in ask(client, "/v1/compare", 400, models=["main", "back"])["error"]
 
 
 def test_scores_come_with_the_likeliest_pieces(client: TestClient, translators: dict[str, Translator]) -> None:

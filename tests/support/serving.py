@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import uvicorn
+from starlette.testclient import TestClient
 
 from jointnmt.models import build_model
 from jointnmt.runs.directory import RunDirectory
@@ -59,6 +60,15 @@ def _letters(source: str, target: str) -> Segmentation:
     return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], source, target)
 
 
+def write_models(folder: Path, **main: Any) -> dict[str, Path]:
+    """Two models of one language pair, segmented differently, and one of the way back; `main`: of the first."""
+    return {
+        "main": write_model(folder / "main", **main),
+        "letters": write_model(folder / "letters", seed=1, segmentation={"kind": "bpe", "joint": False}),
+        "back": write_model(folder / "back", "en", "de", seed=2),
+    }
+
+
 def services(paths: dict[str, Path], keys: tuple[Key, ...] | None = None, **settings: Any) -> Services:
     """The parts of a server of these models, in this process."""
     config = ServerConfig.parse({"allow_hosts": ["testserver"], **settings}, "test")
@@ -72,6 +82,13 @@ def services(paths: dict[str, Path], keys: tuple[Key, ...] | None = None, **sett
 def application(paths: dict[str, Path], keys: tuple[Key, ...] | None = None, **settings: Any) -> Any:
     """The application of such a server."""
     return create_app(services(paths, keys, **settings))
+
+
+def post(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
+    """What a route answers to JSON, with the status that is expected."""
+    response = client.post(path, json=values)
+    assert response.status_code == status, response.text
+    return response.json()
 
 
 @dataclass

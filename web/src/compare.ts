@@ -1,6 +1,7 @@
 // The view of two models on one sentence: where their translations differ, and how each scores the other's.
 
 import type { App } from "./app";
+import { Asking } from "./asking";
 import { choice, h, s } from "./dom";
 import type { View } from "./main";
 import { savingButtons } from "./saving";
@@ -18,16 +19,15 @@ export function compareView(app: App): View {
 
 class CompareView {
   readonly element = h("div", { class: "compare-view" });
-  private readonly message = h("p", { class: "error", role: "alert" });
+  private readonly asking = new Asking(this.element);
   private readonly chosen = h("div", { class: "toolbar" });
   private readonly body = h("div", { class: "figure" });
   private names: [string, string] = ["", ""];
   private comparison: Comparison | null = null;
   private text = 0;
-  private asked = 0;
 
   constructor(private readonly app: App) {
-    this.element.append(this.chosen, this.message, this.body);
+    this.element.append(this.chosen, this.asking.message, this.body);
   }
 
   /** The two models, left and right. */
@@ -43,27 +43,13 @@ class CompareView {
     const { line, models, origin } = this.app;
     if (models.length < 2) this.chosen.replaceChildren(h("p", { class: "hint" }, "To compare, two models of one language pair are needed: jointnmt serve ONE OTHER. With one, your own translation is scored beside the model's."));
     else this.renderChoice();
-    if (!line.source.trim()) return this.fail("Type a sentence above.");
-    const mine = ++this.asked;
-    this.element.classList.add("pending");
-    try {
-      const pair = [...new Set(this.models())];
-      const found = await origin.compare(pair, line.source, line.own || null);
-      if (mine !== this.asked) return;
+    if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
+    const pair = [...new Set(this.models())];
+    const question = JSON.stringify([pair.map(({ name }) => name), line.source, line.own]);
+    await this.asking.ask(question, () => origin.compare(pair, line.source, line.own || null), (found) => {
       this.comparison = found;
-      this.message.textContent = "";
-      this.element.classList.remove("empty");
       this.draw();
-    } catch (error) {
-      if (mine === this.asked) this.fail((error as Error).message);
-    } finally {
-      this.element.classList.remove("pending");
-    }
-  }
-
-  private fail(message: string): void {
-    this.message.textContent = message;
-    this.element.classList.add("empty");
+    });
   }
 
   private renderChoice(): void {

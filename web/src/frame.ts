@@ -19,6 +19,7 @@ export interface FrameContent {
   selected: Cell | null;
 }
 
+const [SMALLEST, SCROLLED] = [11, 13]; // cells that all fit, and those that are scrolled
 const TOKENS = 14; // thickness of the coloured tokens
 const [THIN, THICK] = [6, 13]; // a head's strip, of other layers and of the one that is looked at
 
@@ -49,13 +50,13 @@ export function thickness(strip: Strip, layer: number, strips: readonly Strip[])
   return strip.layer === Math.min(layer, last) ? THICK : THIN;
 }
 
-/** How large a cell is, so that all fits into the width if that can be. */
+/** How large a cell is, so that all fits into the width if that can be; where it cannot, it is large enough for a finger. */
 export function cellSize(width: number, { source, predicted, strips, layer }: FrameContent): number {
   const right = strips.filter(({ axis }) => axis === "target");
   const beside = right.reduce((sum, strip) => sum + strip.rows.length * thickness(strip, layer, strips) + 4, 0);
   const labels = Math.min(170, width * 0.36);
   const fitting = Math.floor((width - labels - beside - 24) / source.length);
-  return Math.max(13, Math.min(48, fitting, Math.floor(820 / predicted.length)));
+  return Math.max(fitting < SMALLEST ? SCROLLED : SMALLEST, Math.min(48, fitting, Math.floor(820 / predicted.length)));
 }
 
 export class Frame {

@@ -2,6 +2,7 @@
 
 import type { App } from "./app";
 import { unpack } from "./arrays";
+import { Asking } from "./asking";
 import { cellTable } from "./cell";
 import { choice, h, say } from "./dom";
 import { gridFigure, legendElement, type Legend } from "./figure";
@@ -26,7 +27,7 @@ class GridView {
   private readonly toolbar = h("div", { class: "toolbar" });
   private readonly legend = h("div", { class: "legends" });
   private readonly readout = h("p", { class: "readout hint" });
-  private readonly message = h("p", { class: "error", role: "alert" });
+  private readonly asking = new Asking(this.element, () => this.forget());
   private readonly details = h("aside", { class: "details", "aria-label": "The chosen cell" });
   private readonly explanation = h("p", { class: "hint" });
   private readonly frame: Frame;
@@ -36,8 +37,6 @@ class GridView {
   private wanted = { measure: "alignment", layer: Infinity, head: null as number | null, ownScale: false };
   private cell: Cell | null = null;
   private strips: Strip[] = [];
-  private asked = 0;
-  private asking = "";
   private text: "model" | "own" = "model";
 
   constructor(private readonly app: App) {
@@ -51,7 +50,7 @@ class GridView {
     const saving = savingButtons(() => this.inspection && {
       name: `grid-${this.measure.key}`, numbers: () => this.numbers(), svg: () => gridFigure(this.content(), this.title(), this.legends()[0]),
     });
-    this.element.append(this.toolbar, this.message,
+    this.element.append(this.toolbar, this.asking.message,
       h("div", { class: "with-details" },
         h("div", { class: "main-side" }, h("div", { class: "row spread" }, this.legend, saving), this.readout, this.stage, this.explanation),
         this.details));
@@ -80,37 +79,23 @@ class GridView {
   async show(): Promise<void> {
     const { app } = this;
     const { line, model } = app;
-    if (!line.source.trim()) return this.fail("Type a sentence above.");
+    if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
     if (app.rendering(line, model).pending) return;
     const target = this.target();
     const question = JSON.stringify([model.name, line.source, target]);
-    if (question === this.asking && this.inspection) return this.draw();
-    this.asking = question;
-    const mine = ++this.asked;
-    this.element.classList.add("pending");
-    try {
-      const found = await app.origin.inspect(model, line.source, target);
-      if (mine !== this.asked) return;
+    if (this.asking.isAsked(question) && this.inspection) return this.draw();
+    await this.asking.ask(question, () => app.origin.inspect(model, line.source, target), (found) => {
       this.inspection = found;
       this.measures = measuresOf(found);
       this.cell = null;
       this.strips = [];
-      this.message.textContent = "";
-      this.element.classList.remove("empty");
       this.draw();
-      await this.choose(this.firstCell());
-    } catch (error) {
-      if (mine === this.asked) this.fail((error as Error).message);
-    } finally {
-      this.element.classList.remove("pending");
-    }
+      return this.choose(this.firstCell());
+    });
   }
 
-  private fail(message: string): void {
-    this.asking = "";
+  private forget(): void {
     this.inspection = null;
-    this.message.textContent = message;
-    this.element.classList.add("empty");
     this.toolbar.replaceChildren(...this.textChoice());
   }
 

@@ -17,7 +17,8 @@ export interface Origin {
   alternatives(model: Model, source: string, prefix: string): Promise<Alternative[]>;
   inspect(model: Model, source: string, target: string | null): Promise<Inspection>;
   cell(model: Model, source: string, target: string | null, s: number, t: number): Promise<CellAnswer>;
-  search(model: Model, source: string): Promise<SearchTrace>;
+  /** The search for a translation that has to begin with a prefix; empty: with anything. */
+  search(model: Model, source: string, prefix: string): Promise<SearchTrace>;
   score(model: Model, source: string, target: string): Promise<Score>;
   compare(models: Model[], source: string, target: string | null): Promise<Comparison>;
 }
@@ -73,8 +74,8 @@ export class Server implements Origin {
     return this.ask("v1/inspect/cell", { model: model.name, source, target, source_position: s, target_position: t });
   }
 
-  search(model: Model, source: string): Promise<SearchTrace> {
-    return this.ask("v1/search", { model: model.name, source, pruned: 5 });
+  search(model: Model, source: string, prefix: string): Promise<SearchTrace> {
+    return this.ask("v1/search", { model: model.name, source, prefix, pruned: 5 });
   }
 
   async score(model: Model, source: string, target: string): Promise<Score> {

@@ -1,6 +1,7 @@
 // The view of the search: the beam as a tree, what was pruned and by how much, and the score of a text of one's own.
 
 import type { App } from "./app";
+import { Asking } from "./asking";
 import { choice, h, say } from "./dom";
 import type { View } from "./main";
 import { savingButtons } from "./saving";
@@ -15,7 +16,7 @@ export function searchView(app: App): View {
 
 class SearchView {
   readonly element = h("div", { class: "search-view" });
-  private readonly message = h("p", { class: "error", role: "alert" });
+  private readonly asking = new Asking(this.element, () => (this.trace = null));
   private readonly stage: HTMLElement;
   private readonly details = h("aside", { class: "details", "aria-label": "The chosen hypothesis" });
   private readonly tables = h("div", { class: "tables" });
@@ -23,9 +24,8 @@ class SearchView {
   private arrangement: Arrangement = "rank";
   private trace: SearchTrace | null = null;
   private own: Score | null = null;
+  private prefix = ""; // what the search had to begin with
   private selected = 0;
-  private question = "";
-  private asked = 0;
 
   constructor(private readonly app: App) {
     this.stage = h("div", {
@@ -44,7 +44,7 @@ class SearchView {
       this.arrangement = value as Arrangement;
       this.draw();
     });
-    this.element.append(this.message,
+    this.element.append(this.asking.message,
       h("div", { class: "figure" },
         h("div", { class: "row spread" }, arrangement, this.note, saving), this.stage,
         h("div", { class: "below-stage" }, this.details, this.tables)));
@@ -53,33 +53,20 @@ class SearchView {
   async show(): Promise<void> {
     const { app } = this;
     const { line, model } = app;
-    if (!line.source.trim()) return this.fail("Type a sentence above.");
-    const question = JSON.stringify([model.name, line.source, line.own]);
-    if (question === this.question && this.trace) return this.draw();
-    this.question = question;
-    const mine = ++this.asked;
-    this.element.classList.add("pending");
-    try {
-      const trace = await app.origin.search(model, line.source);
-      const own = line.own ? await app.origin.score(model, line.source, line.own) : null;
-      if (mine !== this.asked) return;
-      [this.trace, this.own] = [trace, own];
+    if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
+    const { pending, prefix } = app.rendering(line, model);
+    if (pending) return;
+    const question = JSON.stringify([model.name, line.source, prefix, line.own]);
+    if (this.asking.isAsked(question) && this.trace) return this.draw();
+    const answer = async () => ({
+      trace: await app.origin.search(model, line.source, prefix),
+      own: line.own ? await app.origin.score(model, line.source, line.own) : null,
+    });
+    await this.asking.ask(question, answer, ({ trace, own }) => {
+      [this.trace, this.own, this.prefix] = [trace, own, prefix];
       this.selected = trace.finished[0] ?? 0;
-      this.message.textContent = "";
-      this.element.classList.remove("empty");
       this.draw();
-    } catch (error) {
-      if (mine === this.asked) this.fail((error as Error).message);
-    } finally {
-      this.element.classList.remove("pending");
-    }
-  }
-
-  private fail(message: string): void {
-    this.question = "";
-    this.trace = null;
-    this.message.textContent = message;
-    this.element.classList.add("empty");
+    });
   }
 
   private drawn() {
@@ -93,7 +80,8 @@ class SearchView {
     this.stage.replaceChildren(treePicture(this.drawn()));
     this.stage.scrollTo(left, top);
     const count = (fate: SearchNode["fate"]): number => trace.nodes.filter((node) => node.fate === fate).length;
-    this.note.textContent = `Beam of ${trace.beam_size}: ${count("kept")} kept, ${count("finished")} finished, ${count("pruned")} pruned shown (−: behind the last that was kept).`;
+    const begun = this.prefix && `Begins with “${this.prefix}”, changed by hand. `;
+    this.note.textContent = `${begun}Beam of ${trace.beam_size}: ${count("kept")} kept, ${count("finished")} finished, ${count("pruned")} pruned shown (−: behind the last that was kept).`;
     this.details.replaceChildren(...this.nodeDetails());
     this.tables.replaceChildren(this.finishedTable(), ...this.ownTable());
   }
@@ -166,8 +154,9 @@ class SearchView {
   }
 }
 
-/** A table that scrolls within itself. */
+/** A table that scrolls within itself; the head of a column stands as its cells do. */
 export function table(caption: string, head: string[], rows: HTMLElement[]): HTMLElement {
+  const heads = head.map((name, column) => h("th", { scope: "col", class: rows[0]?.children[column]?.className || null }, name));
   return h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": caption },
-    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, ...rows)));
+    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...rows)));
 }

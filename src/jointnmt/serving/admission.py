@@ -78,7 +78,8 @@ def _sentences(
 ) -> list[Sentence]:
     given = targets or [""] * len(sources)
     try:
-        source_tokens, target_tokens = engine.source_tokens(sources), engine.target_tokens(given)
+        source_tokens = engine.source_tokens(sources)
+        target_tokens = engine.target_tokens(given) if any(given) else [1] * len(given)  # the end mark
     except DataError as error:
         raise RequestError(400, str(error)) from error
     splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences

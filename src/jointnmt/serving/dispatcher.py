@@ -17,6 +17,29 @@ from jointnmt.serving.work import Sentence, Work
 from jointnmt.serving.worker import Worker
 
 
+class Mailbox:
+    """Tells requests, on the event loop, that the worker's thread has something for them.
+
+    The loop is woken once for all that has come until it looks, not once for each sentence of a batch.
+    """
+
+    def __init__(self) -> None:
+        self._arrived: deque[asyncio.Event] = deque()
+        self._is_called = False
+
+    def put(self, loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+        """Set an event of the loop; called by the worker's thread."""
+        self._arrived.append(arrived)
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon_threadsafe(self._open)
+
+    def _open(self) -> None:
+        self._is_called = False  # before looking: what comes from now on calls again
+        while self._arrived:
+            self._arrived.popleft().set()
+
+
 class Dispatcher:
     """Hands sentences to the worker and their results back, in order."""
 
@@ -24,6 +47,7 @@ class Dispatcher:
         self._limits, self._metrics = limits, metrics
         self.queue = WorkQueue(limits.queued_sentences)
         self._worker = Worker(self.queue, metrics)
+        self._mailbox = Mailbox()
         metrics.queued.set_function(lambda: self.queue.held)
 
     def start(self) -> None:
@@ -54,7 +78,7 @@ class Dispatcher:
 
         def deliver(sentence: Sentence, outcome: Any) -> None:
             ready[sentence.number] = outcome
-            loop.call_soon_threadsafe(arrived.set)
+            self._mailbox.put(loop, arrived)
 
         ticket = Ticket(work, deque(sentences), deliver)
         self._put(ticket, even_if_full)

@@ -7,23 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, Literal, cast
 
 from babel import Locale, UnknownLocaleError
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from jointnmt.serving.admission import check_cells, check_lines, to_sentences
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
-from jointnmt.serving.engine import Engine, SearchConfig, Translation, TranslationOptions
+from jointnmt.serving.engine import Engine, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.schemas import ERRORS
 from jointnmt.serving.services import Services, Shared, services
 from jointnmt.serving.work import Translating
+
+
+class DirectRoute(APIRoute):
+    """A route whose function reads the request and writes the answer itself, past FastAPI's dependencies and checks."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function as it is."""
+        return cast(Callable[[Request], Coroutine[Any, Any, Response]], self.endpoint)
+
 
 router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
 
@@ -84,14 +94,8 @@ def _body(parameters: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
 
 
-@router.post(
-    "/translate",
-    openapi_extra=_body(TranslateParameters),
-    response_model=LibreTranslateAnswer,
-)
 async def translate(request: Request) -> Response:
     """Translate a text, or each text of a list; lines stay lines, and HTML keeps its tags."""
-    # What many clients call at once goes past FastAPI's dependencies and its check of answers, which cost most here.
     shared = services(request)
     values = await _values(request)
     shared.admit(request, _text(values.get("api_key")))
@@ -110,6 +114,17 @@ async def translate(request: Request) -> Response:
     request.state.texts = texts, [ranks[0] for ranks in ranked]
     answer = found if isinstance(asked.q, list) else _single(found)
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
+
+
+# Many clients call it at once, and FastAPI's dependencies and its check of answers would cost most of a request.
+router.add_api_route(
+    "/translate",
+    translate,
+    methods=["POST"],
+    openapi_extra=_body(TranslateParameters),
+    response_model=LibreTranslateAnswer,
+    route_class_override=DirectRoute,
+)
 
 
 @router.get("/languages")
@@ -204,11 +219,8 @@ def _options(shared: Services, engine: Engine, alternatives: int) -> Translation
     if number > min(limits.num_best, limits.beam_size):
         most = min(limits.num_best, limits.beam_size) - 1
         raise RequestError(400, f"{alternatives} alternatives were asked for; at most {most} are given.")
-    search = engine.search({})
-    assert isinstance(search, SearchConfig)
-    if number > search.beam_size:
-        search = engine.search({"beam_size": number})
-    return TranslationOptions(search, number)
+    wider = engine.search({"beam_size": number}) if number > engine.info.beam_size else None
+    return TranslationOptions(wider, number)
 
 
 def _put_back(documents: Sequence[Document], translations: Sequence[Translation], language: str) -> list[list[str]]:

@@ -92,9 +92,14 @@ class Server(uvicorn.Server):
         self._stop()
 
     def _reload(self) -> None:
-        if self._reloading is None or self._reloading.done():
-            self._read_keys()
-            self._reloading = asyncio.create_task(self._services.models.reload(self._load))
+        self._read_keys()
+        self._reloading = asyncio.create_task(self._reload_after(self._reloading))
+
+    async def _reload_after(self, running: asyncio.Task[None] | None) -> None:
+        """Reload; a model that changes again while it is loaded is loaded again."""
+        if running is not None:
+            await asyncio.wait([running])
+        await self._services.models.reload(self._load)
 
     def _read_keys(self) -> None:
         keys = self._services.config.keys

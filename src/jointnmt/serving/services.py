@@ -48,21 +48,33 @@ class Services:
             ClientGoneError: if nobody is there any more.
             BusyError: if the time is over.
         """
-        work, gone = asyncio.create_task(computed), asyncio.create_task(_gone(request))
+        seconds, task = self.config.limits.request_seconds, asyncio.current_task()
+        assert task is not None
+        has_gone = False
+
+        def give_up(watch: asyncio.Task[None]) -> None:
+            nonlocal has_gone
+            if not watch.cancelled():
+                has_gone = True
+                task.cancel()
+
+        watch = asyncio.create_task(_gone(request))
+        watch.add_done_callback(give_up)
         try:
-            seconds = self.config.limits.request_seconds
-            await asyncio.wait({work, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
-            if gone.done():
-                raise ClientGoneError
+            async with asyncio.timeout(seconds):
+                return await computed
+        except TimeoutError:
             raise BusyError(
                 f"The answer was not ready within {seconds:g} seconds.", self.config.limits.retry_after_seconds
-            )
+            ) from None
+        except asyncio.CancelledError:
+            if not has_gone:
+                raise
+            task.uncancel()
+            raise ClientGoneError from None
         finally:
-            for task in (work, gone):
-                task.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
+            watch.remove_done_callback(give_up)
+            watch.cancel()
 
 
 async def _gone(request: Request) -> None:

@@ -57,13 +57,17 @@ def _until_error(items: Iterator[Item], failed: list[Exception]) -> Iterator[Ite
 
 
 def plan_batches(
-    source_lengths: Sequence[int], target_lengths: Sequence[int], max_cells: int, max_tokens: int
+    source_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    max_cells: int,
+    max_tokens: int,
+    overhead_cells: int = OVERHEAD_CELLS,
 ) -> list[list[int]]:
     """Length-bucketed batches of sentence numbers; the batch with the first sentence comes first.
 
     `max_cells` and `max_tokens` (on either side) count padding, and give way to a sentence that is larger by itself.
     """
-    config = BatchConfig(max_tokens=max_tokens, max_cells=max(max_cells, 1), overhead_cells=OVERHEAD_CELLS)
+    config = BatchConfig(max_tokens=max_tokens, max_cells=max(max_cells, 1), overhead_cells=overhead_cells)
     return sorted(plan(np.asarray(source_lengths), np.asarray(target_lengths), config), key=min)
 
 

@@ -30,7 +30,7 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
-from jointnmt.translator.batching import computed, default_cells, plan_batches, windows
+from jointnmt.translator.batching import OVERHEAD_CELLS, computed, default_cells, plan_batches, windows
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_stream
@@ -97,6 +97,8 @@ class Translator(PretrainedMixin):
         self.members = tuple(members)
         families = [each.experiment.model.family for each in members] or [experiment.model.family]
         self.max_cells = max_cells or min(default_cells(self.device.type, family) for family in families)
+        self.overhead_cells = OVERHEAD_CELLS
+        """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
         self._readers = source_readers(segmentation, experiment, members)
 
     @classmethod
@@ -322,7 +324,7 @@ class Translator(PretrainedMixin):
         lengths = [sentence.source_tokens for sentence in sentences]
         limits = [target_limit(length, search) for length in lengths]
         rows = num_rows(search, options.num_best)
-        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells)
+        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells, self.overhead_cells)
         compute = partial(self._candidates, options=options)
         return computed(sentences, batches, compute)
 

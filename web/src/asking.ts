@@ -1,0 +1,47 @@
+// What a view asks of the origin: only the newest question counts, and what goes wrong is said in its place.
+
+import { h } from "./dom";
+
+export class Asking {
+  readonly message = h("p", { class: "error", role: "alert" });
+  private question = "";
+  private asked = 0;
+
+  constructor(
+    private readonly view: HTMLElement,
+    private readonly forget: () => void = () => undefined,
+  ) {}
+
+  /** Whether this question was the last one to be asked, and is answered or under way. */
+  isAsked(question: string): boolean {
+    return question === this.question;
+  }
+
+  /** Ask; the answer is used, unless something else has been asked meanwhile. An error takes its place. */
+  async ask<T>(question: string, answer: () => Promise<T>, use: (found: T) => void | Promise<void>): Promise<void> {
+    const mine = ++this.asked;
+    this.question = question;
+    this.view.classList.add("pending");
+    try {
+      const found = await answer();
+      if (mine !== this.asked) return;
+      this.message.textContent = "";
+      this.view.classList.remove("empty");
+      await use(found);
+    } catch (error) {
+      if (mine === this.asked) this.fail((error as Error).message);
+    } finally {
+      if (mine === this.asked) this.view.classList.remove("pending");
+    }
+  }
+
+  /** Say why there is nothing to see; what is under way is no longer wanted, and what was there is forgotten. */
+  fail(message: string): void {
+    this.asked++;
+    this.question = "";
+    this.message.textContent = message;
+    this.view.classList.remove("pending");
+    this.view.classList.add("empty");
+    this.forget();
+  }
+}
