@@ -90,7 +90,7 @@ WORKS: dict[str, Work] = {
     ),
     "translate --resume": Work(
         lambda trained, place: [
-            *("translate", trained / "whole-recipe", "--device", "cpu", "--resume"),
+            *("translate", trained / "whole-recipe", "--device", "cpu", "--resume", "--json"),
             *("--input", trained / "train.de", "--output", place / "out"),
         ],
         lambda place: contents(place, "*"),
