@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 BENCH := runs/benchmarks
+FAULTS ?= 10
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
 test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
@@ -42,8 +43,8 @@ test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 test-fast: $(INSTALLED)  ## run the fast tests, within two minutes on 2 cores: no whole commands or trainings
 	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
 
-faults: $(INSTALLED)  ## what is unlikely but will happen, for long: broken requests, killed clients and servers
-	JOINTNMT_FAULTS=20 $(BIN)/pytest tests/faults
+faults: $(INSTALLED)  ## what is unlikely but will happen, within an hour: kills, failing disks, damage, made-up input, broken requests
+	JOINTNMT_FAULTS=$(FAULTS) $(BIN)/pytest -n $(WORKERS) tests/faults
 
 mutants: $(INSTALLED)  ## put chosen errors into a copy of the code, one by one: does a test notice?
 	$(BIN)/python tests/mutants/run.py

@@ -32,3 +32,9 @@ class MissingPackageError(JointNMTError):
     """A package that the work needs is not installed: it belongs to an extra of this package."""
 
     exit_code = 5
+
+
+class LostProcessError(JointNMTError):
+    """Another process of the same training has ended, or cannot be reached."""
+
+    exit_code = 6

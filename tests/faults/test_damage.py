@@ -7,9 +7,13 @@ import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jointnmt.data.store import cache_folder
+from jointnmt.testset.records import CachedTask, cached_records
+from jointnmt.translator import Translator
 from support.commands import Commands, Outcome
 from support.damage import DAMAGES, damage, swap
 from support.runs import log_records
@@ -130,3 +134,22 @@ def test_a_damaged_store_is_made_anew(trained: Path, commands: Commands, tmp_pat
         failures += [f"{name}, {kind}: {complaint}"] if complaint else []
         count += changed
     report(tried, "damaged file of a cached store", count, failures)
+
+
+def test_damaged_measurements_are_made_anew(trained: Path, tmp_path: Path, tried: Tried) -> None:
+    """What `report`, `analyse` and `contrast` keep of a run: each line is as it was written, or computed again."""
+    translator, run, failures, count = Translator.load(trained / "whole-recipe", "cpu"), trained / "whole-recipe", [], 0
+    records = [{"text": f"word{number}", "hits": [True, False], "score": number / 7} for number in range(9)]
+    task = CachedTask("measuring", {}, len(records), 4, lambda start: iter(records[start:]))
+
+    def kept() -> list[Any]:
+        return cached_records(translator, run, task, lambda *each: None)
+
+    assert kept() == records
+    (file,) = cache_folder(translator.experiment.data).glob("measured/*.jsonl")
+    whole = file.read_bytes()
+    for number, kind in product(range(3 * SCALE), sorted(DAMAGES)):
+        count += damage(file, kind, random.Random(f"{number} {kind}"))
+        if kept() != records or file.read_bytes() != whole:
+            failures.append(f"{kind}, {number}")
+    report(tried, "damaged file of cached measurements", count, failures)

@@ -5,7 +5,6 @@ A short tier by default; JOINTNMT_FAULTS above 1 (`make faults`) kills before ev
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -14,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kills import Trainings
 
 from jointnmt.experiment import Experiment
+from support.commands import Commands, Fault, Outcome
 from support.tiny import tiny_recipe
+from support.tried import SCALE, Tried
 
-SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
 EVERY = 20 if SCALE == 1 else 1
 """Of the file operations, one of so many is killed before."""
-KILLS = 2 if SCALE == 1 else 5 * SCALE
+KILLS = 2 if SCALE == 1 else 10 * SCALE
+"""Of each family, at least so many at random moments."""
 
 TRANSFORMER = {"family": "transformer", "encoder_layers": 1, "decoder_layers": 1}
 FAST, BASE = {"num_layers": 1, "prenet_layers": 1}, {"num_layers": 1}
@@ -36,52 +36,55 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def trainings() -> Trainings:
-    return Trainings()
-
-
-def recipe(corpus: Path, cache: Path, model: Mapping[str, Any] = TRANSFORMER, updates: int = 7) -> dict[str, Any]:
+def train(
+    commands: Commands, corpus: Path, place: Path, fault: Fault, model: Mapping[str, Any] = TRANSFORMER
+) -> Outcome:
+    """Train in a folder of its own, which has a cache, too."""
     sizes = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 32, "dropout": 0.1}
-    changes = {"model": {**sizes, **model}, "data__cache": str(cache), "training__max_updates": updates}
-    return Experiment.parse(tiny_recipe(corpus, **changes), origin="test").plain()
+    changes = {"model": {**sizes, **model}, "data__cache": str(place / "cache"), "training__max_updates": 7}
+    place.mkdir(exist_ok=True)
+    recipe = place / "recipe.yaml"
+    recipe.write_text(Experiment.parse(tiny_recipe(corpus, **changes), origin="test").to_yaml(), encoding="utf-8")
+    places = [place / "run", place / "cache"]
+    return commands.run("train", recipe, "--out", place / "run", places=places, fault=fault)
 
 
-def weights(run: Path) -> bytes:
-    return (run / "model.safetensors").read_bytes()
+def weights(place: Path) -> bytes:
+    return (place / "run/model.safetensors").read_bytes()
 
 
-def test_a_kill_before_any_file_operation_changes_nothing(corpus: Path, trainings: Trainings, tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    code, operations = trainings.run(recipe(corpus, tmp_path / "cache-of-whole"), whole)
-    assert code == 0
-    assert operations > 50
+def test_a_kill_before_any_file_operation_changes_nothing(
+    corpus: Path, commands: Commands, tmp_path: Path, tried: Tried
+) -> None:
+    whole = train(commands, corpus, tmp_path / "whole", Fault())
+    assert whole.code == 0, whole.said
+    assert whole.operations > 50
     failed = []
-    chosen = range(0, operations, EVERY)
+    chosen = range(0, whole.operations, EVERY)
     for number in chosen:
-        run, plain = tmp_path / f"run-{number}", recipe(corpus, tmp_path / f"cache-{number}")
-        killed, _ = trainings.run(plain, run, kill_before=number)
-        assert killed == -signal.SIGKILL
-        ended, _ = trainings.run(plain, run)
-        if ended != 0 or weights(run) != weights(whole):
+        place = tmp_path / f"killed-{number}"
+        assert train(commands, corpus, place, Fault(before=number)).code == -signal.SIGKILL
+        ended = train(commands, corpus, place, Fault())
+        if ended.code != 0 or weights(place) != weights(tmp_path / "whole"):
             failed.append(number)
-    print(f"kills before a file operation: {len(chosen)} of {operations} operations, {len(failed)} failed")
+    tried("kill: train, before a file operation", len(chosen), len(failed))
     assert failed == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kills_at_random_moments_change_no_weight(
-    corpus: Path, trainings: Trainings, tmp_path: Path, family: str
+    corpus: Path, commands: Commands, tmp_path: Path, tried: Tried, family: str
 ) -> None:
-    plain, dice = recipe(corpus, tmp_path / "cache", FAMILIES[family]), random.Random(family)
-    began = time.monotonic()
-    assert trainings.run(plain, tmp_path / "whole")[0] == 0
-    seconds, kills, number = time.monotonic() - began, 0, 0
+    model, dice, began = FAMILIES[family], random.Random(family), time.monotonic()
+    assert train(commands, corpus, tmp_path / "whole", Fault(), model).code == 0
+    seconds, kills, failed, number = time.monotonic() - began, 0, list[int](), 0
     while kills < KILLS:
-        run, number = tmp_path / f"run-{number}", number + 1
+        place, number = tmp_path / f"killed-{number}", number + 1
         for _ in range(2):
-            if trainings.run(plain, run, kill_after=dice.uniform(0, seconds))[0] == -signal.SIGKILL:
-                kills += 1
-        assert trainings.run(plain, run)[0] == 0
-        assert weights(run) == weights(tmp_path / "whole"), f"{family}, training {number}"
-    print(f"kills at random moments, {family}: {kills} in {number} trainings, 0 failed")
+            disturbed = train(commands, corpus, place, Fault(seconds=dice.uniform(0, seconds)), model)
+            kills += disturbed.code == -signal.SIGKILL
+        ended = train(commands, corpus, place, Fault(), model)
+        if ended.code != 0 or weights(place) != weights(tmp_path / "whole"):
+            failed.append(number)
+    tried("kill: train, at a random moment, each family with and without shortcuts", kills, len(failed))
+    assert failed == []

@@ -22,7 +22,7 @@ OPERATIONS = TAKING_ROOM | {"os.remove", "os.rmdir", "os.chmod", "os.truncate", 
 PRELOADED = ["support.commands", "jointnmt.train", *(f"jointnmt.cli.{name}" for name in ("main", "report", "probe"))]
 """Imported once, by the process that all others are forked from."""
 
-DOCUMENTED = {0, 2, 3, 4}
+DOCUMENTED = {0, 2, 3, 4, 6}
 """Exit codes that a fault may lead to."""
 
 LONGEST_MESSAGE = 2500

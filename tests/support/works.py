@@ -25,6 +25,9 @@ class Work:
     prepare: Callable[[Path, Path], object] = lambda trained, place: None
     """Puts what the command goes on from into its folder."""
 
+    once: bool = False
+    """It refuses to write what is there."""
+
     def run(self, commands: Commands, trained: Path, place: Path, fault: Fault = NOTHING) -> Outcome:
         """Run the command."""
         env = {"JOINTNMT_CACHE": str(place / "cache")}
@@ -87,10 +90,11 @@ WORKS: dict[str, Work] = {
     "share": Work(
         lambda trained, place: ["share", trained / "whole-recipe", "--to", place / "shared"],
         lambda place: contents(place, "shared/*", "shared/segmentation/*"),
+        once=True,
     ),
     "translate --resume": Work(
         lambda trained, place: [
-            *("translate", trained / "whole-recipe", "--device", "cpu", "--resume"),
+            *("translate", trained / "whole-recipe", "--device", "cpu", "--resume", "--json"),
             *("--input", trained / "train.de", "--output", place / "out"),
         ],
         lambda place: contents(place, "*"),

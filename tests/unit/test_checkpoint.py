@@ -243,3 +243,29 @@ def test_choosing_while_a_training_saves_deletes_nothing(
     choose_checkpoints(directory.path, best=1)
     assert checkpoint.read_values(directory.last)["trainer"]["position"]["step"] == 4
     assert not caplog.text
+
+
+def test_a_text_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    checkpoint.write_text(tmp_path / "log", "old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="large"):
+            checkpoint.write_text(tmp_path / "log", "new" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_text() == "old"
+
+
+def test_weights_in_the_place_of_a_state_give_way_to_the_state_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = RunDirectory(tmp_path)
+    files.checkpoints.mkdir()
+    checkpoint.write(files.previous, TENSORS, {"run": None})
+    checkpoint.write(files.last, TENSORS, {"steps": [3]})
+    state = files.read_last()
+    assert state is not None
+    assert state[1] == {"run": None}
+    assert "holds no state of a training" in caplog.text

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import distributed
 
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, LostProcessError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.training import devices
+from jointnmt.training.processes import sum_over_processes
 from support.tiny_run import experiment
 
 
@@ -45,3 +47,15 @@ def test_a_seed_fits_into_63_bits() -> None:
     assert experiment(seed=2**63 - 1).seed == 2**63 - 1
     with pytest.raises(ConfigurationError, match="seed"):
         experiment(seed=2**63)
+
+
+def test_a_collective_that_fails_says_that_another_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("Connection closed by peer\nand much more")
+
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "all_reduce", fail)
+    with pytest.raises(LostProcessError, match=r"\(Connection closed by peer\)") as caught:
+        sum_over_processes(torch.ones(1))
+    assert caught.value.exit_code == 6

@@ -17,7 +17,7 @@ from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint
-from jointnmt.training.processes import gather, is_first, synchronise
+from jointnmt.training.processes import gather, is_first, synchronise, wait_for_all
 from jointnmt.training.progress import Display
 from jointnmt.training.report import RunningStats, StepReport
 from jointnmt.training.state import RunState
@@ -79,7 +79,7 @@ class TrainingRun:
 
     def _restore(self) -> None:
         saved = self.directory.read_last(remove_damaged=is_first())
-        self.trainer.fabric.barrier()  # no process writes before all have read
+        wait_for_all(self.trainer.fabric)  # no process writes before all have read
         if saved is None:
             return
         tensors, values = saved
@@ -273,7 +273,7 @@ class TrainingRun:
         """
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
-        self.trainer.fabric.barrier()
+        wait_for_all(self.trainer.fabric)
         steps = self._final_steps()
         if gather(self._is_finished())[0]:  # the first process decides: it may have begun to write
             return
@@ -290,7 +290,7 @@ class TrainingRun:
             self._report(result, "average", steps=steps)
         if self.logs is not None:  # written last: it marks the training as finished
             self.directory.write_result(self.trainer.model.state_dict(), kept, steps)
-        self.trainer.fabric.barrier()
+        wait_for_all(self.trainer.fabric)
 
     def _load_average(self, steps: list[int]) -> None:
         for path in map(self.directory.scored, steps):

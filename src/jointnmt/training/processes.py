@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 
-from jointnmt.errors import JointNMTError
+from jointnmt.errors import JointNMTError, LostProcessError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Value = TypeVar("Value")
 
@@ -22,13 +26,15 @@ def synchronise(model: nn.Module) -> None:
     """Broadcast the first process's weights to all others."""
     if num_processes() > 1:
         for tensor in model.state_dict().values():
-            distributed.broadcast(tensor, src=0)
+            with _reaching_the_others():
+                distributed.broadcast(tensor, src=0)
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
     """The sum of a tensor over all processes, in place."""
     if num_processes() > 1:
-        distributed.all_reduce(tensor)
+        with _reaching_the_others():
+            distributed.all_reduce(tensor)
     return tensor
 
 
@@ -44,8 +50,32 @@ def gather(value: Value) -> list[Value]:
     if num_processes() == 1:
         return [value]
     values: list[Value | None] = [None] * num_processes()
-    distributed.all_gather_object(values, value)
+    with _reaching_the_others():
+        distributed.all_gather_object(values, value)
     return values  # type: ignore[return-value]
+
+
+def wait_for_all(fabric: Fabric) -> None:
+    """Wait until all processes are here."""
+    with _reaching_the_others():
+        fabric.barrier()
+
+
+@contextmanager
+def _reaching_the_others() -> Iterator[None]:
+    """A context of a collective.
+
+    Raises:
+        LostProcessError: if it fails, which is how the end of another process shows.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise LostProcessError(
+            f"Another process of this training has ended, or cannot be reached ({reason}). Its own message says why. "
+            "The same command resumes from the last saved state."
+        ) from error
 
 
 def first_process_first(act: Callable[[], None]) -> None:
