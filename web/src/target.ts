@@ -28,8 +28,8 @@ export class TargetText {
     const { name, family, parameters } = model;
     this.element = h("section", { class: "pane target", "aria-label": `Translation by ${name}` },
       h("header", {},
-        h("h2", {}, name),
-        h("span", { class: "hint" }, `${family}, ${(parameters / 1e6).toFixed(1)} M parameters`),
+        h("h2", { title: name }, name),
+        h("span", { class: "hint", title: `${parameters.toLocaleString("en")} parameters` }, `${family}, ${(parameters / 1e6).toFixed(1)} M`),
         h("button", { type: "button", class: "quiet", onclick: () => this.copyAll() }, "Copy"),
       ),
       this.list, this.below);
