@@ -317,7 +317,8 @@ def test_a_subject_has_memory_of_its_own_and_tells_its_errors() -> None:
     mine = torch.ones(512 * 2**20 // 4)  # in this process, not in the subject's
     with Worker(Hungry, 1) as worker:
         done = worker.run()
-        assert 64 * 2**20 <= done.peak_bytes - worker.base_bytes < 400 * 2**20
+        # Of the 64 MiB that it takes, some may have been freed since the base was measured.
+        assert 48 * 2**20 <= done.peak_bytes - worker.base_bytes < 400 * 2**20
         assert worker.base_bytes < mine.nbytes + 200 * 2**20
         assert done.seconds > 0
         assert done.process_seconds > 0
