@@ -97,7 +97,7 @@ function box(node: SearchNode, { x, y }: Point, best: boolean, selected: boolean
 }
 
 function withText(group: SVGGElement, name: string, note: string, out: boolean): SVGGElement {
-  const room = Math.floor((WIDTH - 16 - 6.4 * note.length) / 7);
+  const room = Math.floor((WIDTH - 16 - 6.4 * note.length) / 7.6);
   const short = name.length > room ? name.slice(0, room - 1) + "…" : name;
   group.append(
     s("text", { x: 6, y: 19, fill: colour(out ? "dim" : "ink") }, short),
