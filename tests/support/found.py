@@ -29,6 +29,7 @@ FOUND_TEXTS: list[bytes] = [
     "a\u2028b\x85c\x1cd\n".encode(),
     b"." * 4000 + b"\n",
     "\ud800\n".encode("utf-8", "surrogatepass"),
+    b"\xef\xbb\xbf",
 ]
 
 FOUND_HEADERS: list[Any] = [

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 MAX_LINE_BYTES = 2**24
 """A longer line is taken for a file that is no text: it would have to be held in memory whole."""
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 COMPRESSED = (".gz", ".xz", ".bz2")
 """Endings of names of compressed files, which are decompressed while they are read."""
 
@@ -309,12 +311,14 @@ def lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:
     number = 0
     while raw := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
+        if number == 1 and raw == BYTE_ORDER_MARK:
+            return  # an empty text, as some editors save it
         if len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):
             while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
         else:
             raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        yield raw.removeprefix(b"\xef\xbb\xbf") if number == 1 and len(raw) <= MAX_LINE_BYTES else raw
+        yield raw.removeprefix(BYTE_ORDER_MARK) if number == 1 and len(raw) <= MAX_LINE_BYTES else raw
 
 
 def open_text(path: Path) -> IO[bytes]:
