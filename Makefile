@@ -43,7 +43,7 @@ test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 test-fast: $(INSTALLED)  ## run the fast tests, within four minutes on 2 cores: no whole commands or trainings
 	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow"
 
-faults: $(INSTALLED)  ## what is unlikely but will happen, within an hour: kills, failing disks, damage, made-up input, broken requests
+faults: $(INSTALLED)  ## what is unlikely but will happen, ten times as often: kills, failing disks, damage, made-up input, broken requests
 	JOINTNMT_FAULTS=$(FAULTS) $(BIN)/pytest -n $(WORKERS) tests/faults
 
 mutants: $(INSTALLED)  ## put chosen errors into a copy of the code, one by one: does a test notice?

@@ -49,10 +49,10 @@ def write_run(run: Path, **changes: Any) -> Path:
     return write_run_of(run, experiment(**changes))
 
 
-def write_run_of(run: Path, configuration: Experiment) -> Path:
-    """Write a RUN directory with a random model of this configuration."""
-    torch.manual_seed(0)
-    segmentation = word_segmentation(configuration.segmentation.lowercase)
+def write_run_of(run: Path, configuration: Experiment, segmentation: Segmentation | None = None, seed: int = 0) -> Path:
+    """Write a RUN directory with a random model of this configuration; without a segmentation, with that of words."""
+    torch.manual_seed(seed)
+    segmentation = segmentation or word_segmentation(configuration.segmentation.lowercase)
     model = build_model(configuration.model, *sizes(segmentation))
     run.mkdir(exist_ok=True)
     files = RunDirectory(run)

@@ -10,20 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.models import build_model
 from jointnmt.models.ensemble import Ensemble
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.translator import TranslationOptions, Translator, attend, next_words, trace_search
-from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, write_run
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run, write_run_of
 
 TRANSFORMER = {"family": "transformer", "encoder_layers": 1, "decoder_layers": 1}
 SOURCES = ["der Hund sieht die Katze .", "", "die Katze hört nicht", "und der Hund ?"]
@@ -45,16 +42,7 @@ def write(
     settings = {"kind": "word", "joint": False, "vocabulary_size": 100, "min_frequency": 1}
     config = SegmentationConfig.model_validate({**settings, "normalize_punctuation": normalize})
     segmentation = Segmentation.train(config, [" ".join(sources)], [" ".join(targets)], *languages)
-    torch.manual_seed(seed)
-    configuration = experiment(**changes)
-    model = build_model(configuration.model, *sizes(segmentation))
-    run.mkdir()
-    files = RunDirectory(run)
-    files.write_experiment(configuration)
-    segmentation.save(files.segmentation)
-    files.bind(configuration)
-    files.write_weights(files.model, model.state_dict(), [1])
-    return run
+    return write_run_of(run, experiment(**changes), segmentation, seed)
 
 
 @pytest.fixture
