@@ -90,6 +90,24 @@ def slots_mask(rows: Tensor, capacity: int, lines: int) -> AttentionMask:
 
 
 @needs_kernels
+@torch.no_grad()
+def test_padding_does_not_change_a_bit() -> None:
+    """Tiles of every size round alike: the number of rows and of vectors of columns decides which are taken."""
+    dropout = SharedDropout(0.0, ())
+    for length in range(2, 24):
+        padded = torch.randn(1, 40, 3 * 32)
+        expected = axial_attention([padded[:, :length]], 2, 1, of_length(length, padded[:, :length]), dropout)
+        for width in range(length + 1, 40):
+            x = padded[:, :width]
+            attended = axial_attention([x], 2, 1, of_length(length, x), dropout)
+            assert torch.equal(attended[:, :length], expected), (length, width)
+
+
+def of_length(length: int, x: Tensor) -> AttentionMask:
+    return AttentionMask.padding(torch.arange(x.shape[1])[None] < length, x, 2)
+
+
+@needs_kernels
 @pytest.mark.parametrize("lines", [(), (3,)])
 @pytest.mark.parametrize("padded", [True, False])
 def test_cached_attention(padded: bool, lines: tuple[int, ...]) -> None:

@@ -17,7 +17,7 @@ inline void tile(const float* a, long row, long column, const float* b, long ldb
         for (int v = 0; v < VECTORS; ++v) right[v] = load(b + k * ldb + v * LANES);
         for (int m = 0; m < ROWS; ++m) {
             const Vector left = broadcast(a[m * row + k * column]);
-            for (int v = 0; v < VECTORS; ++v) total[m][v] += left * right[v];
+            for (int v = 0; v < VECTORS; ++v) total[m][v] = multiply_add(total[m][v], left, right[v]);
         }
     }
     for (int m = 0; m < ROWS; ++m)

@@ -103,10 +103,10 @@ inline const Half* operands(const BFloat16* x, long count, std::vector<float>& h
     return (const Half*)held.data();
 }
 
-// One step of a row, broadcast to all columns; one step of a vector of columns; and their product added to a sum.
+// One step of a row, broadcast to all columns; one step of a vector of columns; `multiply_add` adds their product to a
+// sum.
 inline Vector broadcast_step(const float* x) { return broadcast(*x); }
 inline Vector load_step(const float* x) { return load(x); }
-inline Vector multiply_add(Vector sum, Vector left, Vector right) { return sum + left * right; }
 
 #ifdef __AVX512BF16__
 inline __m512bh broadcast_step(const BFloat16* x) {

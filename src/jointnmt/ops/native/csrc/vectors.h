@@ -15,7 +15,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
 
@@ -83,6 +83,18 @@ inline BFloat16 converted(float x, BFloat16*) {
     uint32_t w;
     std::memcpy(&w, &x, sizeof w);
     return {(uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16)};
+}
+
+// sum + left * right, rounded once where the processor can. Left to the compiler, it would be contracted in tiles of some
+// sizes and not in others, and a row's product would depend on the number of rows.
+inline Vector multiply_add(Vector sum, Vector left, Vector right) {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_fmadd_ps((__m512)left, (__m512)right, (__m512)sum);
+#elif defined(__FMA__)
+    return (Vector)_mm256_fmadd_ps((__m256)left, (__m256)right, (__m256)sum);
+#else
+    return sum + left * right;
+#endif
 }
 
 // Rounded to the precision of T.
