@@ -24,6 +24,7 @@ from jointnmt.ops import backend
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
 from jointnmt.translator.batching import plan_batches
 from support.kernels import needs_gemm, needs_kernels
+from support.tiers import mostly_slow
 
 VOCABULARY = 43
 SIZES = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 80, "dropout": 0.0}
@@ -70,6 +71,7 @@ MODELS: dict[str, ModelConfig] = {
         for places in (("source",), ("target",), ("source", "target"), ("prenet",), ("prenet", "source", "target"))
     },
 }
+FAST_TESTS = ("transformer-fusion-emelin", "reformer-base", "reformer-fusion-prenet-source-target")
 PRECISIONS = ("float32", "bfloat16", "int8")
 Translations = list[list[Hypothesis]]
 
@@ -135,7 +137,7 @@ def assert_independent(name: str, precision: str, count: int) -> None:
 
 @needs_gemm
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", [*MODELS, "ensemble"])
+@pytest.mark.parametrize("name", mostly_slow([*MODELS, "ensemble"], FAST_TESTS))
 def test_with_kernels_a_translation_depends_on_its_sentence_alone(name: str, precision: str) -> None:
     assert_independent(name, precision, 7)
 
@@ -155,6 +157,7 @@ def test_with_kernels_200_translations_depend_on_their_sentences_alone(name: str
 
 
 @pytest.mark.parametrize("precision", [*PRECISIONS, "float16"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer-fusion-emelin", "reformer-fusion-prenet-source-target"])
 @pytest.mark.parametrize("forms", ["plain", pytest.param("native", marks=needs_kernels)])
 def test_sentences_that_are_batches_of_their_own_are_translated_alike_in_every_order(

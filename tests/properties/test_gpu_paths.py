@@ -33,6 +33,7 @@ from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.scoring import token_log_probabilities
 from jointnmt.text.special import bos_id, eos_id, pad_id
 from support.families import VARIANTS, sources, tiny_model
+from support.tiers import mostly_slow
 
 SIZES = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 48, "dropout": 0.0}
 MODELS: dict[str, ModelConfig] = {
@@ -205,7 +206,7 @@ def test_replayed_positions_translate_alike(name: str, mixed: bool, request: pyt
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", mostly_slow(VARIANTS, ["transformer-fusion", "reformer-fast"]))
 def test_replays_follow_rows_that_branch_and_leave_and_caches_that_grow(
     variant: str, request: pytest.FixtureRequest
 ) -> None:

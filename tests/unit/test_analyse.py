@@ -26,6 +26,8 @@ from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.evaluation.significance import FEWEST_COMPARED
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 
+pytestmark = pytest.mark.slow
+
 
 def test_buckets_are_named_and_found() -> None:
     buckets = Buckets((10, 11, 40))

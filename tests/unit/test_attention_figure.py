@@ -16,6 +16,8 @@ from jointnmt.analysis.attention import Panel, View, attention_numbers, attentio
 from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.models.interface import AttentionMaps
 
+pytestmark = pytest.mark.slow
+
 SOURCE = ["▁Das", "▁kostet", "▁$5", "▁oder", "▁$6"]
 TARGET = ["▁That", "▁costs", "▁$5"]
 S, T, H = len(SOURCE) + 1, len(TARGET) + 1, 2

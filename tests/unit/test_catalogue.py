@@ -259,12 +259,14 @@ def test_another_text_at_the_address_is_refused(host: Host, to: Path) -> None:
     assert len(host.asked) == 1
 
 
+@pytest.mark.slow
 def test_a_bundled_corpus_is_unpacked_and_checked(bundled: Corpus, to: Path) -> None:
     assert prepare(bundled, to) == [to / name for name in TEXTS]
     assert contents(to) == TEXTS
     assert prepare(bundled, to) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_bundled_corpus_is_refused(bundled: Corpus, to: Path) -> None:
     assert bundled.bundled is not None
     (bundled.bundled / "valid.tsv.xz").write_bytes(lzma.compress(b"Na?\tWas?\n"))
@@ -296,6 +298,7 @@ def test_entries_are_complete(corpus: Corpus) -> None:
     assert corpus.citation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
 def test_entries_fit_the_real_corpora(corpus: Corpus, request: pytest.FixtureRequest, to: Path) -> None:
     local = None if corpus.bundled else request.getfixturevalue("corpora") / corpus.name

@@ -23,6 +23,8 @@ from jointnmt.translator import Translator
 from support.contrastive import WMT16, wsd_item
 from support.tiny_run import write_run
 
+pytestmark = pytest.mark.slow
+
 Invoke = Callable[..., Result]
 
 SENTENCES = [

@@ -22,6 +22,8 @@ from jointnmt.text.segmentation import Segmentation, SegmentationConfig
 from jointnmt.translator import TranslationOptions, Translator, attend, next_words, trace_search
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run, write_run_of
 
+pytestmark = pytest.mark.slow
+
 TRANSFORMER = {"family": "transformer", "encoder_layers": 1, "decoder_layers": 1}
 SOURCES = ["der Hund sieht die Katze .", "", "die Katze hört nicht", "und der Hund ?"]
 TARGETS = ["the dog sees the cat .", "", "the cat hears", "and the dog !"]

@@ -18,6 +18,8 @@ from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
 from jointnmt.evaluation.significance import paired_bootstrap
 from support.tiny_run import write_run
 
+pytestmark = pytest.mark.slow
+
 WORDS = [f"w{number}" for number in range(30)]
 CHANCE = random.Random(3)
 REFERENCES = [" ".join(CHANCE.choices(WORDS, k=4 + number % 20)) for number in range(80)]

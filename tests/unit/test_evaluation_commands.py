@@ -19,6 +19,8 @@ from jointnmt.models import FAMILIES
 from jointnmt.translator import Translator
 from support.tiny_run import experiment, unbind, word_segmentation, write_run, write_run_of
 
+pytestmark = pytest.mark.slow
+
 SOURCES = ["der Hund sieht die Katze .", "die Katze hört !", "die Katze und der Hund ."]
 REFERENCES = ["the dog sees the cat .", "the cat hears !", "the cat and the dog ."]
 GOOD = ["the dog sees the cat .", "the cat hears !", "the cat and a dog ."]

@@ -15,6 +15,8 @@ from jointnmt.serving.arrays import unpacked
 from jointnmt.translator import Translator
 from support.serving import write_model
 
+pytestmark = pytest.mark.slow
+
 SOURCE, TARGET = "der Hund sieht die Katze .", "the dog sees"
 
 

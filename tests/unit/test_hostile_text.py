@@ -152,6 +152,7 @@ N_BEST, SAMPLES = ["--num-best", "3"], ["--sample", "--seed", "3"]
 STOPS = [([], 0, 0), ([], 20, 1), ([], 60, 0), (["--json"], 45, 30), (N_BEST, 1, 0), (N_BEST, 20, 1), (SAMPLES, 45, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "lines", "lost"), STOPS)
 def test_a_translation_to_a_file_goes_on(
     invoke: Invoke, interrupt: Callable[[int | None], None], source: Path, form: list[str], lines: int, lost: int
@@ -175,6 +176,7 @@ def test_a_translation_to_a_file_goes_on(
         assert "goes on after line 19" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_file_of_another_input_or_other_options_is_not_gone_on_with(
     invoke: Invoke, interrupt: Callable[[int | None], None], source: Path
 ) -> None:

@@ -22,6 +22,7 @@ from jointnmt.ops.backend import uses_kernels
 from jointnmt.ops.native import build, library
 from jointnmt.ops.native.status import kernel_status
 
+pytestmark = pytest.mark.slow
 needs_compiler = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
 
 COMPILER = """#!/bin/sh
@@ -78,7 +79,6 @@ def invoke(*arguments: str) -> Result:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_the_kernels_are_compiled_once(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "jointnmt"):
         assert hasattr(library(), "pack_weights_bfloat16") or not hasattr(library(), "linear_forward_float32")
@@ -420,7 +420,6 @@ def test_options_of_the_other_action_are_refused(arguments: tuple[str, ...]) -> 
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_the_status_tells_what_multiplies_in_each_precision() -> None:
     """As the products themselves decide it."""
     code = (
@@ -437,7 +436,6 @@ def test_the_status_tells_what_multiplies_in_each_precision() -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_where_training_multiplies_by_mkl_inference_still_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "pytorch_is_faster_in_float32", lambda: True)
     assert kernel_status().products["float32"] == "kernels; in training PyTorch (MKL)"

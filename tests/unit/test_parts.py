@@ -297,6 +297,7 @@ def test_nothing_is_allocated_for_a_model_that_its_weights_are_not_of(
         load_run(run, "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["transformer", "reformer-fast"])
 def test_comparing_with_the_configuration_costs_no_imports(tmp_path: Path, family: str) -> None:
     """Random values on the meta device would have torch import sympy, for a second."""

@@ -16,6 +16,8 @@ from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run_of
 
+pytestmark = pytest.mark.slow
+
 FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"family": "transformer", "encoder_layers": 1, "decoder_layers": 2, "shortcuts": {"kind": "plain"}},
     "reformer-base": {"family": "reformer-base", "num_layers": 1},
@@ -58,7 +60,6 @@ def probe(folder: Path, *arguments: str, runs: tuple[str, ...] = ("reformer-fast
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["probe", *paths, *options, *QUICK, *arguments])
 
 
-@pytest.mark.slow
 def test_the_command_writes_figures_and_numbers_of_every_family(folder: Path) -> None:
     tags = {"source_tags": "tags.de", "target_tags": "tags.en"}
     result = probe(folder, runs=tuple(FAMILIES), **tags)
@@ -127,7 +128,6 @@ def sizes_of_groups(file: Path) -> dict[str, int]:
     return {row["group"]: int(next(value for key, value in row.items() if key.startswith("size"))) for row in rows}
 
 
-@pytest.mark.slow
 def test_an_interrupted_command_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = probe(folder, "--json", out="whole")
     train_round, rounds = probing.train_round, []

@@ -25,6 +25,8 @@ from jointnmt.translator import Translator
 from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, unbind, write_run
 
+pytestmark = pytest.mark.slow
+
 TRICKY = 'der <script>alert("x")</script> Hund & die Katze'
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -90,7 +92,6 @@ def page(reported: Path) -> Page:
     return read_page(reported)
 
 
-@pytest.mark.slow
 def test_the_page_is_self_contained_and_accessible(page: Page) -> None:
     check_self_contained(page)
     check_accessible(page)
@@ -141,7 +142,6 @@ def test_a_single_run_has_a_report_too(folder: Path) -> None:
     assert not page.all("mark")
 
 
-@pytest.mark.slow
 def test_the_same_command_writes_the_same_page_and_measures_once(
     reported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +301,6 @@ def test_samples_are_spread_and_those_that_differ() -> None:
     assert attention_lines(eval_set, most_words=1) == [0, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with: apt-get install chromium")
 def test_in_a_browser_nothing_is_too_wide_broken_or_loaded(page: Page, reported: Path, tmp_path: Path) -> None:
     assert BROWSER is not None

@@ -20,6 +20,8 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.translator import Translator
 from support.tiny_run import write_run
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 PAIRS = {
     "valid": [("die Katze sieht", "the cat sees"), ("der Hund hört .", "the dog hears .")],

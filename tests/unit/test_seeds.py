@@ -16,6 +16,8 @@ from jointnmt.evaluation.seeds import (
     student_tails,
 )
 
+pytestmark = pytest.mark.slow
+
 SENTENCES, SAMPLES = 60, 100
 TEXTS = (
     np.random.default_rng(0).multinomial(SENTENCES, np.full(SENTENCES, 1 / SENTENCES), size=(20, SAMPLES)) / SENTENCES

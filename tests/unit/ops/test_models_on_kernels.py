@@ -11,6 +11,9 @@ from jointnmt.ops import backend
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.training.loss import cross_entropy_sums
 from support.kernels import MODELS, VOCABULARY, needs_kernels
+from support.tiers import mostly_slow
+
+FAST_TESTS = ("transformer", "reformer-fast-fusion")
 
 
 def losses_and_gradients(
@@ -30,7 +33,7 @@ def losses_and_gradients(
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mostly_slow(MODELS, FAST_TESTS))
 def test_losses_and_gradients_are_those_of_the_plain_forms(name: str) -> None:
     """In float32 to 1e-5; in bfloat16 they are hardly further from those of float32 than the plain forms'.
 
@@ -68,7 +71,7 @@ def test_losses_and_gradients_are_those_of_the_plain_forms(name: str) -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mostly_slow(MODELS, FAST_TESTS))
 def test_translations_are_those_of_the_plain_forms(name: str) -> None:
     """With sentences of several lengths, which end at different positions, and a beam that reorders its rows."""
     torch.manual_seed(9)
