@@ -95,8 +95,8 @@ def shifted_blocks(source: Floats, target: Floats) -> tuple[list[ShiftedBlock], 
         return [], math.nan
     x, y = _scaled(source), _scaled(target)
     # Most lines may be shifted: what goes together is learnt where the text fits best.
-    tried = {shift: _learnt(x, _moved(y, shift)) for shift in (0, *SHIFTS)}
-    predictor, weights, overall = max(tried.values(), key=lambda learnt: learnt[2])
+    tried = [_learnt(x[:CHUNK], _moved(y[:CHUNK], shift)) for shift in (0, *SHIFTS)]
+    predictor, weights, overall = max(tried, key=lambda learnt: learnt[2])
     if overall < LEAST_CORRELATION:
         return [], overall
     x, y = x @ predictor, y * weights
@@ -159,6 +159,8 @@ def _stretches(total: Floats) -> list[tuple[int, int]]:
 
 def _moved(y: Floats, shift: int) -> Floats:
     """Row i is row i + shift of y; beyond the ends, the mean, which is 0."""
+    if not shift:
+        return y
     moved = np.zeros_like(y)
     if shift > 0:
         moved[:-shift] = y[shift:]
