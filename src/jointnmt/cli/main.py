@@ -41,6 +41,9 @@ COMMANDS = {
     "kernels": "Build the custom CPU kernels, or show their status.",
 }
 
+SUBCOMMANDS = {("data", "check"): "data_check"}
+"""Commands of two words, and the function and module of each; `data` is a command by itself too."""
+
 HUNG_UP, INTERRUPTED, WARNED, BROKEN_PIPE, TERMINATED = 129, 130, 138, 141, 143
 SIGNALLED = 128
 """Exit codes above it are 128 plus the number of a signal."""
@@ -101,6 +104,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Load the command in place of its entry."""
         name, entry, rest = super().resolve_command(ctx, args)
+        if name is not None and rest and (name, rest[0]) in SUBCOMMANDS:
+            return f"{name} {rest[0]}", _load(SUBCOMMANDS[name, rest[0]]), rest[1:]
         return name, entry if name is None else _load(name), rest
 
     def invoke(self, ctx: Any) -> Any:

@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,9 @@ NUM_WORDS = 64
 
 MOST_SHIFT = 5
 SHIFTS = tuple(shift for shift in range(-MOST_SHIFT, MOST_SHIFT + 1) if shift)
+
+MOST_BLOCKS = 200
+"""In a chunk."""
 
 CHUNK = 500_000
 """Lines looked at together: a block that reaches over the end of a chunk is found in two parts."""
@@ -127,34 +131,32 @@ def _scaled(values: Floats) -> Floats:
 
 
 def _blocks(x: Floats, y: Floats, begin: int) -> list[ShiftedBlock]:
-    """The blocks of the chunk of lines from `begin` on."""
+    """The blocks of the chunk of lines from `begin` on.
+
+    Each line is given the shift of the stretch that gains most, over what the stretches before have given it.
+    """
     part = slice(begin, begin + CHUNK)
     x, y = x[part], y[part]
-    in_place = (x * y).sum(axis=1)
-    blocks = []
-    for shift in SHIFTS:
-        gains = (x * _moved(y, shift)).sum(axis=1) - in_place
-        size = float(np.abs(gains).mean()) + 1e-9
-        total = np.concatenate([[0.0], np.cumsum(np.clip(gains / size, -3, 3), dtype=float)])
-        blocks += [ShiftedBlock(begin + first, begin + last, shift) for first, last in _stretches(total)]
-    return blocks
+    score = (x * y).sum(axis=1)
+    moved = {shift: (x * _moved(y, shift)).sum(axis=1) for shift in SHIFTS}
+    size = float(np.mean([np.abs(each - score).mean() for each in moved.values()])) + 1e-9
+    shifts = np.zeros(len(x), int)
+    for _ in range(MOST_BLOCKS):
+        gain, first, last, shift = max((*_best_stretch((moved[shift] - score) / size), shift) for shift in SHIFTS)
+        if gain <= LEAST_GAIN:
+            break
+        shifts[first:last], score[first:last] = shift, moved[shift][first:last]
+    bounds = np.flatnonzero(np.diff(shifts, prepend=0, append=0)).tolist()
+    runs = [(first, last, int(shifts[first])) for first, last in pairwise(bounds) if shifts[first]]
+    return [ShiftedBlock(begin + first, begin + last, shift) for first, last, shift in runs]
 
 
-def _stretches(total: Floats) -> list[tuple[int, int]]:
-    """The stretches over which a sum of gains rises the most, all by more than `LEAST_GAIN`."""
-    found: list[tuple[int, int]] = []
-    waiting = [(0, len(total))]
-    while waiting:
-        low, high = waiting.pop()
-        part = total[low:high]
-        if len(part) < 2:
-            continue
-        last = int((part - np.minimum.accumulate(part)).argmax())
-        first = int(part[: last + 1].argmin())
-        if part[last] - part[first] > LEAST_GAIN:
-            found.append((low + first, low + last))
-            waiting += [(low, low + first + 1), (low + last, high)]
-    return found
+def _best_stretch(gains: Floats) -> tuple[float, int, int]:
+    """The largest sum of successive gains, its first index and its last and one."""
+    total = np.concatenate([[0.0], np.cumsum(np.clip(gains, -3, 3), dtype=float)])
+    last = int((total - np.minimum.accumulate(total)).argmax())
+    first = int(total[: last + 1].argmin())
+    return float(total[last] - total[first]), first, last
 
 
 def _moved(y: Floats, shift: int) -> Floats:

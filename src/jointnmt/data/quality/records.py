@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.extras import extra
 
 HEADINGS = frozenset(
     "source target src tgt trg sentence sentences text translation translations original segment id score lang language "
@@ -156,6 +157,11 @@ def _heading_language(cell: str) -> str | None:
     return next((_languages()[word] for word in words if word in _languages()), None)
 
 
+def language_code(name: str) -> str | None:
+    """The code of a language by its name, English or its own; None: there is no such name."""
+    return _languages().get(name.strip().casefold())
+
+
 def _last_code(key: str) -> str | None:
     return _languages().get(key.rpartition(".")[2].casefold())
 
@@ -163,7 +169,8 @@ def _last_code(key: str) -> str | None:
 @cache
 def _languages() -> dict[str, str]:
     """Codes by codes of two letters and by names, English and in the language itself."""
-    from babel import Locale, UnknownLocaleError  # of the extra that telling languages needs
+    with extra("data"):
+        from babel import Locale, UnknownLocaleError
 
     found: dict[str, str] = {}
     for code, name in Locale("en").languages.items():

@@ -19,6 +19,7 @@ from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
 from jointnmt.data.quality.markup import MARKUP, markup_pairs
 from jointnmt.data.quality.records import Selection, select_columns, select_keys
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.extras import extra
 
 Part = Literal["train", "valid", "test"]
 
@@ -234,7 +235,8 @@ def _is_utf8(path: Path) -> bool:
 
 def _guessed(path: Path) -> str:
     """The likeliest encoding of the lines that are not UTF-8."""
-    from charset_normalizer import from_bytes  # of the extra that telling languages needs
+    with extra("data"):
+        from charset_normalizer import from_bytes
 
     bad = []
     for raw in cut_lines(path):
