@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
-from jointnmt.data.quality.texts import GivenText
+from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
 from jointnmt.text.identification import Told, identifiable, language_of_lines
 from jointnmt.text.languages import base_language
@@ -14,8 +13,8 @@ from jointnmt.text.languages import base_language
 LEAST_SHARE = 0.6
 """Of the lines that are long enough to tell: fewer in one language leave it open."""
 
-SAMPLE, EVERY = 500, 10
-"""Pairs that languages are told by: each tenth from the beginning."""
+SAMPLE = 500
+"""Pairs that languages are told by, at least, if there are as many: spread evenly over the text."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,24 @@ def swapped(text: GivenText) -> GivenText:
 
 
 def _sides(text: GivenText) -> tuple[Side, Side]:
-    pairs = [pair for pair in islice(text.pairs(), 0, SAMPLE * EVERY) if not pair.problem]
-    pairs = pairs[:: EVERY if len(pairs) > SAMPLE else 1]
+    pairs = _spread(pair for pair in text.pairs() if not pair.problem)
     named = text.named_languages
     return (
         _side(named[0], language_of_lines(pair.source for pair in pairs)),
         _side(named[1], language_of_lines(pair.target for pair in pairs)),
     )
+
+
+def _spread(pairs: Iterable[GivenPair]) -> list[GivenPair]:
+    """Evenly spread pairs, of a text of any length: a corpus that is sorted by length begins with very short ones."""
+    kept: list[GivenPair] = []
+    step = 1
+    for number, pair in enumerate(pairs):
+        if number % step == 0:
+            kept.append(pair)
+        if len(kept) == 4 * SAMPLE:
+            kept, step = kept[::2], 2 * step
+    return kept
 
 
 def _side(named: str | None, told: Told) -> Side:
