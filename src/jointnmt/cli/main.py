@@ -21,7 +21,8 @@ from jointnmt.errors import ConfigurationError, JointNMTError
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
-    "data": "Prepare a corpus of the catalogue, or print the catalogue.",
+    "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
+    "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
