@@ -44,7 +44,9 @@ def init(
     from jointnmt.planning.project import write_project
 
     if not files:
-        raise ConfigurationError(f"--from is missing: name your text, such as `jointnmt init {directory} --from my.tsv`.")
+        raise ConfigurationError(
+            f"--from is missing: name your text, such as `jointnmt init {directory} --from my.tsv`."
+        )
     check_folder(directory, overwrite)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
     codes = _agreed(languages)
@@ -75,7 +77,6 @@ def _summary(project: "Project") -> list[str]:
     from jointnmt.planning.expectation import expectation
 
     parts, plan, directory = project.parts, project.plan, project.directory
-    source, target = parts.languages
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.pairs.items())
     left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
@@ -84,9 +85,9 @@ def _summary(project: "Project") -> list[str]:
     return [
         "",
         f"{parts.directory}: sentence pairs: {counts}{given}{left_out}",
-        f"{project.recipe}: {plan.values['model']['family']}, {plan.size.vocabulary:,} pieces, {plan.updates:,} updates",
-        f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target pieces a "
-        "second, measured)",
+        f"{project.recipe}: {project.family}, {plan.size.vocabulary:,} pieces, {plan.updates:,} updates",
+        f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target "
+        "pieces a second, measured)",
         f"expect: {expectation(project.corpus.pairs)}.",
         "",
         "next:",

@@ -24,7 +24,7 @@ def expectation(pairs: int) -> str:
     """What to expect, for people."""
     last = MEASURED[-1]
     if pairs > last[0]:
-        measured = f"above the BLEU {last[1]:.0f} that short everyday German-English sentences come to with {last[0]:,} pairs"
+        measured = f"above BLEU {last[1]:.0f}, which short everyday German-English sentences come to with {last[0]:,}"
     else:
         measured = (
             f"near BLEU {expected_bleu(pairs):.0f} if it is like the measured corpus, short everyday German-English "

@@ -19,13 +19,11 @@ def num_held_out(pairs: int) -> int:
     return min(MOST_HELD_OUT, max(pairs // SHARE, min(FEWEST_HELD_OUT, pairs // LARGEST_SHARE)))
 
 
-def hold_out(
-    sides: npt.NDArray[np.uint64], num_valid: int, num_test: int, seed: int
-) -> npt.NDArray[np.uint8]:
-    """`[pairs]`: the part of each pair, `TRAIN`, `VALID`, `TEST`, or `LEFT_OUT` as it shares a sentence with a later one.
+def hold_out(sides: npt.NDArray[np.uint64], num_valid: int, num_test: int, seed: int) -> npt.NDArray[np.uint8]:
+    """`[pairs]`: the part of each pair: `TRAIN`, `VALID`, `TEST`; or `LEFT_OUT`, as it shares a sentence with another.
 
-    Pairs whose sentences occur once are drawn first: they cost the training text nothing. The parts share no source and no
-    target sentence.
+    Pairs whose sentences occur once are drawn first: they cost the training text nothing. The parts share no source and
+    no target sentence.
 
     Args:
         sides: `[pairs, 2]`: digests of source and target.

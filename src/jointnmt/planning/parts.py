@@ -52,8 +52,8 @@ def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tupl
     if pairs["train"] < FEWEST_PAIRS:
         raise DataError(
             f"There are {pairs['train']:,} sentence pairs to learn from, of {sum(map(len, checked)):,} read; at least "
-            f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. `jointnmt data check` says what "
-            "is wrong with the others."
+            f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. "
+            "`jointnmt data check` says what is wrong with the others."
         )
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jointnmt.data.lines import text_lines
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.data.quality.clean import write_pairs
+from jointnmt.data.quality.clean import REMOVED, write_pairs, write_removed
 from jointnmt.experiment import Experiment
 from jointnmt.planning.parts import Parts, write_parts
 from jointnmt.planning.recipe import recipe_text
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 RECIPE, DATA = "recipe.yaml", "data"
 
 MOST_SEGMENTED = 200_000
-"""Pairs that pieces are counted on; of a larger corpus, the first: parts are not sorted anew, so that this is a guess."""
+"""Pairs that pieces are counted on, evenly spread over a larger corpus."""
 
 SAMPLE = 4000
 """Pairs that speed is measured on."""
@@ -45,6 +45,11 @@ class Project:
     """Estimated time of the whole training, validations included, by what was measured."""
 
     @property
+    def family(self) -> str:
+        """The family of the model."""
+        return str(self.plan.values["model"]["family"])
+
+    @property
     def recipe(self) -> Path:
         """The recipe's file."""
         return self.directory / RECIPE
@@ -59,6 +64,7 @@ def write_project(
         DataError: if there are too few pairs.
     """
     parts = write_parts(checked, directory / DATA, languages, seed)
+    write_removed(checked, directory / REMOVED)
     name = directory.resolve().name or "mine"
     with tempfile.TemporaryDirectory() as scratch:
         segmentation, corpus = _segmented(parts)
@@ -77,7 +83,7 @@ def _segmented(parts: Parts) -> tuple[Segmentation, CorpusCounts]:
     """A segmentation of the size for this corpus, and what it counts in the text."""
     pairs, words = parts.pairs["train"], parts.words
     config = SegmentationConfig(joint=True, vocabulary_size=size_for(words).vocabulary, split_punctuation=True)
-    text = list(islice(_pairs(parts), MOST_SEGMENTED))
+    text = list(islice(_pairs(parts), 0, None, 1 + pairs // MOST_SEGMENTED))
     sides = tuple(list(side) for side in zip(*text, strict=True))
     segmentation = Segmentation.train(config, sides[0], sides[1], *parts.languages)
     sources, targets = segmentation.source.encode_ids_batch(sides[0]), segmentation.target.encode_ids_batch(sides[1])

@@ -24,7 +24,8 @@ class Detected(NamedTuple):
 
 def detect(text: str) -> list[Detected]:
     """The languages that a text may be in, likeliest first; none if nothing can be told."""
-    found = (Detected(language, round(100 * share, 1)) for language, share in ranked(text[:MOST_CHARACTERS])[:MOST_NAMED])
+    likeliest = ranked(text[:MOST_CHARACTERS])[:MOST_NAMED]
+    found = (Detected(language, round(100 * share, 1)) for language, share in likeliest)
     return [each for each in found if each.confidence >= LEAST]
 
 

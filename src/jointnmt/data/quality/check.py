@@ -18,7 +18,7 @@ from jointnmt.text.identification import is_other_language
 from jointnmt.text.languages import base_language, num_words
 
 MOST_FOREIGN = 0.2
-"""If more of a text's lines look like another language, it is the language that is not as said, and no line is marked."""
+"""If more of the lines look like another language, it is the language that is not as said, and no line is marked."""
 
 TELL_EVERY = 1000
 """Pairs between calls of what shows the progress."""
@@ -187,7 +187,7 @@ def _mark_duplicates(checked: Sequence[CheckedText]) -> None:
 
 
 def _mark_overlap(checked: Sequence[CheckedText]) -> None:
-    """Mark training pairs of which a sentence is in validation or test text, and validation pairs likewise in test text."""
+    """Mark training pairs of which a sentence is in validation or test text, and validation pairs likewise."""
     for part, held_out in (("train", ("valid", "test")), ("valid", ("test",))):
         others = [each.sides[each.good] for each in checked if each.text.part in held_out]
         if not others:

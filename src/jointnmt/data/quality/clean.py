@@ -35,35 +35,32 @@ def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tupl
         Pairs of each part.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    written: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for part in dict.fromkeys(each.text.part for each in checked):
+        counts[part] = sum(int(each.good.sum()) for each in checked if each.text.part == part)
+        texts = (each for each in checked if each.text.part == part)
+        pairs = ((pair.source, pair.target) for text in texts for pair in text.good_pairs())
+        write_pairs(pairs, (directory / f"{part}.{languages[0]}", directory / f"{part}.{languages[1]}"))
+    write_removed(checked, directory / REMOVED)
+    return counts
+
+
+def write_removed(checked: Sequence[CheckedText], path: Path) -> None:
+    """Write the pairs that have a problem: place, reason, source, target."""
     names = {number: name for name, number in NUMBERS.items()}
-    with ExitStack() as stack:
-        removed = stack.enter_context((directory / REMOVED).open("w", encoding="utf-8", newline="\n"))
-        sides = {
-            part: [
-                stack.enter_context((directory / f"{part}.{language}").open("w", encoding="utf-8", newline="\n"))
-                for language in languages
-            ]
-            for part in dict.fromkeys(each.text.part for each in checked)
-        }
+    with path.open("w", encoding="utf-8", errors="replace", newline="\n") as stream:
         for each in checked:
-            written.setdefault(each.text.part, 0)
             for pair, number in zip(each.text.pairs(), each.problems.tolist(), strict=True):
-                texts = [" ".join(text.split()) for text in (pair.source, pair.target)]
                 if number:
                     place = f"{each.text.files[0]}:{pair.line}"
-                    removed.write("\t".join([place, names[number], *texts]).replace("\ufffd", "?") + "\n")
-                    continue
-                written[each.text.part] += 1
-                for stream, text in zip(sides[each.text.part], texts, strict=True):
-                    stream.write(text + "\n")
-    return written
+                    sides = (" ".join(text.split()) for text in (pair.source, pair.target))
+                    stream.write("\t".join([place, names[number], *sides]) + "\n")
 
 
 def write_pairs(pairs: Iterable[tuple[str, str]], paths: tuple[Path, Path]) -> None:
-    """Write sentence pairs to two files, a sentence a line."""
-    with paths[0].open("w", encoding="utf-8", newline="\n") as source:
-        with paths[1].open("w", encoding="utf-8", newline="\n") as target:
-            for first, second in pairs:
-                source.write(first + "\n")
-                target.write(second + "\n")
+    """Write sentence pairs to two files, a sentence a line; white space within a line becomes one space."""
+    with ExitStack() as stack:
+        streams = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+        for pair in pairs:
+            for stream, text in zip(streams, pair, strict=True):
+                stream.write(" ".join(text.split()) + "\n")

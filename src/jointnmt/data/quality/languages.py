@@ -89,7 +89,9 @@ def swapped(text: GivenText) -> GivenText:
         return replace(text, files=text.files[::-1], encodings=text.encodings[::-1])
     source, target = text.selection.fields
     languages = text.selection.languages[::-1]
-    return replace(text, selection=replace(text.selection, fields=(target, source), languages=(languages[0], languages[1])))
+    return replace(
+        text, selection=replace(text.selection, fields=(target, source), languages=(languages[0], languages[1]))
+    )
 
 
 def _sides(text: GivenText) -> tuple[Side, Side]:
@@ -119,7 +121,9 @@ def _side(named: str | None, told: Told) -> Side:
     if named is not None and base_language(named) not in identifiable():
         return Side(named, "by its name; it cannot be told by its letters", True)
     if told.share < LEAST_SHARE:
-        return Side(named or told.language, f"not clear: {by_letters} look like {told.language or 'any language'}", False)
+        return Side(
+            named or told.language, f"not clear: {by_letters} look like {told.language or 'any language'}", False
+        )
     if named is None or base_language(named) == told.language:
         return Side(named or told.language, by_letters, True)
     return Side(named, f"not clear: its name says {named}, {by_letters} look like {told.language}", False)

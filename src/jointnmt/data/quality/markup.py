@@ -42,7 +42,9 @@ def markup_languages(path: Path) -> tuple[str, str]:
     counts = Counter(language for _, texts in _units(path) for language in texts)
     common = [language for language, _ in counts.most_common()]
     stated = _stated_source(path)
-    source = next((each for each in common if stated and _base(each) == _base(stated)), common[0] if common else "source")
+    source = next(
+        (each for each in common if stated and _base(each) == _base(stated)), common[0] if common else "source"
+    )
     target = next((each for each in common if each != source), "target")
     return source, target
 
@@ -77,7 +79,9 @@ def _read(path: Path) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
     except UNREADABLE as error:
         raise DataError(f"{path}: the file cannot be read: {error}. Check that it exists and is whole.") from error
     except (LxmlError, ValueError) as error:
-        raise DataError(f"{path}: is no {path.suffix.removeprefix('.').upper()} file, or is damaged: {error}.") from error
+        raise DataError(
+            f"{path}: is no {path.suffix.removeprefix('.').upper()} file, or is damaged: {error}."
+        ) from error
 
 
 def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
@@ -88,7 +92,10 @@ def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]
     units = [
         (
             unit.xmlelement.sourceline or 0,
-            {str(getXMLlang(node) or node.get("lang")): unit.getNodeText(node) or "" for node in unit.getlanguageNodes()},
+            {
+                str(getXMLlang(node) or node.get("lang")): unit.getNodeText(node) or ""
+                for node in unit.getlanguageNodes()
+            },
         )
         for unit in memory.units
     ]

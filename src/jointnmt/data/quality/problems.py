@@ -75,12 +75,12 @@ def _words(text: str) -> float:
 
 
 def is_copy(source: str, target: str) -> bool:
-    """Whether both sides are the same sentence: of several words, as names and numbers are the same in many languages."""
+    """Whether both sides are the same sentence, of several words: names and numbers are the same in many languages."""
     return len(source.split()) > 2 and source.casefold().split() == target.casefold().split()
 
 
 def is_garbled(text: str) -> bool:
-    """Whether text was UTF-8 once and was read as Windows-1252: turned back, it is UTF-8 again; or letters were lost."""
+    """Whether text was UTF-8 and was read as Windows-1252: turned back, it is UTF-8 again; or letters were lost."""
     if text.isascii():
         return False
     if "\ufffd" in text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,16 +14,16 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
 
 HEADINGS = frozenset(
-    "source target src tgt trg sentence sentences text translation translations original segment id score lang language "
-    "input output from to".split()
+    {"source", "target", "src", "tgt", "trg", "input", "output", "from", "to", "id", "score", "lang", "language"}
+    | {"sentence", "sentences", "text", "texts", "translation", "translations", "original", "segment"}
 )
 """Words of headers, besides codes and names of languages."""
 
 MOST_WORDS = 3
 """Of a heading."""
 
-TEXT_SHARE, DISTINCT_SHARE = 0.8, 0.4
-"""Shares of the cells of a column of sentences that have letters, and that differ from all others."""
+TEXT_SHARE, DISTINCT_SHARE, SPACED_SHARE = 0.8, 0.4, 0.3
+"""Shares of the cells of a column of sentences that have letters, that differ, and that have spaces (or no Latin script)."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def _is_text(cells: Sequence[str]) -> bool:
     """Whether the cells of a column look like sentences: they have letters, and are not the same again and again."""
     with_letters = sum(any(map(str.isalpha, cell)) for cell in cells)
     spaced = sum(" " in cell.strip() or not cell.isascii() for cell in cells)
-    enough: Callable[[int, float], bool] = lambda count, share: count >= share * len(cells)
-    return enough(with_letters, TEXT_SHARE) and enough(len(set(cells)), DISTINCT_SHARE) and enough(spaced, 0.3)
+    shares = [count / len(cells) for count in (with_letters, len(set(cells)), spaced)]
+    return shares[0] >= TEXT_SHARE and shares[1] >= DISTINCT_SHARE and shares[2] >= SPACED_SHARE
 
 
 def is_heading(cell: str) -> bool:

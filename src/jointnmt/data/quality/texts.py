@@ -29,6 +29,9 @@ PART_NAMES: tuple[tuple[Part, tuple[str, ...]], ...] = (
 )
 """Words in the name of a file that say which part of a corpus it is; all others are training text."""
 
+NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new", "old", "out", "val", "dev")
+"""Words in names of files that are as short as codes of languages."""
+
 HEAD_BYTES, HEAD_LINES = 2**18, 500
 """What is looked at of a file before it is read."""
 
@@ -127,7 +130,9 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
             yield UNDECODABLE
 
 
-def gather_texts(files: Sequence[Path], columns: Sequence[str] | None = None, encoding: str | None = None) -> list[GivenText]:
+def gather_texts(
+    files: Sequence[Path], columns: Sequence[str] | None = None, encoding: str | None = None
+) -> list[GivenText]:
     """The texts that files are: files of pairs by themselves, files of lines two by two, by their names.
 
     Args:
@@ -217,7 +222,7 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
                 found = encoding
                 notes.append(f"{path}: is read as {encoding}")
             else:
-                notes.append(f"{path}: is not UTF-8 throughout" + (f"; it may be {guess} (--encoding)" if guess else ""))
+                notes.append(f"{path}: is not UTF-8 throughout" + (f"; perhaps {guess} (--encoding)" if guess else ""))
         if (b"\r\0\n" if found == "utf-16" else b"\r\n") in head:
             notes.append(f"{path}: lines end in CRLF, as on Windows")
         encodings.append(found)
@@ -257,7 +262,14 @@ def _code(path: Path) -> str | None:
         name = name.removesuffix(suffix)
     words = name.lower().split(".")
     for word in [*reversed(words[1:]), *re.split(r"[-_]", words[0])]:
-        if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4})?", word) and word not in ("txt", "tok", "bpe", "src", "tgt", "trg"):
+        if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4})?", word) and word not in (
+            "txt",
+            "tok",
+            "bpe",
+            "src",
+            "tgt",
+            "trg",
+        ):
             return word
     return None
 
@@ -269,12 +281,13 @@ def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
     groups: dict[str, list[Path]] = defaultdict(list)
     for path in files:
         code = _code(path)
-        groups[re.sub(rf"(?<![a-z0-9]){re.escape(code)}(?![a-z0-9])", "*", str(path).lower()) if code else str(path)].append(path)
+        stem = re.sub(rf"(?<![a-z0-9]){re.escape(code)}(?![a-z0-9])", "*", path.name.lower()) if code else path.name
+        groups[str(path.with_name(stem))].append(path)
     odd = [path for group in groups.values() if len(group) != 2 for path in group]
     if odd:
         raise ConfigurationError(
-            f"{', '.join(map(str, odd))}: it is not clear which two of these files belong together. Text in two files needs "
-            "names that differ in the language alone, such as train.de and train.en; a single file of pairs ends in .tsv, "
-            ".jsonl, .tmx or .xliff (perhaps compressed)."
+            f"{', '.join(map(str, odd))}: it is not clear which two of these files belong together. Two files of "
+            "lines need names that differ in the language alone, such as train.de and train.en; a single file of pairs "
+            "ends in .tsv, .jsonl, .tmx or .xliff (perhaps compressed)."
         )
     return [(group[0], group[1]) for group in groups.values()]
