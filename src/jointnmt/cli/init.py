@@ -44,9 +44,7 @@ def init(
     from jointnmt.planning.project import write_project
 
     if not files:
-        raise ConfigurationError(
-            f"--from is missing: name your text, such as `jointnmt init {directory} --from my.tsv`."
-        )
+        raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
     check_folder(directory, overwrite)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
     codes = _agreed(languages)

@@ -63,13 +63,13 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
     passes = plan.pieces / corpus.target_pieces
     return {
         "segmentation": [
-            f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each has to",
-            "be seen often enough to be learnt. One vocabulary for both sides: names are the same in both.",
+            f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each",
+            "has to be seen often enough to be learnt. One vocabulary for both sides: names are the same in both.",
         ],
         "model": [
-            f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner they",
-            "are known by heart. One embedding table for all, as most parameters of a small model are in them.",
-            "The Transformer is the default as the best family at 160,000 pairs, and the fastest (docs/small-corpora.md).",
+            f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
+            "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
+            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/small-corpora.md).",
             f"max_length: the longest sentence in pieces that the model will take ({_longest(corpus)}).",
         ],
         "batches": [
@@ -77,14 +77,14 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
             f"A batch fits this machine ({_hardware(machine)}).",
         ],
         "training": [
-            f"{plan.updates:,} updates are {passes:.0f} passes over the text, of {corpus.target_pieces:,} target pieces.",
-            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero at the end, so that the last weights are",
-            "the best, and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
+            f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.target_pieces:,} target pieces.",
+            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero at the end: the last weights are the",
+            "best, and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
             _precision(machine),
         ],
         "validation": [
             f"{VALIDATIONS} times in all, by BLEU: with little text, perplexity rises before translations get worse.",
-            f"Patience: {PATIENCE} validations are {PATIENCE * 100 // VALIDATIONS}% of the training, more than the warm-up.",
+            f"Patience: {PATIENCE} of them, {PATIENCE * 100 // VALIDATIONS}% of the training, more than the warm-up.",
         ],
         "search": ["Beam search; `jointnmt translate` takes this as its default."],
     }

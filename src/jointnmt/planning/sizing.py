@@ -100,8 +100,8 @@ SIZES = (
     ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
     ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
 )
-"""By measurement up to the fourth; the last two are sizes of the literature (IWSLT, and the base model of Vaswani et al.
-2017)."""
+"""By measurement up to the fourth; the last two are sizes of the literature: IWSLT's, and the base model of Vaswani et
+al. (2017)."""
 
 
 def size_for(words: int) -> ModelSize:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -69,7 +70,9 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
         trainers[precision] = _trainer(experiment.model_copy(update={"training": training}), segmentation)
     rates = dict.fromkeys(precisions, 0.0)
     with ExitStack() as stack:
-        steps = {precision: stack.enter_context(closing(trainer.steps())) for precision, trainer in trainers.items()}
+        steps = {precision: trainer.steps() for precision, trainer in trainers.items()}
+        for running in steps.values():
+            stack.callback(cast(Generator[StepReport, None, None], running).close)
         for running in steps.values():
             for _ in islice(running, FIRST_UPDATES):
                 pass

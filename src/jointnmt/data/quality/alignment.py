@@ -2,8 +2,8 @@
 
 They are of about the same length (Gale and Church 1993), and where one has a certain frequent word, the other often has
 another one. Which words go together is learnt from the text itself, by a linear regression, as most of its lines are in
-place. Where one line is missing on one side, prediction and text stop correlating, and correlate again with the lines of
-the other side moved by one. Lengths alone would not do in a corpus that is sorted by length.
+place. Where one line is missing on one side, prediction and text stop correlating, and correlate again with the lines
+of the other side moved by one. Lengths alone would not do in a corpus that is sorted by length.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FEWEST_LINES = 200
 
 LEAST_GAIN = 18.0
 """What a shift has to gain over the lines of a block, in mean absolute differences of a line. A block of 50 lines gains
-19 or more, one of 100 lines 30 or more. On the bundled corpus nothing gains more than 13, neither as it lies there, sorted
-by length, nor in a random order."""
+19 or more, one of 100 lines 30 or more. On the bundled corpus nothing gains more than 13, neither as it lies there,
+sorted by length, nor in a random order."""
 
 LEAST_CORRELATION = 0.2
 """Of a text in which blocks can be told: with less, its lines do not belong together at all."""

@@ -23,7 +23,7 @@ MOST_WORDS = 3
 """Of a heading."""
 
 TEXT_SHARE, DISTINCT_SHARE, SPACED_SHARE = 0.8, 0.4, 0.3
-"""Shares of the cells of a column of sentences that have letters, that differ, and that have spaces (or no Latin script)."""
+"""Shares of the cells of a column of sentences that have letters, that differ, and that have spaces or no ASCII."""
 
 
 @dataclass(frozen=True)
