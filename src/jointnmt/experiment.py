@@ -108,7 +108,10 @@ class ValidationConfig(Config):
         "perplexity", description="chooses the best checkpoints, and early stopping"
     )
     patience: int | None = Field(
-        None, ge=1, le=10**9, description="stop after so many measurements of the metric without improvement"
+        None,
+        ge=1,
+        le=10**9,
+        description="stop after so many measurements of the metric without improvement, not counting the warm-up",
     )
     bleu_every: int = Field(1, ge=0, le=10**9, description="validations between measurements of BLEU; 0: never")
     bleu_sentences: int | None = Field(
