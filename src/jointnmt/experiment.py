@@ -11,11 +11,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jointnmt.config import Config, override, read_recipe
+from jointnmt.config import Config
 from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
 from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
+from jointnmt.recipe import read_recipe
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
 
@@ -158,6 +159,6 @@ class Experiment(Config):
         """Read a recipe and what it extends, apply `key.path=value` settings and validate the result.
 
         Raises:
-            ConfigurationError: naming each wrong key.
+            ConfigurationError: naming each wrong key; or as `read_recipe`.
         """
-        return cls.parse(override(read_recipe(path), settings), origin=str(path))
+        return cls.parse(read_recipe(path, settings), origin=str(path))

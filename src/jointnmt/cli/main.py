@@ -22,6 +22,7 @@ from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
     "data": "Prepare a corpus of the catalogue, or print the catalogue.",
+    "recipes": "List the recipes that come with the package, or print one.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
@@ -71,7 +72,7 @@ translate raw text with it.
 
 A model is trained from a recipe (YAML) into a RUN directory, which the other commands take:
 
-jointnmt train recipes/demo.yaml --out RUN
+jointnmt train package:demo --out RUN
 
 jointnmt translate RUN < source.txt > translation.txt
 

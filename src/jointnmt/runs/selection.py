@@ -21,7 +21,10 @@ class Selection:
     stale: int = 0
 
     def add(self, scored: ScoredCheckpoint, keep: int, counts: bool = True) -> Selection:
-        """The selection after one more validation, which `counts` as stale if it is; of equal scores the earlier wins."""
+        """The selection after one more validation; of equal scores the earlier step wins.
+
+        Unless it `counts`, a validation that is no better leaves none stale.
+        """
         improved = not self.best or scored.score > self.best[0].score
         ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))
         return Selection(tuple(ranked[:keep]), 0 if improved or not counts else self.stale + 1)

@@ -76,7 +76,7 @@ class Outlook:
         if (each := self.parameters / max(self.target_tokens, 1)) > MOST_PARAMETERS:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
-                f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart and translate little else. "
+                f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart, and little else. "
                 "Choose a smaller one (model.embed_dim, segmentation.vocabulary_size), raise model.dropout to 0.3, or "
                 "use more text"
             )
