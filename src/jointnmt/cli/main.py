@@ -23,6 +23,7 @@ from jointnmt.interruption import Interruption, StopSignals, exit_code
 COMMANDS = {
     "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
     "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
+    "recipes": "List the recipes that come with the package, or print one.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
@@ -75,7 +76,7 @@ translate raw text with it.
 
 A model is trained from a recipe (YAML) into a RUN directory, which the other commands take:
 
-jointnmt train recipes/demo.yaml --out RUN
+jointnmt train package:demo --out RUN
 
 jointnmt translate RUN < source.txt > translation.txt
 

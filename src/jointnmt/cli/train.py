@@ -9,7 +9,7 @@ from jointnmt.cli.options import RecipeSettings
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="The experiment's configuration (YAML).")],
+    recipe: Annotated[Path, typer.Argument(help="The experiment's configuration (YAML), or package:NAME.")],
     out: Annotated[Path, typer.Option("--out", help="The RUN directory, created or resumed.")],
     settings: RecipeSettings = None,
 ) -> None:

@@ -233,10 +233,13 @@ class RunDirectory:
         except (ModelError, KeyError):
             return False
 
+    def translations(self, step: int, event: str) -> Path:
+        """The translations of the validation text: of a validation, or of the average at the end."""
+        return self.validation / (f"step-{step:08d}.txt" if event == "validation" else f"{event}.txt")
+
     def write_translations(self, step: int, event: str, translations: Sequence[str]) -> None:
         """Write the translations of the validation text."""
-        name = f"step-{step:08d}.txt" if event == "validation" else f"{event}.txt"
-        checkpoint.write_text(self.validation / name, "".join(f"{line}\n" for line in translations))
+        checkpoint.write_text(self.translations(step, event), "".join(f"{line}\n" for line in translations))
 
     def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
