@@ -140,10 +140,11 @@ def _whole_lines(file: Path) -> tuple[list[bytes], bool]:
 
 
 def _fingerprint(translator: Translator, task: CachedTask) -> str:
+    alone = ["alone"] * (translator.max_cells == 1)  # another batch size changes rounding, and nobody asks for that
     facts = {
         "format": FORMAT_VERSION,
         **translator.facts(),
-        "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
+        "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt"), *alone],
         "work": [task.name, dict(task.facts)],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
