@@ -30,7 +30,7 @@ from jointnmt.evaluation.significance import SIGNIFICANT
 from jointnmt.report.analyses import Bucketing, analyses, write_analyses
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import check_runs, outputs_of_runs
-from jointnmt.translator import Computation
+from jointnmt.translator import LoadOptions
 
 
 def analyse(
@@ -70,7 +70,7 @@ def analyse(
     bucketing = Bucketing(*(buckets_of(given, default) for given, default in edges))
     eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
     with ProgressBars() as progress:
-        outputs, counts = outputs_of_runs(runs, eval_set, Computation(device, precision, batch_cells), progress.update)
+        outputs, counts = outputs_of_runs(runs, eval_set, LoadOptions(device, precision, batch_cells), progress.update)
     found = analyses(outputs, eval_set, counts, wanted, bucketing)
     write_analyses(found, out)
     if as_json:

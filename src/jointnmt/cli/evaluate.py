@@ -32,7 +32,7 @@ from jointnmt.testset.systems import (
     system_of_run,
 )
 from jointnmt.text.languages import num_words
-from jointnmt.translator.options import Computation
+from jointnmt.translator.options import LoadOptions
 
 
 def evaluate(
@@ -104,7 +104,7 @@ def evaluate(
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)
     eval_set = _eval_set(source, reference)
-    systems = _measured(given, eval_set, Computation(device, precision, batch_cells))
+    systems = _measured(given, eval_set, LoadOptions(device, precision, batch_cells))
     options = MetricOptions(language, metrics, tokenized, lowercase, resamples)
     evaluation = evaluate_systems(systems, eval_set, options)
     lengths = list(_by_length(evaluation, options, length_edges)) if by_length else []
@@ -176,7 +176,7 @@ def _eval_set(source: Path | None, references: Sequence[Path]) -> EvalSet:
 
 
 def _measured(
-    systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet, how: Computation
+    systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet, how: LoadOptions
 ) -> list[EvaluatedSystem]:
     """The systems with their translations, after runs have made them."""
     found: list[EvaluatedSystem] = []

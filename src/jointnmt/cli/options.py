@@ -49,7 +49,7 @@ ReferenceOption = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default="standard output"),
+    typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="standard output"),
 ]
 DeviceOption = Annotated[str, panel(COMPUTATION, "auto (a GPU, if there is one), cpu or cuda.", metavar="DEVICE")]
 PrecisionOption = Annotated[

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def share(
     run: RunArgument,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="The folder to write.")],
+    to: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The folder to write.")],
     weights: Annotated[
         Literal["float32", "float16", "bfloat16"],
         typer.Option(help="Precision of the stored weights: float16 halves them. All are loaded as float32."),

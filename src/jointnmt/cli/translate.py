@@ -95,7 +95,7 @@ def translate(
     if gates and not as_json:
         raise ConfigurationError("--gates needs --json: plain text cannot hold them.")
     if resume and (input is None or output is None):
-        raise ConfigurationError("--resume needs --input and --output: what has been read before can be read again.")
+        raise ConfigurationError("--resume needs --input and --out: what has been read before can be read again.")
     if limit and not untrusted:
         raise ConfigurationError("--limit changes a limit of --untrusted: add --untrusted.")
     rules = {

@@ -47,7 +47,7 @@ InvalidOption = Annotated[
     ),
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Continue --output where an interrupted call with the same --input stopped.")
+    bool, typer.Option("--resume", help="Continue --out where an interrupted call with the same --input stopped.")
 ]
 UntrustedOption = Annotated[
     bool, typer.Option("--untrusted", help="Refuse lines and searches that would cost too much; see --limit.")

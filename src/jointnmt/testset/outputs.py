@@ -17,7 +17,7 @@ from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records, run_name
 from jointnmt.text.languages import check_sides
 from jointnmt.text.special import eos_id, with_end
-from jointnmt.translator import Computation, TranslationOptions, Translator
+from jointnmt.translator import LoadOptions, TranslationOptions, Translator
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: 
 
 
 def outputs_of_runs(
-    runs: Sequence[Path], eval_set: EvalSet, computation: Computation, progress: ProgressCallback
+    runs: Sequence[Path], eval_set: EvalSet, computation: LoadOptions, progress: ProgressCallback
 ) -> tuple[list[RunOutputs], dict[str, list[int]]]:
     """`run_outputs` of each run, and `training_counts` by name of those whose training text is there.
 

@@ -16,7 +16,7 @@ from jointnmt.testset.eval_set import EvalSet
 
 if TYPE_CHECKING:
     from jointnmt.testset.records import ProgressCallback
-    from jointnmt.translator import Computation, Translator
+    from jointnmt.translator import LoadOptions, Translator
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def system_of_file(
     path: Path,
     run: Path | None,
     eval_set: EvalSet,
-    computation: Computation,
+    computation: LoadOptions,
     others: Sequence[SystemRun],
     progress: ProgressCallback,
 ) -> SystemRun:
@@ -135,7 +135,7 @@ def system_of_file(
 def system_of_run(
     run: Path,
     eval_set: EvalSet,
-    computation: Computation,
+    computation: LoadOptions,
     others: Sequence[SystemRun],
     progress: ProgressCallback,
 ) -> SystemRun:
@@ -154,7 +154,7 @@ def system_of_run(
     return _system(str(run), outputs.translations, translator, outputs.perplexity)
 
 
-def _load(run: Path, computation: Computation, others: Sequence[SystemRun]) -> Translator:
+def _load(run: Path, computation: LoadOptions, others: Sequence[SystemRun]) -> Translator:
     """A run of the same languages as the other systems."""
     from jointnmt.runs.members import members_of
     from jointnmt.testset.outputs import common_languages

@@ -14,7 +14,7 @@ OnLong = Literal["error", "split"]
 OnInvalid = Literal["error", "skip"]
 
 
-class Computation(NamedTuple):
+class LoadOptions(NamedTuple):
     """Where and how a model computes: the arguments of `Translator.load` after the run."""
 
     device: str = "auto"
