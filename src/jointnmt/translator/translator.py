@@ -14,7 +14,6 @@ import torch
 from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
-from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
@@ -43,6 +42,7 @@ from jointnmt.translator.preprocessing import (
     numbered_lines,
     pair_lines,
 )
+from jointnmt.translator.pretrained import Pretrained
 from jointnmt.translator.results import Aligned, Candidate, Counts, ScoredTranslation, Translation, with_end_mark
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 DEFAULTS = TranslationOptions()
 
 
-class Translator(PretrainedMixin):
+class Translator(Pretrained):
     """A trained model with its segmentation: translates raw text, and scores and aligns given translations.
 
     A line's translation does not depend on the other lines of its batch. Empty lines stay empty. `save_pretrained`,
@@ -166,7 +166,7 @@ class Translator(PretrainedMixin):
         return Member(self.run, self.segmentation, self.experiment).facts()
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Save as a folder; see `PretrainedMixin`."""
+        """Save as a folder; see `Pretrained`."""
         if self.members:
             raise ConfigurationError(
                 "An ensemble cannot be saved as one model. Save its runs, or distil it into one (docs/ensembles.md)."
