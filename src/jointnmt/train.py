@@ -158,8 +158,7 @@ def _segment(experiment: Experiment, directory: RunDirectory, display: Display) 
         return
     data = experiment.data
     logger.info("training the segmentation")
-    sources = read_pairs(data.train, data)
-    targets = read_pairs(data.train, data, FilterReport())  # reported once is enough
+    sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))  # the store reports
     segmentation = Segmentation.train(
         experiment.segmentation,
         (pair.source for pair in _counted(sources, _shown(display, "reading the source"))),

@@ -27,13 +27,15 @@ MARKDOWN_HEAD = """\
 
 def info(
     recipes: Annotated[
-        list[Path], typer.Argument(metavar="RECIPE|RUN...", help="Recipes (YAML), or the directories of runs.")
+        list[Path], typer.Argument(metavar="RECIPE|RUN", help="Recipes (YAML), or directories of trained models.")
     ],
     source_vocabulary: Annotated[
         int | None,
-        typer.Option(min=1, help="Source vocabulary size. Default: the run's, or the recipe's setting."),
+        typer.Option(min=1, help="Source vocabulary size.", show_default="the run's, or the recipe's"),
     ] = None,
-    target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Target vocabulary size, likewise.")] = None,
+    target_vocabulary: Annotated[
+        int | None, typer.Option(min=1, help="Target vocabulary size.", show_default="likewise")
+    ] = None,
     settings: RecipeSettings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each recipe.")] = False,
     markdown: Annotated[
