@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
-from jointnmt.cli.console import stderr
+from jointnmt.cli.console import shows_standard_error, stderr
 from jointnmt.translator import Translator
 
 Line = TypeVar("Line")
@@ -14,7 +14,7 @@ Line = TypeVar("Line")
 
 def at_a_terminal() -> bool:
     """Whether somebody types what standard input gives, and sees what standard error says."""
-    return bool(sys.stdin and sys.stdin.isatty() and stderr().is_terminal)
+    return bool(sys.stdin and sys.stdin.isatty() and shows_standard_error())
 
 
 def greeting(translator: Translator) -> str:
