@@ -29,6 +29,7 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
+from jointnmt.translator.attention import AttentionTrace, attend
 from jointnmt.translator.batching import OVERHEAD_CELLS, computed, default_cells, plan_batches, windows
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
@@ -199,10 +200,52 @@ class Translator(Pretrained):
         return self.model.reading([collate_sources(ids).to(self.device) for ids in each])
 
     def translate(
-        self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
-    ) -> list[str]:
-        """The best translation of each text; see `translate_stream`."""
-        return [translation.text for translation in self.translate_stream(texts, options, prefixes)]
+        self,
+        texts: str | Iterable[str],
+        options: TranslationOptions = DEFAULTS,
+        prefixes: Iterable[str] | None = None,
+        **changes: Any,
+    ) -> Any:
+        """The best translation of a text, or of each of several; with `num_best` above 1 a list for each text.
+
+        Args:
+            texts: one text, or several.
+            options: how to translate.
+            prefixes: if given, a target prefix for each text (empty: none).
+            changes: of `options` or of the search: `beam_size=3, num_best=2`, `sample=True, temperature=0.8, seed=1`,
+                `on_invalid="skip"`; see `TranslationOptions.changed`.
+
+        Returns:
+            Text for a text, a list for several: `translate("Hallo")` is `"Hello"`, `translate(["Hallo"])` is
+            `["Hello"]`, and `translate(["Hallo"], num_best=2)` is `[["Hello", "Hi"]]`.
+
+        Raises:
+            as `translate_stream`; TypeError: if there is no such option.
+        """
+        options = options.changed(changes, self.experiment.search)
+        several = [texts] if isinstance(texts, str) else texts
+        found = [
+            [each.text for each in translation.candidates] if options.num_best > 1 else translation.text
+            for translation in self.translate_stream(several, options, prefixes)
+        ]
+        return found[0] if isinstance(texts, str) else found
+
+    def translations(self, texts: Iterable[str], **changes: Any) -> list[Translation]:
+        """The translations of texts with scores and tokens; `records` makes a table of them.
+
+        Args:
+            texts: several texts.
+            changes: as of `translate`.
+        """
+        return list(self.translate_stream(texts, DEFAULTS.changed(changes, self.experiment.search)))
+
+    def attention(self, text: str, translation: str | None = None) -> AttentionTrace:
+        """The attention weights of a text and its translation (None: the model's own), which a notebook draws.
+
+        Raises:
+            ConfigurationError, DataError: as of `attend`.
+        """
+        return attend(self, text, self.translate(text) if translation is None else translation, "text")
 
     def translate_stream(
         self,
