@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from jointnmt.cli.console import shows_standard_error, stderr
 from jointnmt.translator import Translator
+from jointnmt.translator.description import description
 
 Line = TypeVar("Line")
 
@@ -21,7 +22,7 @@ def greeting(translator: Translator) -> str:
     """What the model is, its languages, and how to end."""
     source, target = translator.segmentation.languages
     return (
-        f"{translator.describe()}\n"
+        f"{description(translator)}\n"
         f"Type a line in {source} and press Enter: its translation into {target} follows. Ctrl-D ends."
     )
 

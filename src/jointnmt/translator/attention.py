@@ -39,6 +39,9 @@ class AttentionTrace(NamedTuple):
         found: Float[np.ndarray, "T S"] = self.attn_weights.alignment[0].float().cpu().numpy()
         return found
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {' '.join(self.source_pieces)} -> {' '.join(self.target_pieces)}>"
+
     def _repr_html_(self) -> str:
         """The alignment as a table for notebooks: the darker a cell, the greater its weight, which it states."""
         columns, rows = ([*pieces, EOS] for pieces in (self.source_pieces, self.target_pieces))
