@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 def description(translator: Translator) -> str:
     """What the model is: name, family, languages, parameters, precision, device."""
-    runs = [member.run for member in translator.members] or [translator.run]
+    runs: list[Path | None] = [*(member.run for member in translator.members)] or [translator.run]
     names = [run.resolve().name if run else translator.experiment.name for run in runs]
     families = dict.fromkeys(each.model.family for each in translator.experiments)
     return (
