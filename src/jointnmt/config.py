@@ -6,7 +6,6 @@ combines them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -77,34 +76,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path}: expected a mapping of keys to values at the top level.")
     return values
-
-
-def read_recipe(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping that may extend another: `extends: FILE`, relative to it, gives values to add to or replace.
-
-    Raises:
-        ConfigurationError: as `read_yaml`, and if recipes extend each other in a circle.
-    """
-    chain: list[tuple[Path, dict[str, Any]]] = []
-    following: Path | None = path
-    while following is not None:
-        if os.path.realpath(following) in (os.path.realpath(file) for file, _ in chain):
-            raise ConfigurationError(f"{path}: recipes extend each other in a circle, through {following}.")
-        try:
-            values = read_yaml(following)
-        except ConfigurationError as error:
-            asked = f" It is what {chain[-1][0]} extends." if chain else ""
-            raise ConfigurationError(f"{error}{asked}") from error
-        chain.append((following, values))
-        extended = values.pop("extends", None)
-        if extended is not None and not isinstance(extended, str):
-            given = shorten(repr(extended))
-            raise ConfigurationError(f"{following}: extends should be the name of one file (given: {given}).")
-        following = None if extended is None else following.parent / extended
-    recipe: dict[str, Any] = {}
-    for _, values in reversed(chain):
-        recipe = merged(recipe, values)
-    return recipe
 
 
 def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from jointnmt.analysis.attention import (
 from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.text.segmentation import SPACE
 from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend
@@ -74,7 +75,7 @@ def attention(
         logger.warning("%s: is large, and drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
     figure.savefig(out, dpi=dots)
     numbers = out.with_suffix(".json")
-    numbers.write_text(json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(numbers, json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n")
     typer.echo(translation)
     logger.info("the figure is in %s, its weights in %s", out, numbers)
 

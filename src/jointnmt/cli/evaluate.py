@@ -21,6 +21,7 @@ from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import METRICS, corpus_metrics
 from jointnmt.runs.members import members_of
+from jointnmt.runs.shipped import locate_run
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
     EvaluatedSystem,
@@ -147,7 +148,7 @@ def _given_systems(
 def _of_several_runs(given: str) -> tuple[str, list[Given]]:
     """The name and the runs of `NAME=A,B,...`."""
     name, _, parts = given.partition("=")
-    paths = [Path(part) for part in parts.split(",") if part]
+    paths = [locate_run(Path(part)) for part in parts.split(",") if part]
     if not name or not paths:
         raise ConfigurationError(
             f"--system {given}: must be NAME=A,B,... with RUNs or files of translations, as in small=runs/s1,runs/s2."

@@ -13,6 +13,7 @@ import typer
 from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, PrecisionOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.exploration import MOST_TOKENS, Texts, document
 from jointnmt.serving.names import named_paths
@@ -56,7 +57,7 @@ def explore(
 
         write_page(found, out)
     else:
-        out.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(out, json.dumps(found, ensure_ascii=False) + "\n")
     logger.info("sentences: %d, models: %d, all in %s", len(texts), len(engines), out)
 
 

@@ -18,6 +18,7 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import read_experiment
+from jointnmt.runs.shipped import is_shipped, locate_run
 from jointnmt.text.segmentation import Segmentation
 
 MARKDOWN_HEAD = """\
@@ -48,6 +49,7 @@ def info(
     """
     if as_json and markdown:
         raise ConfigurationError("--json and --markdown exclude each other: give one of them.")
+    recipes = [locate_run(path) if is_shipped(path) else path for path in recipes]
     counted = [(path, *_count(path, settings or (), source_vocabulary, target_vocabulary)) for path in recipes]
     if markdown:
         typer.echo(MARKDOWN_HEAD)

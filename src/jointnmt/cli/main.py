@@ -22,7 +22,9 @@ from jointnmt.errors import ConfigurationError, JointNMTError
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
-    "data": "Prepare a corpus of the catalogue, or print the catalogue.",
+    "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
+    "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
+    "recipes": "List the recipes that come with the package, or print one.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
@@ -41,6 +43,9 @@ COMMANDS = {
     "share": "Save a run as a small folder to give away, with a card.",
     "kernels": "Build the custom CPU kernels, or show their status.",
 }
+
+SUBCOMMANDS = {("data", "check"): "data_check"}
+"""Commands of two words, and the function and module of each; `data` is a command by itself too."""
 
 HUNG_UP, INTERRUPTED, WARNED, BROKEN_PIPE, TERMINATED = 129, 130, 138, 141, 143
 SIGNALLED = 128
@@ -72,7 +77,7 @@ translate raw text with it.
 
 A model is trained from a recipe (YAML) into a RUN directory, which the other commands take:
 
-jointnmt train recipes/demo.yaml --out RUN
+jointnmt train package:demo --out RUN
 
 jointnmt translate RUN < source.txt > translation.txt
 
@@ -109,6 +114,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Load the command in place of its entry."""
         name, entry, rest = super().resolve_command(ctx, args)
+        if name is not None and rest and (name, rest[0]) in SUBCOMMANDS:
+            return f"{name} {rest[0]}", _load(SUBCOMMANDS[name, rest[0]]), rest[1:]
         return name, entry if name is None else _load(name), rest
 
     def invoke(self, ctx: Any) -> Any:

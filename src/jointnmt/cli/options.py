@@ -37,7 +37,9 @@ RunsArgument = Annotated[
 NAMED_RUNS = typer.Argument(
     metavar="[NAME=]RUN", help="Directories of trained models, each perhaps with a name of its own."
 )
-RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="Configuration of an experiment (YAML).")]
+RecipeArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="Configuration of an experiment (YAML), or package:NAME.")
+]
 SourceOption = Annotated[
     Path, typer.Option(metavar="FILE", help=f"Source sentences, one a line ({COMPRESSED}).", show_default=False)
 ]

@@ -90,7 +90,7 @@ class ParallelText(Config):
 class DataConfig(Config):
     """The parallel texts of an experiment, and how they are cleaned and stored."""
 
-    root: Path = Field(Path(), description="folder of relative paths; itself relative to the working directory")
+    root: Path = Field(Path(), description="folder of the texts, relative to the recipe that names it")
     source_language: str = Field(min_length=1, description="language code, such as `de`; chooses the rules of Moses")
     target_language: str = Field(min_length=1, description="likewise; also chooses the tokeniser of BLEU")
     train: tuple[ParallelText, ...] = Field(min_length=1, description="training texts, at least one")

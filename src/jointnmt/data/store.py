@@ -84,6 +84,11 @@ class TokenStore:
         rows = self._pairs.read(range(len(self)) if indices is None else indices, names)
         return [(source.as_py(), target.as_py()) for source, target in rows]
 
+    def target_ids(self) -> Iterator[npt.NDArray[np.int32]]:
+        """The pieces of all targets, without end marks, some thousand pairs at a time."""
+        for chunk in self._pairs.chunks("target"):
+            yield chunk.flatten().to_numpy()
+
     def origin(self, index: int) -> str:
         """Where a pair stands in the files, as `file:line`."""
         ((file, line),) = self._pairs.read([index], ("file", "line"))
@@ -103,6 +108,10 @@ class _Rows:
     def has(self, names: Sequence[str]) -> bool:
         """Whether there are these columns."""
         return set(names) <= self._chunks.keys()
+
+    def chunks(self, name: str) -> Sequence[Any]:
+        """A whole column, as Arrow's arrays."""
+        return self._chunks[name]
 
     def read(self, indices: Iterable[int], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Some columns of the rows with these numbers, in this order, as Arrow's scalars."""

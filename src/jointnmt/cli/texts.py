@@ -1,0 +1,73 @@
+"""One's own text on the command line: options that say what it is, and reading and checking it with progress."""
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jointnmt.cli.console import stderr
+from jointnmt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from jointnmt.data.quality.check import CheckedText
+    from jointnmt.data.quality.languages import Side
+
+logger = logging.getLogger(__name__)
+
+SourceLanguageOption = Annotated[str | None, typer.Option(help="Code of the source language. Default: told.")]
+TargetLanguageOption = Annotated[str | None, typer.Option(help="Code of the target language. Default: told.")]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(help="SOURCE,TARGET in files of pairs: columns from 0, or keys of JSON. Default: told by content."),
+]
+EncodingOption = Annotated[str | None, typer.Option(help="Of files that are not UTF-8, such as cp1252.")]
+
+
+def read_texts(
+    files: list[Path], source: str | None, target: str | None, columns: str | None, encoding: str | None
+) -> "tuple[list[CheckedText], tuple[Side, Side]]":
+    """The texts that files are, checked, and their languages; shows on a terminal how far it is.
+
+    Raises:
+        ConfigurationError: if an option makes no sense, or it is not clear which files belong together.
+        DataError: if a file cannot be read.
+    """
+    from jointnmt.data.quality.check import check_texts
+    from jointnmt.data.quality.languages import settle_languages
+    from jointnmt.data.quality.texts import gather_texts
+
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    if wanted is not None and (len(wanted) != 2 or not all(wanted)):
+        raise ConfigurationError(f"--columns {columns}: name two, such as 0,1 or source,target.")
+    _check_encoding(encoding)
+    _check_code("--source", source)
+    _check_code("--target", target)
+    texts, languages = settle_languages(gather_texts(files, wanted, encoding), source, target)
+    shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
+    with stderr().status("reading") if shown else nullcontext() as status:
+
+        def progress(what: str, done: int) -> None:
+            if status is not None:
+                status.update(f"{what}: {done:,} pairs")
+
+        return check_texts(texts, languages, progress=progress), languages
+
+
+def _check_encoding(encoding: str | None) -> None:
+    try:
+        "".encode(encoding or "utf-8")
+    except LookupError:
+        raise ConfigurationError(f"--encoding {encoding}: there is no such encoding. Try cp1252 or latin-1.") from None
+
+
+def _check_code(option: str, code: str | None) -> None:
+    from jointnmt.data.quality.records import language_code
+
+    if code is None or (len(code.replace("_", "-").split("-")[0]) in (2, 3) and code.isascii()):
+        return
+    meant = language_code(code)
+    raise ConfigurationError(
+        f"{option} {code}: languages are codes, such as de or en{f'; did you mean {meant}?' if meant else '.'}"
+    )
