@@ -126,9 +126,9 @@ class HubFolder(
         force_download: bool,
         local_files_only: bool,
         token: str | bool | None,
-        load: Callable[..., Any],
         **options: Any,
     ) -> Any:
+        load = options.pop("load")  # of `load_pretrained`
         if Path(model_id).is_dir():
             return load(model_id, **options)
         folder = snapshot_download(

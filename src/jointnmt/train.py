@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jointnmt.config import override
 from jointnmt.data.corpus import Pair, read_pairs
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.store import TokenStore, build_store
@@ -18,6 +21,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models import build_model
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.log import read_records
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
@@ -30,6 +34,8 @@ from jointnmt.training.validation import Validation
 from jointnmt.training.verdict import judge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
@@ -189,3 +195,40 @@ def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> Non
             f"The longest {which} sentences have {source} source and {target} target tokens, end mark included, but "
             f"model.max_length is {max_length}. Raise it, or set data.filters.max_length to {max_length}."
         )
+
+
+class _CallableModule(ModuleType):
+    """`jointnmt.train(recipe, out)` and `jointnmt.train.train(experiment, out, display)` are both there to be used."""
+
+    def __call__(
+        self,
+        recipe: Path | str | Mapping[str, Any] | Experiment,
+        out: Path | str,
+        settings: Sequence[str] = (),
+        display: Display | None = None,
+    ) -> list[dict[str, Any]]:
+        """Train a recipe into the RUN directory `out`, or resume the training in it.
+
+        Args:
+            recipe: the file of a recipe, its values, or an experiment.
+            out: the directory; `Translator.load(out)` translates with what is in it.
+            settings: values of the recipe to replace, as `training.max_updates=100`.
+            display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
+
+        Returns:
+            the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations, saved states.
+
+        Raises:
+            ConfigurationError, DataError, ModelError, TrainingInterruptedError: as of `train`.
+        """
+        if isinstance(recipe, Experiment):
+            experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
+        elif isinstance(recipe, str | Path):
+            experiment = Experiment.load(Path(recipe), settings)
+        else:
+            experiment = Experiment.parse(override(recipe, settings), "recipe")
+        train(experiment, Path(out), display or NoDisplay())
+        return read_records(RunDirectory(Path(out)).log)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -20,6 +20,7 @@ from jointnmt.cli.command import command_of
 from jointnmt.cli.main import COMMANDS, EXIT_CODES, app
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
 from jointnmt.interruption import STOP_SIGNALS
+from support.tiny_run import write_run
 
 Invoke = Callable[..., Result]
 
@@ -315,3 +316,38 @@ def test_a_command_leaves_logging_as_it_was() -> None:
     for arguments in (["--quiet", "info", "no-file"], ["--debug", "kernels", "status"]):
         CliRunner().invoke(app, arguments)
         assert (package.level, root.level, root.handlers) == before
+
+
+FORBIDDEN = {
+    *("datasets", "pandas", "sacrebleu", "sacremoses", "huggingface_hub", "lightning_fabric", "tensorboard", "pyarrow"),
+    *("matplotlib", "jinja2", "fastapi", "babel", "rich", "filelock", "scipy", "requests", "httpx"),
+}
+"""Packages that translating a line has no use for, be they installed or not."""
+
+
+@pytest.mark.slow
+def test_translating_a_line_looks_for_no_package_that_it_does_not_need(tmp_path: Path) -> None:
+    """Seconds would depend on the machine; what is imported, or would be if it were installed, does not."""
+    run = write_run(tmp_path / "run")
+    code = f"""
+import sys
+wanted = set()
+
+class Watching:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        wanted.add(name.partition(".")[0])
+
+sys.meta_path.insert(0, Watching)
+import torch
+of_torch = frozenset(wanted)
+wanted.clear()
+from jointnmt.cli.main import app
+app(["translate", {str(run)!r}, "der Hund", "--device", "cpu", "--quiet"], standalone_mode=False)
+sys.stdout.write(" ".join(wanted - of_torch))
+"""
+    result = python("-c", code)
+    assert result.returncode == 0, result.stderr
+    looked_for = set(result.stdout.splitlines()[-1].split())
+    assert {"jointnmt", "tokenizers"} <= looked_for
+    assert not looked_for & FORBIDDEN

@@ -38,7 +38,8 @@ class Command(TyperCommand):
             typer.BadParameter: naming the option.
         """
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for param in self.params:
+        params: list[Any] = self.params
+        for param in params:
             takes_one = param.name in self.files and param not in self._arguments() and not param.multiple
             if takes_one and sum(each is param for each in order) > 1:
                 raise typer.BadParameter("is given twice, and takes one file.", ctx=ctx, param=param)
@@ -57,7 +58,7 @@ def command_of(name: str, function: Callable[..., None]) -> Any:
                 info.metavar = _value(hint)
     single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     single.command(name, cls=Command)(function)
-    command = typer.main.get_command(single)
+    command: Any = typer.main.get_command(single)
     command.files = frozenset(each for each, hint in hints.items() if Path in _parts(hint))
     for argument in command._arguments():
         argument.display_type_rich = lambda ctx: ""  # its name says what it is; there is no setting for this

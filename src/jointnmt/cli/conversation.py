@@ -6,22 +6,23 @@ import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
-from jointnmt.cli.console import stderr
+from jointnmt.cli.console import shows_standard_error, stderr
 from jointnmt.translator import Translator
+from jointnmt.translator.description import description
 
 Line = TypeVar("Line")
 
 
 def at_a_terminal() -> bool:
     """Whether somebody types what standard input gives, and sees what standard error says."""
-    return bool(sys.stdin and sys.stdin.isatty() and stderr().is_terminal)
+    return bool(sys.stdin and sys.stdin.isatty() and shows_standard_error())
 
 
 def greeting(translator: Translator) -> str:
     """What the model is, its languages, and how to end."""
     source, target = translator.segmentation.languages
     return (
-        f"{translator.describe()}\n"
+        f"{description(translator)}\n"
         f"Type a line in {source} and press Enter: its translation into {target} follows. Ctrl-D ends."
     )
 

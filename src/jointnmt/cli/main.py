@@ -213,15 +213,14 @@ def shared(
 @contextmanager
 def _logging_to_stderr(level: int) -> Iterator[None]:
     """Log from `level` on, in colour on a terminal; other packages log only warnings. At the end all is as before."""
-    from jointnmt.cli.console import stderr
+    from jointnmt.cli.console import shows_standard_error, stderr
 
-    console = stderr()
     handler: logging.Handler = logging.StreamHandler()
     form = "%(asctime)s %(levelname)s %(message)s"
-    if console.is_terminal:
+    if shows_standard_error():
         from rich.logging import RichHandler
 
-        handler, form = RichHandler(console=console, show_path=False, log_time_format="[%X]"), "%(message)s"
+        handler, form = RichHandler(console=stderr(), show_path=False, log_time_format="[%X]"), "%(message)s"
     handler.setFormatter(logging.Formatter(form, "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()
     before = root.handlers[:], root.level, logger.level

@@ -47,8 +47,8 @@ from jointnmt.config import override
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.members import members_of
-from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import TextLimits, Translation, TranslationOptions, Translator
+from jointnmt.translator.options import changed_search
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def translate(
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     typed = not given and input is None and at_a_terminal()
     options = TranslationOptions(
-        search=_search(translator.experiment.search, sample, {"beam_size": beam, **rules, **sampling}),
+        search=changed_search(translator.experiment.search, sample, _given({"beam_size": beam, **rules, **sampling})),
         num_best=num_best,
         alignments=alignments,
         gates=gates,
@@ -204,6 +204,10 @@ class Job:
         }
 
 
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:
     """Refuse options of beam search with sampling, and the reverse."""
     wrong = [name for name, value in (of_beam if sample else of_sampling).items() if value is not None]
@@ -211,14 +215,6 @@ def _check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, An
         option = f"--{wrong[0].removeprefix('--').replace('_', '-')}"
         reason = "does not go with --sample, which has no beam" if sample else "is for sampling: add --sample"
         raise ConfigurationError(f"{option} {reason}.")
-
-
-def _search(default: SearchConfig, sample: bool, given: dict[str, Any]) -> SearchConfig | SamplingConfig:
-    """The run's search settings, overridden by the given ones."""
-    kind = SamplingConfig if sample else SearchConfig
-    settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
-    settings |= {name: value for name, value in given.items() if value is not None}
-    return kind.parse(settings, origin="options")
 
 
 def _rendered(translation: Translation, number: int, as_json: bool, num_best: int) -> list[str]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
 from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
@@ -145,6 +144,8 @@ def build_store(
         ConfigurationError: if there is no such text, or the cache folder cannot be written.
         DataError: if a text cannot be read (see `read_pairs`), or no pair is left.
     """
+    from filelock import FileLock  # not for those who only read a model
+
     texts = [config.place(text) for text in getattr(config, which)]
     if not texts:
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
@@ -153,7 +154,7 @@ def build_store(
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = cache_folder(config)
     directory = cache / "segmented" / fingerprint[:32]
-    if fault(directory, fingerprint, segmentation) is not None:
+    if anew := fault(directory, fingerprint, segmentation) is not None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{directory}.lock"):
@@ -168,7 +169,7 @@ def build_store(
                 "variable JOINTNMT_CACHE to a folder with room that you may write to."
             ) from error
     store = TokenStore(directory, [text.files[0] for text in texts])
-    level = logging.WARNING if store.report.removed else logging.INFO
+    level = logging.WARNING if anew and store.report.removed else logging.INFO
     logger.log(level, "%s: %s", which, store.report.render())
     return store
 

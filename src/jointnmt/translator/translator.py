@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, get_args, overload
 
 import torch
 
@@ -29,7 +29,9 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
+from jointnmt.translator.attention import AttentionTrace, attend
 from jointnmt.translator.batching import OVERHEAD_CELLS, computed, default_cells, plan_batches, windows
+from jointnmt.translator.description import description
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_stream
@@ -142,18 +144,8 @@ class Translator(Pretrained):
         """Trained numbers, of all models of an ensemble."""
         return sum(parameter.numel() for parameter in self.trained.parameters())
 
-    def describe(self) -> str:
-        """What the model is, in one line: name, family, languages, parameters, precision, device."""
-        runs = [member.run for member in self.members] or [self.run]
-        names = [run.resolve().name if run else self.experiment.name for run in runs]
-        families = dict.fromkeys(each.model.family for each in self.experiments)
-        return (
-            f"{' + '.join(names)}: {' + '.join(families)}, {' to '.join(self.languages)}, "
-            f"{self.num_parameters:,} parameters, {self.precision} on {self.device}"
-        )
-
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.describe()}>"
+        return f"<{type(self).__name__} {description(self)}>"
 
     def facts(self) -> dict[str, Any]:
         """What decides the model's output, besides device and precision, of one that was loaded from a run or several.
@@ -198,11 +190,76 @@ class Translator(Pretrained):
         each = zip(*([sentence.source, *sentence.other_sources] for sentence in sentences), strict=True)
         return self.model.reading([collate_sources(ids).to(self.device) for ids in each])
 
+    @overload  # str before what it is one of
+    def translate(  # type: ignore[overload-overlap]
+        self, texts: str, options: TranslationOptions = ..., prefixes: Iterable[str] | None = ..., **changes: Any
+    ) -> str: ...
+    @overload
     def translate(
-        self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
-    ) -> list[str]:
-        """The best translation of each text; see `translate_stream`."""
-        return [translation.text for translation in self.translate_stream(texts, options, prefixes)]
+        self,
+        texts: Iterable[str],
+        options: TranslationOptions = ...,
+        prefixes: Iterable[str] | None = ...,
+        *,
+        num_best: int,
+        **changes: Any,
+    ) -> list[list[str]]: ...
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str],
+        options: TranslationOptions = ...,
+        prefixes: Iterable[str] | None = ...,
+        **changes: Any,
+    ) -> list[str]: ...
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        options: TranslationOptions = DEFAULTS,
+        prefixes: Iterable[str] | None = None,
+        *,
+        num_best: int | None = None,
+        **changes: Any,
+    ) -> str | list[str] | list[list[str]]:
+        """The best translation of a text, or of each of several; see `translate_stream`.
+
+        Args:
+            texts: one text, or several.
+            options: how to translate.
+            prefixes: if given, a target prefix for each text (empty: none).
+            num_best: if given, the answer for several texts is a list of so many translations for each.
+            changes: of `options` or of the search: `beam_size=3`, `sample=True, temperature=0.8, seed=1`,
+                `on_invalid="skip"`; see `TranslationOptions.changed`.
+
+        Raises:
+            TypeError: if there is no such option, or `num_best` goes with one text.
+        """
+        if isinstance(texts, str):
+            if num_best is not None:
+                raise TypeError("num_best is for several texts: give a list, perhaps of one.")
+            return self.translate([texts], options, prefixes, **changes)[0]
+        changed = options.changed({"num_best": num_best, **changes}, self.experiment.search)
+        found = self.translate_stream(texts, changed, prefixes)
+        if num_best is None:
+            return [translation.text for translation in found]
+        return [[each.text for each in translation.candidates] for translation in found]
+
+    def translations(self, texts: Iterable[str], **changes: Any) -> list[Translation]:
+        """The translations of texts with scores and tokens; `records` makes a table of them.
+
+        Args:
+            texts: several texts.
+            changes: as of `translate`.
+        """
+        return list(self.translate_stream(texts, DEFAULTS.changed(changes, self.experiment.search)))
+
+    def attention(self, text: str, translation: str | None = None) -> AttentionTrace:
+        """The attention weights of a text and its translation (None: the model's own), which a notebook draws.
+
+        Raises:
+            ConfigurationError, DataError: as of `attend`.
+        """
+        return attend(self, text, self.translate(text) if translation is None else translation, "text")
 
     def translate_stream(
         self,
