@@ -18,6 +18,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models import build_model
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import load_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
@@ -113,6 +114,10 @@ def _prepare(
     _check_lengths(store, experiment.model.max_length, "training")
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
+    start = experiment.training.start
+    if start is not None and not directory.holds_state():
+        model.load_state_dict(load_run(start, device="cpu")[0].state_dict())
+        logger.info("the weights are those of %s", start)
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
@@ -153,8 +158,11 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
 
 
 def _segment(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
-    """Train the segmentation on the training text, unless it exists."""
+    """Train the segmentation on the training text, or take that of the model to begin with, unless it exists."""
     if directory.segmentation.exists():
+        return
+    if experiment.training.start is not None:
+        directory.save_segmentation(Segmentation.load(RunDirectory(experiment.training.start).segmentation))
         return
     data = experiment.data
     logger.info("training the segmentation")

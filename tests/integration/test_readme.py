@@ -261,7 +261,8 @@ def expected_defaults() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
 
     def walk(config: type[BaseModel], prefix: str) -> None:
-        for name, field in config.model_fields.items():
+        for attribute, field in config.model_fields.items():
+            name = field.alias or attribute
             kinds = get_args(field.annotation) if type(None) in get_args(field.annotation) else [field.annotation]
             parts = [kind for kind in kinds if is_configuration(kind)]
             for part in parts if prefix or name != "model" else []:

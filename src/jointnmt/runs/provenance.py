@@ -19,6 +19,7 @@ MAY_CHANGE = (
     "training.average_best",
     "training.checkpoint_every",
     "training.devices",
+    "training.from",
     "training.log_every",
     "training.max_epochs",
     "training.max_updates",
@@ -30,6 +31,9 @@ MAY_CHANGE = (
 
 KEY = "training"
 """Of the values of a checkpoint."""
+
+START = "from"
+"""Of what makes a training that one: the hash of the weights of `training.from`, wherever they are now."""
 
 _SECTIONS = ("seed", "batches", "training", "validation")
 """Of a configuration. `runs.parts` compares what decides the output, a state the fingerprint of its data."""

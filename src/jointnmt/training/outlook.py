@@ -73,6 +73,8 @@ class Outlook:
             )
 
     def _of_size(self) -> Iterator[str]:
+        if self.experiment.training.start is not None:
+            return  # the size is another corpus'
         if (each := self.parameters / max(self.target_tokens, 1)) > MOST_PARAMETERS:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
