@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -163,6 +163,15 @@ class Experiment(Config):
         return self
 
     @model_validator(mode="after")
+    def _resolve_tags(self) -> Self:
+        """Add the tags of texts to the pieces."""
+        used = [text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None]
+        if set(used) - set(self.segmentation.tags):
+            tags = tuple(dict.fromkeys((*self.segmentation.tags, *used)))
+            object.__setattr__(self, "segmentation", self.segmentation.model_copy(update={"tags": tags}))  # frozen
+        return self
+
+    @model_validator(mode="after")
     def _resolve_loss_mean(self) -> Self:
         """Replace `training.loss_mean` null by its default for the model."""
         if self.training.loss_mean is None:
@@ -181,17 +190,20 @@ class Experiment(Config):
         values = read_recipe(path, settings)
         experiment = cls.parse(values, origin=str(path))
         if experiment.training.start is not None:
-            _check_start(experiment, cls.parse(with_trained(values, {}), origin=str(path)), str(path))
+            _check_start(experiment, with_trained(values, {}), str(path))
         return experiment
 
 
-def _check_start(experiment: Experiment, trained: Experiment, origin: str) -> None:
-    """Refuse what cannot be had with the weights and pieces that a training begins with.
+def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -> None:
+    """Refuse what cannot be had with the weights and pieces that a training begins with, whose values are `trained`.
 
     Raises:
         ConfigurationError: naming the keys.
     """
-    old, new = ({part: each.plain()[part] for part in (*OF_MODEL, "data")} for each in (trained, experiment))
+    new = {part: experiment.plain()[part] for part in (*OF_MODEL, "data")}
+    old = {part: Experiment.parse(trained, origin=origin).plain()[part] for part in new}
+    pieces = SegmentationConfig.parse(trained["segmentation"], origin=origin)
+    old["segmentation"] = pieces.plain()  # without the tags of these texts
     for each in (old, new):
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
     changed = differences(old, new)

@@ -45,6 +45,10 @@ NumBestOption = Annotated[
 SplitLongOption = Annotated[
     bool, typer.Option("--split-long", help="Split lines that are too long for the model at sentence ends.")
 ]
+TagOption = Annotated[
+    str | None,
+    typer.Option(metavar="'<TAG>'", help="Put before every line, such as '<2en>'; the model was trained with it."),
+]
 InvalidOption = Annotated[
     Literal["error", "skip"],
     typer.Option(
@@ -132,6 +136,7 @@ def translate(
     gates: GatesOption = False,
     num_best: NumBestOption = 1,
     split_long: SplitLongOption = False,
+    tag: TagOption = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     max_length_factor: FactorOption = None,
@@ -179,6 +184,7 @@ def translate(
         alignments=alignments,
         gates=gates,
         long="split" if split_long else "error",
+        tag=tag,
         on_invalid=on_invalid,
         limits=TextLimits.parse(override({}, limit or []), origin="--limit") if untrusted else None,
         seed=seed or 0,

@@ -46,6 +46,9 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
         section, _, key = name.partition(".")
         if section in plain and key:
             del plain[section][key]
+    weights = [text.weight for text in experiment.data.train]
+    if set(weights) != {1.0}:
+        plain["weights"] = weights
     return plain
 
 
