@@ -206,6 +206,7 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
     old["segmentation"] = pieces.plain()  # without the tags of these texts
     for each in (old, new):
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
+        each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"
     changed = differences(old, new)
     if wrong := [line for line in changed if line.partition(":")[0] not in MAY_DIFFER]:
         raise ConfigurationError(

@@ -51,9 +51,8 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for file, said in reversed(_chain(path)):
-        if _start(said) is not None and (replaced := [part for part in OF_MODEL if part in values]):
-            logger.info("%s: %s are those of training.from, not those it inherits", file, " and ".join(replaced))
-            values = {name: value for name, value in values.items() if name not in replaced}
+        if _start(said) is not None:
+            values = _without_model(values, file)
         values = _over(values, _with_places(said, values, file.parent), str(file))
     values = _over_settings(values, settings)
     for section, key in PLACES:
@@ -63,6 +62,16 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         values = with_trained(values, values)
     _check_languages(_section(values, "data"), str(path))
     return values
+
+
+def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
+    """What a recipe inherits, without what the model brings that it begins with."""
+    replaced = [part for part in OF_MODEL if part in inherited]
+    if replaced:
+        logger.info("%s: %s: of training.from, not what it inherits", file, " and ".join(replaced))
+    data = {key: value for key, value in _section(inherited, "data").items() if key not in LANGUAGES}
+    kept = {name: value for name, value in inherited.items() if name not in replaced}
+    return {**kept, "data": data} if data else kept
 
 
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,8 +118,9 @@ def options(name: str | None) -> frozenset[str]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, with the recipes."""
-    (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
+    """An empty folder to stand in, with the recipes and the trained models."""
+    for name in ("recipes", "pretrained"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

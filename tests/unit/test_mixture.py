@@ -168,5 +168,5 @@ def test_a_model_to_begin_with_has_to_know_the_tags(run: Path, tmp_path: Path) -
     path = tmp_path / "tuned.yaml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
     assert Experiment.load(path).segmentation.tags == TAGS
-    with pytest.raises(ConfigurationError, match=r"segmentation.tags.2: \(absent\) -> <x>"):
+    with pytest.raises(ConfigurationError, match=r"segmentation\.tags: <2en>, <bt> -> <2en>, <bt>, <x>"):
         Experiment.load(path, ["data.train.0.tag=<x>"])
