@@ -32,7 +32,7 @@ from support.tiny import tiny_recipe, write_corpus
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:
-    """Signals are heard even if the tests were started by `nohup`, whose processes ignore SIGHUP, as a training does."""
+    """Signals are heard even if the tests are run by `nohup`, whose processes ignore SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

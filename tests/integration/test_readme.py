@@ -118,8 +118,9 @@ def options(name: str | None) -> frozenset[str]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, with the recipes."""
-    (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
+    """An empty folder to stand in, with the recipes and the trained models."""
+    for name in ("recipes", "pretrained"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -261,7 +262,8 @@ def expected_defaults() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
 
     def walk(config: type[BaseModel], prefix: str) -> None:
-        for name, field in config.model_fields.items():
+        for attribute, field in config.model_fields.items():
+            name = field.alias or attribute
             kinds = get_args(field.annotation) if type(None) in get_args(field.annotation) else [field.annotation]
             parts = [kind for kind in kinds if is_configuration(kind)]
             for part in parts if prefix or name != "model" else []:

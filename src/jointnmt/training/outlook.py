@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from jointnmt.data.batches import POOL_PAIRS, plan_epoch
+from jointnmt.data.mixture import epoch_pairs
 from jointnmt.data.store import TokenStore
 from jointnmt.experiment import Experiment
 
@@ -39,7 +40,7 @@ class Outlook:
         """Of a training on this text; of a large corpus, the updates are extrapolated from its first pairs."""
         source, target = (lengths[:POOL_PAIRS] for lengths in store.lengths)
         seen = len(plan_epoch(source, target, experiment.batches, experiment.seed, 0, store.origin))
-        updates = math.ceil(seen * len(store) / max(len(source), 1))
+        updates = math.ceil(seen * epoch_pairs(store) / max(len(source), 1))
         return cls(experiment, updates, len(store), int(store.lengths[1].sum()), parameters, vocabulary)
 
     @property
@@ -73,6 +74,8 @@ class Outlook:
             )
 
     def _of_size(self) -> Iterator[str]:
+        if self.experiment.training.start is not None:
+            return  # the size is another corpus'
         if (each := self.parameters / max(self.target_tokens, 1)) > MOST_PARAMETERS:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "

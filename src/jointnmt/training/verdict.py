@@ -110,5 +110,5 @@ def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
     advice.append("train for longer (training.max_updates, training.schedule.zero_at), with a higher patience")
     advice.append("look at some lines of the training text: does line i of one side translate line i of the other")
     if pairs < 30_000:
-        advice.append(f"{pairs:,} sentence pairs are few: add text, or start from a trained model")
+        advice.append(f"{pairs:,} sentence pairs are few: add text, or start from a trained model (training.from)")
     return "; ".join(advice)
