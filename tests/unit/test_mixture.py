@@ -147,7 +147,7 @@ def test_tags_are_pieces_by_themselves_that_no_text_makes(kind: Any, joint: bool
         ({"tag": "2en"}, "a tag should be a word in angle brackets"),
         ({"tag": "<pad>"}, "no special piece"),
         ({"tag": "<a b>"}, "a tag should be a word"),
-        ({"weight": 0}, "greater than 0"),
+        ({"weight": 0}, "more than 0"),
     ],
 )
 def test_other_tags_and_weights_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
