@@ -78,8 +78,8 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         ],
         "training": [
             f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.target_pieces:,} target pieces.",
-            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero at the end: the last weights are the",
-            "best, and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
+            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero: the last weights are the best,",
+            "and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
             _precision(machine),
         ],
         "validation": [

@@ -19,6 +19,9 @@ HEADINGS = frozenset(
 )
 """Words of headers, besides codes and names of languages."""
 
+NAMED_IN = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
+"""Languages in which the names of languages are known."""
+
 MOST_WORDS = 3
 """Of a heading."""
 
@@ -168,19 +171,14 @@ def _last_code(key: str) -> str | None:
 
 @cache
 def _languages() -> dict[str, str]:
-    """Codes by codes of two letters and by names, English and in the language itself."""
+    """Codes by codes of two letters and by names, in the languages of `NAMED_IN`."""
     with extra("data"):
-        from babel import Locale, UnknownLocaleError
+        from babel import Locale
 
     found: dict[str, str] = {}
-    for code, name in Locale("en").languages.items():
-        if len(code) > 3 or "_" in code:
-            continue
-        found.setdefault(name.casefold(), code)
-        if len(code) == 2:
-            found[code] = code
-            try:
-                found.setdefault((Locale.parse(code).get_display_name() or name).casefold(), code)
-            except (UnknownLocaleError, ValueError):
-                continue
+    for code in NAMED_IN:
+        for language, name in Locale(code).languages.items():
+            if len(language) == 2:
+                found.setdefault(name.casefold(), language)
+                found[language] = language
     return found

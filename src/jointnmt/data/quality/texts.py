@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
-from jointnmt.data.quality.markup import MARKUP, markup_pairs
+from jointnmt.data.quality.markup import MARKUP, markup_languages, markup_pairs
 from jointnmt.data.quality.records import Selection, select_columns, select_keys
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.extras import extra
@@ -158,6 +158,8 @@ def gather_texts(
             text = replace(text, selection=select_columns(path, _sample(text), columns))
         elif kind == ".jsonl":
             text = replace(text, selection=select_keys(path, _sample(text), columns))
+        else:
+            text = replace(text, selection=Selection(languages=markup_languages(path)))
         texts.append(_with_extra_columns(text))
     for pair in _two_by_two(singles):
         texts.append(_described(GivenText(pair, "lines"), [_head(path) for path in pair], encoding))
