@@ -16,7 +16,7 @@ from jointnmt.data.catalogue import BUNDLED
 from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, features, shifted_blocks
 from jointnmt.data.quality.check import CheckedText, check_texts
 from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean
-from jointnmt.data.quality.languages import Side, settle_languages
+from jointnmt.data.quality.languages import SideLanguage, settle_languages
 from jointnmt.data.quality.problems import is_copy, is_garbled
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import quality_report
@@ -25,7 +25,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from support.messy import messy_table, sentence_pairs
 
 PAIRS = sentence_pairs(600)
-GERMAN, ENGLISH = Side("de", "as said", True), Side("en", "as said", True)
+GERMAN, ENGLISH = SideLanguage("de", "as said", True), SideLanguage("en", "as said", True)
 
 
 def check(*files: Path) -> list[CheckedText]:

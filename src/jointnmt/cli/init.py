@@ -11,7 +11,7 @@ from jointnmt.cli.texts import ColumnsOption, EncodingOption, SourceLanguageOpti
 from jointnmt.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from jointnmt.data.quality.languages import Side
+    from jointnmt.data.quality.languages import SideLanguage
     from jointnmt.planning.project import Project
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def init(
         typer.echo(line)
 
 
-def _agreed(languages: "tuple[Side, Side]") -> tuple[str, str]:
+def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
     """The languages, asked for at a terminal if they are not sure."""
     codes = []
     for side, option in zip(languages, ("source", "target"), strict=True):

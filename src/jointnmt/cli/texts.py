@@ -12,7 +12,7 @@ from jointnmt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from jointnmt.data.quality.check import CheckedText
-    from jointnmt.data.quality.languages import Side
+    from jointnmt.data.quality.languages import SideLanguage
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ EncodingOption = Annotated[str | None, typer.Option(help="Of files that are not 
 
 def read_texts(
     files: list[Path], source: str | None, target: str | None, columns: str | None, encoding: str | None
-) -> "tuple[list[CheckedText], tuple[Side, Side]]":
+) -> "tuple[list[CheckedText], tuple[SideLanguage, SideLanguage]]":
     """The texts that files are, checked, and their languages; shows on a terminal how far it is.
 
     Raises:

@@ -69,7 +69,7 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         "model": [
             f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
             "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
-            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/small-corpora.md).",
+            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/own-text.md).",
             f"max_length: the longest sentence in pieces that the model will take ({_longest(corpus)}).",
         ],
         "batches": [

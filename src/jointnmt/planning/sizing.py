@@ -1,6 +1,6 @@
 """How large a model, and how long a training, a corpus and a machine call for: pure functions of a few numbers.
 
-Sizes and rates of small corpora were chosen by measurement on the bundled corpus; `docs/small-corpora.md` has the
+Sizes and rates of small corpora were chosen by measurement on the bundled corpus; `docs/own-text.md` has the
 figures, the command and the hardware.
 """
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from jointnmt.data.filters import SeenDigests
 from jointnmt.data.quality.alignment import LEAST_CORRELATION, FrequentWords, ShiftedBlock, features, shifted_blocks
-from jointnmt.data.quality.languages import Side
+from jointnmt.data.quality.languages import SideLanguage
 from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, CheckLimits, comparable, odd_ratios, problem_of
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.text.identification import is_other_language
@@ -23,8 +23,8 @@ MOST_FOREIGN = 0.2
 TELL_EVERY = 1000
 """Pairs between calls of what shows the progress."""
 
-Told = Callable[[str, int], None]
-"""Told what is being read, and how many pairs of it are done."""
+ReadingProgress = Callable[[str, int], None]
+"""ReadingProgress what is being read, and how many pairs of it are done."""
 
 
 @dataclass
@@ -72,9 +72,9 @@ class CheckedText:
 
 def check_texts(
     texts: Sequence[GivenText],
-    languages: tuple[Side, Side],
+    languages: tuple[SideLanguage, SideLanguage],
     limits: CheckLimits = CheckLimits(),  # noqa: B008  frozen
-    progress: Told = lambda what, done: None,
+    progress: ReadingProgress = lambda what, done: None,
 ) -> list[CheckedText]:
     """Find all problems of all texts.
 
@@ -103,7 +103,9 @@ class _Columns:
         self.signatures: list[tuple[int, int]] = []
 
 
-def _read(text: GivenText, languages: tuple[Side, Side], limits: CheckLimits, progress: Told) -> CheckedText:
+def _read(
+    text: GivenText, languages: tuple[SideLanguage, SideLanguage], limits: CheckLimits, progress: ReadingProgress
+) -> CheckedText:
     frequent = FrequentWords.of(pair.source for pair in text.pairs()), FrequentWords.of(p.target for p in text.pairs())
     columns = _Columns()
     for number, pair in enumerate(text.pairs(), start=1):
@@ -122,7 +124,7 @@ def _read(text: GivenText, languages: tuple[Side, Side], limits: CheckLimits, pr
     return _checked(text, columns)
 
 
-def _num_words(text: str, side: Side) -> int:
+def _num_words(text: str, side: SideLanguage) -> int:
     return num_words(text, side.language) if text.strip() else 0
 
 
@@ -130,7 +132,7 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-def _is_foreign(sides: tuple[str, str], languages: tuple[Side, Side]) -> bool:
+def _is_foreign(sides: tuple[str, str], languages: tuple[SideLanguage, SideLanguage]) -> bool:
     """Whether one side is surely in another language than it should be."""
     pairs = zip(sides, languages, strict=True)
     return any(side.checked and is_other_language(text, base_language(side.language)) for text, side in pairs)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.data.corpus import UNREADABLE, open_text
-from jointnmt.data.quality.records import Selection
+from jointnmt.data.quality.records import PairFields
 from jointnmt.errors import DataError
 from jointnmt.extras import extra
 
 MARKUP = (".tmx", ".xliff")
 
 
-def markup_pairs(path: Path, selection: Selection) -> Iterator[tuple[int, str, str, str]]:
+def markup_pairs(path: Path, selection: PairFields) -> Iterator[tuple[int, str, str, str]]:
     """Line, source, target and problem of each unit; line breaks within a sentence become spaces.
 
     Read are the languages of `selection`.
