@@ -22,7 +22,7 @@ PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 
 @dataclass(frozen=True)
-class Parts:
+class CorpusParts:
     """What was written."""
 
     directory: Path
@@ -33,14 +33,14 @@ class Parts:
     left_out: int
     """Good pairs that share a sentence with what is held out."""
     given: tuple[CorpusPart, ...]
-    """Parts that were there already, by the names of their files; the others are held out of the training text."""
+    """CorpusParts that were there already, by the names of their files; the others are held out of the training text."""
 
     def paths(self, part: CorpusPart) -> tuple[Path, Path]:
         """The files of a part, source and target."""
         return self.directory / f"{part}.{self.languages[0]}", self.directory / f"{part}.{self.languages[1]}"
 
 
-def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> Parts:
+def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> CorpusParts:
     """Divide the pairs without a problem into parts and write them, as `PART.LANGUAGE`.
 
     Raises:
@@ -70,7 +70,7 @@ def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tupl
                     stream.write(" ".join(sentence.split()) + "\n")
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
-    return Parts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
+    return CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
 
 
 def _assigned(checked: Sequence[CheckedText], seed: int) -> dict[int, npt.NDArray[np.uint8]]:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jointnmt.planning.parts import Parts
+from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
 
 
-def recipe_text(name: str, parts: Parts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
+def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
     """A recipe that `jointnmt train` takes as it is."""
     sections = {section: _section(section, plan.values[section]) for section in plan.values}
     why = _reasons(corpus, plan, machine)
@@ -36,7 +36,7 @@ def recipe_text(name: str, parts: Parts, corpus: CorpusCounts, plan: Plan, machi
     return "\n".join(lines) + "\n"
 
 
-def _files(parts: Parts, part: str) -> str:
+def _files(parts: CorpusParts, part: str) -> str:
     source, target = parts.languages
     return f"{{source: {part}.{source}, target: {part}.{target}}}"
 
