@@ -33,7 +33,7 @@ class CorpusParts:
     left_out: int
     """Good pairs that share a sentence with what is held out."""
     given: tuple[CorpusPart, ...]
-    """CorpusParts that were there already, by the names of their files; the others are held out of the training text."""
+    """Parts that were there already, by the names of their files; the others are held out of the training text."""
 
     def paths(self, part: CorpusPart) -> tuple[Path, Path]:
         """The files of a part, source and target."""

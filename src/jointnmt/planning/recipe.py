@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
@@ -18,14 +21,14 @@ def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan,
     lines = [
         f"# {source} to {target}, {corpus.pairs:,} sentence pairs. Written by `jointnmt init`; yours to change.",
         "# docs/configuration.md has every key; `jointnmt train ... --set key.path=value` tries a value out.",
-        f"name: {json.dumps(name, ensure_ascii=False)}",
+        f"name: {_scalar(name)}",
         f"seed: {seed}",
         "",
         "data:",
         "  # An absolute path: change it if you move the folder.",
-        f"  root: {json.dumps(str(parts.directory.resolve()), ensure_ascii=False)}",
-        f"  source_language: {source}",
-        f"  target_language: {target}",
+        f"  root: {_scalar(str(parts.directory.resolve()))}",
+        f"  source_language: {_scalar(source)}",
+        f"  target_language: {_scalar(target)}",
         f"  train: [{_files(parts, 'train')}]",
         f"  validation: [{_files(parts, 'valid')}]",
         "  # Training pairs that are longer than what the model takes are left out, and counted.",
@@ -46,6 +49,12 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
     for key, value in values.items():
         rows.append(f"  {key}: {_flow(value)}")
     return "\n".join(rows)
+
+
+def _scalar(text: str) -> str:
+    """A text in YAML, quoted if it would be read as something else, as `no` is."""
+    plain = re.fullmatch(r"[\w./-]+", text) and yaml.safe_load(text) == text
+    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _flow(value: Any) -> str:

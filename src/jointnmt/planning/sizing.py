@@ -93,15 +93,15 @@ class ModelSize:
 
 
 SIZES = (
-    ModelSize(48e3, 1000, 128, 4, 3, 0.3, 0.1, 60, 0.003, 1024),
-    ModelSize(160e3, 2000, 128, 4, 3, 0.3, 0.1, 40, 0.003, 1024),
-    ModelSize(600e3, 4000, 128, 4, 4, 0.2, 0.1, 20, 0.003, 1024),
+    ModelSize(48e3, 2000, 128, 4, 3, 0.3, 0.1, 70, 0.003, 1024),
+    ModelSize(160e3, 3000, 128, 4, 3, 0.3, 0.1, 30, 0.003, 1024),
+    ModelSize(600e3, 4000, 128, 4, 4, 0.2, 0.1, 15, 0.003, 1024),
     ModelSize(4e6, 8000, 128, 4, 4, 0.1, 0.1, 6, 0.003, 1024),
     ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
     ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
 )
-"""By measurement up to the fourth; the last two are sizes of the literature: IWSLT's, and the base model of Vaswani et
-al. (2017)."""
+"""The first, the second and the fourth as measured; the third lies between. The last two are sizes of the literature:
+IWSLT's, and the base model of Vaswani et al. (2017)."""
 
 
 def size_for(words: int) -> ModelSize:
