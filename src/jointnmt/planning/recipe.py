@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
+from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
 
@@ -53,7 +52,7 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
 
 def _scalar(text: str) -> str:
     """A text in YAML, quoted if it would be read as something else, as `no` is."""
-    plain = re.fullmatch(r"[\w./-]+", text) and yaml.safe_load(text) == text
+    plain = re.fullmatch(r"[\w./-]+", text) and parse_yaml(text) == text
     return text if plain else json.dumps(text, ensure_ascii=False)
 
 
