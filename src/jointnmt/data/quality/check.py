@@ -23,7 +23,7 @@ MOST_FOREIGN = 0.2
 """If more of the lines look like another language, it is the language that is not as said, and no line is marked."""
 
 CHUNK = 100_000
-"""Lines in which shifted blocks are looked for at once, in some 400 MB; a block across the end is found in two parts."""
+"""Lines in which shifted blocks are looked for at once, in some 400 MB; one across the end is found in two parts."""
 
 TELL_EVERY = 1000
 """Pairs between calls of what shows the progress."""
