@@ -11,11 +11,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jointnmt.config import Config, override, read_recipe
+from jointnmt.config import Config
 from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
 from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
+from jointnmt.recipe import read_recipe
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
 
@@ -108,7 +109,10 @@ class ValidationConfig(Config):
         "perplexity", description="chooses the best checkpoints, and early stopping"
     )
     patience: int | None = Field(
-        None, ge=1, le=10**9, description="stop after so many measurements of the metric without improvement"
+        None,
+        ge=1,
+        le=10**9,
+        description="stop after so many measurements of the metric without improvement, not counting the warm-up",
     )
     bleu_every: int = Field(1, ge=0, le=10**9, description="validations between measurements of BLEU; 0: never")
     bleu_sentences: int | None = Field(
@@ -155,6 +159,6 @@ class Experiment(Config):
         """Read a recipe and what it extends, apply `key.path=value` settings and validate the result.
 
         Raises:
-            ConfigurationError: naming each wrong key.
+            ConfigurationError: naming each wrong key; or as `read_recipe`.
         """
-        return cls.parse(override(read_recipe(path), settings), origin=str(path))
+        return cls.parse(read_recipe(path, settings), origin=str(path))

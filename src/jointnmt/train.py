@@ -22,10 +22,12 @@ from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
+from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
+from jointnmt.training.verdict import judge
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -65,9 +67,10 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
             run = held.enter_context(closing(_prepare(experiment, fabric, directory, display, stop)))
             run.loop()
             run.finish()
+            if is_first():
+                _conclude(run)
         except KeyboardInterrupt as error:
             raise _interruption(run, exit_code(error)) from None
-        logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
 
 
 def _interruption(run: TrainingRun | None, code: int) -> BaseException:
@@ -111,12 +114,34 @@ def _prepare(
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
-        parameters = sum(parameter.numel() for parameter in model.parameters())
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
-    return TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
+    run = TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
+    if is_first() and not run.step:
+        for warning in Outlook.of(experiment, store, parameters, segmentation.target.vocabulary_size).warnings():
+            logger.warning("%s.", warning)
+    return run
+
+
+def _conclude(run: TrainingRun) -> None:
+    """Say where the model is, or why it is none, and what to try then."""
+    out = run.directory.path
+    if run.validation is not None:
+        vocabulary = run.validation.segmentation.target.vocabulary_size
+        verdict = judge(run.directory, run.trainer.store, run.validation.store, vocabulary)
+        if verdict.reasons:
+            logger.warning(
+                "%s: this model has learnt next to nothing: %s. It is saved, but its translations are of no use. What "
+                "to try, in another directory: %s.",
+                out,
+                "; ".join(verdict.reasons),
+                verdict.advice,
+            )
+            return
+    logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:
@@ -133,8 +158,7 @@ def _segment(experiment: Experiment, directory: RunDirectory, display: Display) 
         return
     data = experiment.data
     logger.info("training the segmentation")
-    sources = read_pairs(data.train, data)
-    targets = read_pairs(data.train, data, FilterReport())  # reported once is enough
+    sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))  # the store reports
     segmentation = Segmentation.train(
         experiment.segmentation,
         (pair.source for pair in _counted(sources, _shown(display, "reading the source"))),

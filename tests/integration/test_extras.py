@@ -75,8 +75,8 @@ def test_what_needs_no_extra_works_without_any(command: str, repository: Path, r
     [
         (["train", "recipes/demo.yaml", "--out", "RUN/new"], "lightning_fabric", "train"),
         (["report", "RUN", "--source", "x", "--reference", "y", "--out", "z"], "matplotlib", "report"),
-        (["attention", "RUN", "--source", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
-        (["share", "RUN", "--to", "RUN/shared"], "jinja2", "report"),
+        (["attention", "RUN", "--text", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
+        (["share", "RUN", "--out", "RUN/shared"], "jinja2", "report"),
         (["serve", "RUN"], "babel", "serve"),
         (["data", "check", "RUN/a.tsv"], "babel", "data"),
         (["init", "RUN/new", "--from", "RUN/a.tsv"], "lightning_fabric", "train"),

@@ -22,7 +22,7 @@ TIERS = (
     ("text",),
     ("data", "ops"),
     ("models",),
-    ("search", "evaluation"),
+    ("search", "evaluation", "recipe"),
     ("experiment",),
     ("runs", "model_card"),
     ("training", "hub"),

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from jointnmt.bounded_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YAMLError, parse_yaml, shorten
-from jointnmt.config import override, read_recipe
+from jointnmt.config import override
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.recipe import read_recipe
 from support.tiny import tiny_recipe
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(

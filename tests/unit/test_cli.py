@@ -2,10 +2,13 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import jointnmt
+from jointnmt.cli.command import command_of
 from jointnmt.cli.main import COMMANDS, EXIT_CODES, app
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
 from jointnmt.interruption import STOP_SIGNALS
@@ -68,6 +72,34 @@ def test_every_command_explains_itself(invoke: Invoke, name: str) -> None:
     assert result.exit_code == 0, result.output
     assert f"jointnmt {name}" in result.output
     assert len(result.output.splitlines()) > 8
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_one_style(invoke: Invoke, name: str) -> None:
+    """Arguments and values in capitals or as choices, flags without any; defaults in brackets, and not in words."""
+    shown = invoke(name, "--help").output
+    usage = next(line for line in shown.splitlines() if "Usage" in line)
+    assert not re.search(r"[{}]|<", usage), usage
+    assert not re.search(r"<(path|bool|str|int|float|list)|Default:|May be repeated", shown)
+
+
+def test_one_name_for_one_thing() -> None:
+    """The options that several commands take are of one kind: the same name never takes a file here and text there."""
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for name in COMMANDS:
+        for param in command_of(name, getattr(import_module(f"jointnmt.cli.{name}"), name)).params:
+            kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
+    differing = {name: found for name, found in kinds.items() if len(found) > 1}
+    assert set(differing) == {"--out", "--set"}, differing  # a file or a folder; of recipes or other settings
+    assert not {"--output", "--to", "--samples", "--checkpoints"} & set(kinds)
+
+
+@pytest.mark.parametrize("name", ["translate", "score", "align", "contrast", "evaluate", "analyse", "report"])
+def test_help_says_where_results_depend_on_their_batch(invoke: Invoke, name: str) -> None:
+    shown = " ".join(invoke(name, "--help").output.replace("│", " ").split())
+    assert "results in float16, on a GPU or without the CPU kernels depend a little on what else is in the batch" in (
+        shown
+    )
 
 
 def test_help_and_completion_do_not_wait_for_torch() -> None:

@@ -72,6 +72,6 @@ def test_a_recipe_reads_back_as_the_plan(tmp_path) -> None:  # type: ignore[no-u
     assert {section: values[section] for section in chosen.values} == chosen.values
     experiment = Experiment.load(path)
     assert (experiment.name, experiment.seed) == ("on", 4)
-    assert experiment.data.root == (tmp_path / 'a "folder": #1').resolve()
+    assert experiment.data.root.resolve() == (tmp_path / 'a "folder": #1').resolve()
     comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("#")]
     assert any("bfloat16 3,000" in line for line in comments) and len(comments) > 12

@@ -22,6 +22,7 @@ from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
 from jointnmt.translator.preprocessing import EncodedSentence
+from jointnmt.translator.results import Counts, Translation
 from support.table_model import TableModel, TableState
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, unbind, word_segmentation, write_run
 
@@ -275,6 +276,18 @@ def test_translations_ended_by_the_limit_are_reported(translator: Translator, ca
     with caplog.at_level(logging.WARNING):
         translator.translate(["die Katze"], options(search=SearchConfig(max_length_offset=50)))
     assert not caplog.text
+
+
+def test_mostly_empty_translations_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    nothing, something = (Candidate(text, (), (), 0.0, complete=True) for text in ("", "a word"))
+    for empty, of, warns in ((2, 3, True), (2, 4, False), (0, 0, False)):
+        caplog.clear()
+        counts = Counts()
+        for number in range(of):
+            counts.add(Translation("text", candidates=(nothing if number < empty else something,)))
+        counts.add(Translation(""))  # an empty line is translated by an empty one
+        counts.warn()
+        assert (f"{empty} of {of} translations are empty" in caplog.text) is warns
 
 
 def test_samples_follow_the_seed(translator: Translator) -> None:

@@ -36,3 +36,8 @@ def stdout() -> Console:
     """The console for tables, which are 120 columns wide in a file."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 line`, `2,000 lines`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -17,12 +17,14 @@ import typer
 from typer.core import TyperGroup
 
 import jointnmt
+from jointnmt.cli.command import command_of
 from jointnmt.errors import ConfigurationError, JointNMTError
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
     "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
     "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
+    "recipes": "List the recipes that come with the package, or print one.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
@@ -75,7 +77,7 @@ translate raw text with it.
 
 A model is trained from a recipe (YAML) into a RUN directory, which the other commands take:
 
-jointnmt train recipes/demo.yaml --out RUN
+jointnmt train package:demo --out RUN
 
 jointnmt translate RUN < source.txt > translation.txt
 
@@ -101,6 +103,13 @@ class Commands(TyperGroup):
         flags = [argument for argument in args[:end] if argument in SHARED_FLAGS]
         others = [argument for argument in args[:end] if argument not in SHARED_FLAGS]
         return super().parse_args(ctx, [*flags, *others, *args[end:]])
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`, a flag like the others."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Load the command in place of its entry."""
@@ -134,9 +143,7 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     """The command `name`, with its options, from its module."""
-    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    single.command(name)(getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
-    return typer.main.get_command(single)
+    return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
 
 
 def _explain(error: BaseException) -> tuple[str, int]:
@@ -187,12 +194,14 @@ for _name, _summary in COMMANDS.items():
 def shared(
     ctx: typer.Context,
     debug: Annotated[
-        bool, typer.Option("--debug", envvar="JOINTNMT_DEBUG", help="Show the traceback of an error.")
+        bool, typer.Option("--debug", envvar="JOINTNMT_DEBUG", metavar="", help="Show the traceback of an error.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details as well.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only warnings and errors, no progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log details as well.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", metavar="", help="Log only warnings and errors, no progress.")
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if verbose and quiet:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from jointnmt.config import Config
 from jointnmt.data.filters import FilterConfig, FilterReport
-from jointnmt.errors import DataError
+from jointnmt.errors import DataError, reason
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class ParallelText(Config):
 class DataConfig(Config):
     """The parallel texts of an experiment, and how they are cleaned and stored."""
 
-    root: Path = Field(Path(), description="folder of relative paths; itself relative to the working directory")
+    root: Path = Field(Path(), description="folder of the texts, relative to the recipe that names it")
     source_language: str = Field(min_length=1, description="language code, such as `de`; chooses the rules of Moses")
     target_language: str = Field(min_length=1, description="likewise; also chooses the tokeniser of BLEU")
     train: tuple[ParallelText, ...] = Field(min_length=1, description="training texts, at least one")
@@ -300,7 +300,9 @@ def cut_lines(path: Path) -> Iterator[bytes]:
                 yield raw
     except UNREADABLE as error:
         where = f"{path}:{number + 1}" if number else str(path)
-        raise DataError(f"{where}: the file cannot be read: {error}. Check that it exists and is whole.") from error
+        raise DataError(
+            f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
+        ) from error
 
 
 def lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:

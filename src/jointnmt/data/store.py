@@ -21,7 +21,7 @@ from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
 from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
 from jointnmt.data.segmenting import Segmented, segment_chunks
 from jointnmt.data.store_check import checksum, fault, hash_file
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class TokenStore:
         rows = self._pairs.read(range(len(self)) if indices is None else indices, names)
         return [(source.as_py(), target.as_py()) for source, target in rows]
 
+    def target_ids(self) -> Iterator[npt.NDArray[np.int32]]:
+        """The pieces of all targets, without end marks, some thousand pairs at a time."""
+        for chunk in self._pairs.chunks("target"):
+            yield chunk.flatten().to_numpy()
+
     def origin(self, index: int) -> str:
         """Where a pair stands in the files, as `file:line`."""
         ((file, line),) = self._pairs.read([index], ("file", "line"))
@@ -104,6 +109,10 @@ class _Rows:
     def has(self, names: Sequence[str]) -> bool:
         """Whether there are these columns."""
         return set(names) <= self._chunks.keys()
+
+    def chunks(self, name: str) -> Sequence[Any]:
+        """A whole column, as Arrow's arrays."""
+        return self._chunks[name]
 
     def read(self, indices: Iterable[int], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Some columns of the rows with these numbers, in this order, as Arrow's scalars."""
@@ -155,11 +164,12 @@ def build_store(
                     write_store(directory, config, segmentation, which, fingerprint, progress)
         except OSError as error:
             raise ConfigurationError(
-                f"{cache}: segmented text cannot be stored here: {error}. Set data.cache or the environment variable "
-                "JOINTNMT_CACHE to a folder with room that you may write to."
+                f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
+                "variable JOINTNMT_CACHE to a folder with room that you may write to."
             ) from error
     store = TokenStore(directory, [text.files[0] for text in texts])
-    logger.info("%s: %s", which, store.report.render())
+    level = logging.WARNING if store.report.removed else logging.INFO
+    logger.log(level, "%s: %s", which, store.report.render())
     return store
 
 
@@ -185,7 +195,7 @@ def _digest(path: Path) -> str:
     try:
         return f"{path.suffix}:{hash_file(path)}"
     except OSError as error:
-        raise DataError(f"{path}: the file cannot be read: {error}. Check the paths under data.") from error
+        raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check the paths under data.") from error
 
 
 def write_store(

@@ -23,6 +23,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, check_provenance, provenance
+from jointnmt.runs.shipped import locate_run
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.text.segmentation import Segmentation
 
@@ -43,7 +44,7 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = locate_run(path)
         self.experiment = path / "experiment.yaml"
         self.segmentation = path / "segmentation"
         self.model = path / "model.safetensors"
@@ -233,10 +234,13 @@ class RunDirectory:
         except (ModelError, KeyError):
             return False
 
+    def translations(self, step: int, event: str) -> Path:
+        """The translations of the validation text: of a validation, or of the average at the end."""
+        return self.validation / (f"step-{step:08d}.txt" if event == "validation" else f"{event}.txt")
+
     def write_translations(self, step: int, event: str, translations: Sequence[str]) -> None:
         """Write the translations of the validation text."""
-        name = f"step-{step:08d}.txt" if event == "validation" else f"{event}.txt"
-        checkpoint.write_text(self.validation / name, "".join(f"{line}\n" for line in translations))
+        checkpoint.write_text(self.translations(step, event), "".join(f"{line}\n" for line in translations))
 
     def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""

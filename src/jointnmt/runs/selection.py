@@ -20,11 +20,14 @@ class Selection:
     best: tuple[ScoredCheckpoint, ...] = ()
     stale: int = 0
 
-    def add(self, scored: ScoredCheckpoint, keep: int) -> Selection:
-        """The selection after one more validation; of equal scores the earlier step wins."""
+    def add(self, scored: ScoredCheckpoint, keep: int, counts: bool = True) -> Selection:
+        """The selection after one more validation; of equal scores the earlier step wins.
+
+        Unless it `counts`, a validation that is no better leaves none stale.
+        """
         improved = not self.best or scored.score > self.best[0].score
         ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))
-        return Selection(tuple(ranked[:keep]), 0 if improved else self.stale + 1)
+        return Selection(tuple(ranked[:keep]), 0 if improved or not counts else self.stale + 1)
 
     @property
     def steps(self) -> tuple[int, ...]:

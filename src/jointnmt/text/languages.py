@@ -1,4 +1,4 @@
-"""Properties of languages by their codes."""
+"""Languages by their codes."""
 
 from pathlib import Path
 
@@ -11,6 +11,19 @@ LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 def base_language(code: str) -> str:
     """The language of a code with region or script: `zh` of `zh-CN`, `pt` of `pt_BR`."""
     return code.replace("_", "-").partition("-")[0].lower()
+
+
+def check_code(code: str) -> str | None:
+    """What is wrong with a code that BCP 47 does not know, with the one that may be meant; None: nothing."""
+    import langcodes  # imported here: translating needs none of it
+
+    if langcodes.tag_is_valid(code):
+        return None
+    try:  # names of languages are another package's, of the extra `train`
+        meant = f"; {langcodes.find(code).to_tag()}?"
+    except (LookupError, ImportError):
+        meant = ""
+    return f"{code!r} is no language code{meant}. Give a code such as de, en or pt-BR (ISO 639, BCP 47)."
 
 
 def num_words(text: str, language: str) -> int:

@@ -224,7 +224,8 @@ class TrainingRun:
         selection, score = self.state.selection, result.score(self.rules.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
-            selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best)
+            counts = self.step > self.config.schedule.warmup_steps  # before, no rate was what it is to be
+            selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best, counts)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
         if self.logs is not None and self.step in {*selection.steps, *latest}:

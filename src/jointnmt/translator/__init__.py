@@ -5,7 +5,7 @@ from jointnmt.translator.attention import AttentionTrace, attend
 from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
 from jointnmt.translator.limits import TextLimits
-from jointnmt.translator.options import TranslationOptions
+from jointnmt.translator.options import LoadOptions, TranslationOptions
 from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
 from jointnmt.translator.translator import Translator
 
@@ -13,6 +13,7 @@ __all__ = [
     "Aligned",
     "AttentionTrace",
     "Candidate",
+    "LoadOptions",
     "ModelComparison",
     "NextWords",
     "ScoredTranslation",

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.models.quantize import Precision
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator.limits import TextLimits
 
 OnLong = Literal["error", "split"]
 OnInvalid = Literal["error", "skip"]
+
+
+class LoadOptions(NamedTuple):
+    """Where and how a model computes: the arguments of `Translator.load` after the run."""
+
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, ..."""
+    precision: Precision = "float32"
+    max_cells: int | None = None
+    """Most cells of a batch; None: `default_cells`."""
 
 
 @dataclass(frozen=True)

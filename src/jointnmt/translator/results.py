@@ -116,6 +116,10 @@ class Counts:
     cut: int = 0
     """At the maximum length."""
     skipped: int = 0
+    translated: int = 0
+    """Neither skipped nor empty lines."""
+    empty: int = 0
+    """Of those, translated to nothing."""
     first_error: str | None = None
 
     def add(self, translation: Translation) -> None:
@@ -123,6 +127,9 @@ class Counts:
         self.total += 1
         self.cut += bool(translation.candidates) and not translation.candidates[0].complete
         self.skipped += translation.error is not None
+        if translation.candidates:
+            self.translated += 1
+            self.empty += not translation.text.strip()
         self.first_error = self.first_error or translation.error
 
     def warn(self) -> None:
@@ -133,6 +140,13 @@ class Counts:
                 "maximum length; if they repeat themselves, train the model for longer.",
                 self.cut,
                 self.total,
+            )
+        if 2 * self.empty > self.translated:
+            logger.warning(
+                "%d of %d translations are empty: the model has learnt too little, or other text than this. Its "
+                "training, or its card, says how well it does.",
+                self.empty,
+                self.translated,
             )
         if self.skipped:
             logger.warning(

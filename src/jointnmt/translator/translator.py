@@ -14,7 +14,6 @@ import torch
 from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
-from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
@@ -43,6 +42,7 @@ from jointnmt.translator.preprocessing import (
     numbered_lines,
     pair_lines,
 )
+from jointnmt.translator.pretrained import Pretrained
 from jointnmt.translator.results import Aligned, Candidate, Counts, ScoredTranslation, Translation, with_end_mark
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 DEFAULTS = TranslationOptions()
 
 
-class Translator(PretrainedMixin):
+class Translator(Pretrained):
     """A trained model with its segmentation: translates raw text, and scores and aligns given translations.
 
     A line's translation does not depend on the other lines of its batch. Empty lines stay empty. `save_pretrained`,
@@ -95,7 +95,7 @@ class Translator(PretrainedMixin):
         self.model = prepare_for_inference(model, precision)
         """Used to translate."""
         self.members = tuple(members)
-        families = [each.experiment.model.family for each in members] or [experiment.model.family]
+        families = [each.model.family for each in self.experiments]
         self.max_cells = max_cells or min(default_cells(self.device.type, family) for family in families)
         self.overhead_cells = OVERHEAD_CELLS
         """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
@@ -127,6 +127,34 @@ class Translator(PretrainedMixin):
         model, members = load_members(runs, device)
         return cls(model, members[0].segmentation, members[0].experiment, precision, max_cells, members)
 
+    @property
+    def experiments(self) -> list[Experiment]:
+        """The configuration, or those of the models of an ensemble."""
+        return [member.experiment for member in self.members] or [self.experiment]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The codes of source and target."""
+        return self.segmentation.languages
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers, of all models of an ensemble."""
+        return sum(parameter.numel() for parameter in self.trained.parameters())
+
+    def describe(self) -> str:
+        """What the model is, in one line: name, family, languages, parameters, precision, device."""
+        runs = [member.run for member in self.members] or [self.run]
+        names = [run.resolve().name if run else self.experiment.name for run in runs]
+        families = dict.fromkeys(each.model.family for each in self.experiments)
+        return (
+            f"{' + '.join(names)}: {' + '.join(families)}, {' to '.join(self.languages)}, "
+            f"{self.num_parameters:,} parameters, {self.precision} on {self.device}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.describe()}>"
+
     def facts(self) -> dict[str, Any]:
         """What decides the model's output, besides device and precision, of one that was loaded from a run or several.
 
@@ -138,7 +166,7 @@ class Translator(PretrainedMixin):
         return Member(self.run, self.segmentation, self.experiment).facts()
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Save as a folder; see `PretrainedMixin`."""
+        """Save as a folder; see `Pretrained`."""
         if self.members:
             raise ConfigurationError(
                 "An ensemble cannot be saved as one model. Save its runs, or distil it into one (docs/ensembles.md)."

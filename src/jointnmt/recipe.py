@@ -1,0 +1,208 @@
+"""Recipes: what a YAML file says of an experiment, together with the recipes that it extends, up to plain values.
+
+`extends: FILE` is relative to the file that says so; `extends: package:NAME` is one of the recipes that come with the
+package. Paths in a recipe are relative to it; `cwd:PATH` is relative to the working directory, `package:PATH` to the
+package.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jointnmt.bounded_yaml import shorten
+from jointnmt.config import merged, override, read_yaml
+from jointnmt.errors import ConfigurationError
+from jointnmt.models import FAMILIES
+from jointnmt.text.languages import check_code
+
+logger = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).parent
+RECIPES = PACKAGE / "recipes"
+"""Recipes that come with the package; in a clone, a link to the folder of this name in its root."""
+
+OF_PACKAGE, OF_WORKING_DIRECTORY = "package:", "cwd:"
+"""What names of recipes and paths may begin with."""
+
+DEFAULT = f"{OF_PACKAGE}small-corpus"
+"""What a recipe is completed by that extends none, and lacks a model or a training."""
+
+TEXTS = ("train", "validation")
+
+
+def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of a recipe and what it extends, with `key.path=value` settings applied, and complete paths.
+
+    Paths in settings are relative to the working directory.
+
+    Raises:
+        ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language is no code.
+    """
+    values: dict[str, Any] = {}
+    for file, said in reversed(_chain(path)):
+        values = _over(values, _with_places(said, values, file.parent), str(file))
+    values = _over_settings(values, settings)
+    for section, key in (("data", "root"), ("data", "cache")):
+        if (given := _section(values, section)).get(key) is not None:
+            given[key] = _complete(given[key], Path())
+    _check_languages(_section(values, "data"), str(path))
+    return values
+
+
+def names() -> list[str]:
+    """The recipes of the package, without those that are only there to be extended."""
+    files = (file.relative_to(RECIPES) for file in RECIPES.rglob("*.yaml") if not file.name.startswith("_"))
+    return sorted(file.with_suffix("").as_posix() for file in files)
+
+
+def locate(name: str | Path) -> Path:
+    """The file of a recipe, given as a path or as `package:NAME`, with or without its ending.
+
+    Raises:
+        ConfigurationError: if the package has no such recipe.
+    """
+    text = str(name)
+    if not text.startswith(OF_PACKAGE):
+        return Path(name)
+    file = RECIPES / f"{text.removeprefix(OF_PACKAGE).removesuffix('.yaml')}.yaml"
+    if ".." in file.parts or not file.is_file():
+        raise ConfigurationError(f"{shorten(text)}: there is no such recipe. `jointnmt recipes` lists those there are.")
+    return file
+
+
+def describe(name: str) -> str:
+    """What the first sentence of a recipe's comment says, or of the nearest that it extends if that says more."""
+    path = locate(f"{OF_PACKAGE}{name}")
+    own = _first_sentence(path)
+    of_corpus = [_first_sentence(file) for file, _ in _chain(path)[1:] if file.name.startswith("_")]
+    return " ".join([*of_corpus[:1], own])
+
+
+def _first_sentence(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = [line.removeprefix("#").strip() for line in lines[: next(i for i, x in enumerate(lines) if x[:1] != "#")]]
+    sentence, _, _ = " ".join(comment).partition(". ")
+    return f"{sentence.removesuffix('.').partition(': ')[0]}." if sentence else ""
+
+
+def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A recipe and those that it extends, each with what it says itself; the most basic one last."""
+    chain: list[tuple[Path, dict[str, Any]]] = []
+    following: Path | None = locate(path)
+    while following is not None:
+        if os.path.realpath(following) in (os.path.realpath(file) for file, _ in chain):
+            raise ConfigurationError(f"{path}: recipes extend each other in a circle, through {following}.")
+        values = _read(following, chain[-1][0] if chain else None)
+        chain.append((following, values))
+        following = _extended(values, following)
+    file, values = chain[-1]
+    if len(chain) == 1 and not ("training" in values and "family" in _section(values, "model")):
+        logger.info("%s: what it does not say of model and training is as in %s", file, DEFAULT)
+        chain.append((locate(DEFAULT), read_yaml(locate(DEFAULT))))
+    return chain
+
+
+def _read(file: Path, asked_by: Path | None) -> dict[str, Any]:
+    try:
+        return read_yaml(file)
+    except ConfigurationError as error:
+        if asked_by is None or file.is_file():
+            raise
+        raise ConfigurationError(
+            f"{asked_by}: extends a recipe that cannot be read: {error} A path is relative to {asked_by.name}; "
+            f"{OF_PACKAGE}NAME is a recipe of the package (jointnmt recipes)."
+        ) from error
+
+
+def _extended(values: dict[str, Any], file: Path) -> Path | None:
+    """Take `extends` out of the values; the file that it names, if there is one."""
+    extended = values.pop("extends", None)
+    if extended is None:
+        return None
+    if not isinstance(extended, str):
+        raise ConfigurationError(f"{file}: extends should be the name of one file (given: {shorten(repr(extended))}).")
+    return locate(extended) if extended.startswith(OF_PACKAGE) else file.parent / extended
+
+
+def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a recipe in this folder says, with complete paths of `data.root` and `data.cache`.
+
+    One that names texts and no root has its own folder for one; texts that it inherits stay where they are.
+    """
+    data = dict(_section(said, "data"))
+    if not data:
+        return said
+    if any(key in data for key in TEXTS) and data.get("root") is None:
+        data["root"] = "."
+        before = _section(inherited, "data")
+        for key in TEXTS:
+            if key not in data and isinstance(before.get(key), list):
+                data[key] = [_moved(text, before.get("root")) for text in before[key]]
+    for key in ("root", "cache"):
+        if data.get(key) is not None:
+            data[key] = _complete(data[key], folder)
+    return {**said, "data": data}
+
+
+def _moved(text: Any, root: Any) -> Any:
+    """A text with complete paths, which do not depend on the root."""
+    if not isinstance(text, dict) or not isinstance(root, str):
+        return text
+    places = {
+        key: str(Path(root) / path) for key in ("source", "target", "path") if isinstance(path := text.get(key), str)
+    }
+    return {**text, **places}
+
+
+def _complete(path: Any, folder: Path) -> Any:
+    """A complete path, of one that is relative to `folder`; what is no path is left to validation."""
+    if not isinstance(path, str):
+        return path
+    for scheme, start in ((OF_PACKAGE, PACKAGE), (OF_WORKING_DIRECTORY, Path())):
+        if path.startswith(scheme):
+            path, folder = path.removeprefix(scheme), start
+    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 (links are not followed)
+
+
+def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, Any]:
+    """`new` merged over `old`; of a model of another family, no keys stay that the new family does not have."""
+    family = _section(new, "model").get("family")
+    inherited = _section(old, "model")
+    if family in FAMILIES and inherited.get("family") not in (None, family):
+        known = FAMILIES[family][0].model_fields
+        dropped = [key for key in inherited if key not in known]
+        if dropped:
+            logger.info(
+                "%s: leaves out what it inherits for a %s: %s",
+                origin,
+                inherited["family"],
+                ", ".join(f"model.{key}" for key in dropped),
+            )
+        old = {**old, "model": {key: value for key, value in inherited.items() if key in known}}
+    result: dict[str, Any] = merged(old, new)
+    return result
+
+
+def _over_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    changed = override(values, settings)
+    family = _section(changed, "model").get("family")
+    if isinstance(family, str) and family != _section(values, "model").get("family"):
+        values = _over(values, {"model": {"family": family}}, f"--set model.family={family}")
+        changed = override(values, settings)
+    return changed
+
+
+def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A section that is a mapping; otherwise an empty one, and validation will say what is wrong."""
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _check_languages(data: Mapping[str, Any], origin: str) -> None:
+    for key in ("source_language", "target_language"):
+        if isinstance(code := data.get(key), str) and (wrong := check_code(code)):
+            raise ConfigurationError(f"{origin}: data.{key}: {wrong}")

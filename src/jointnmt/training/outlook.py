@@ -1,0 +1,87 @@
+"""What can be told of a training before its first update: how long it is, and what in its recipe does not fit that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from jointnmt.data.batches import POOL_PAIRS, plan_epoch
+from jointnmt.data.store import TokenStore
+from jointnmt.experiment import Experiment
+
+WARMUPS = 3
+"""Fewer updates than so many times the warm-up spend most of the training below the rate that it was set to."""
+
+MOST_PARAMETERS = 20
+"""For each target token of the corpus. In the recipes that are here for small corpora there are 2 to 7."""
+
+FEWEST_OCCURRENCES = 8
+"""Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The size of a training."""
+
+    experiment: Experiment
+    epoch_updates: int
+    pairs: int
+    target_tokens: int
+    """End marks counted."""
+    parameters: int
+    vocabulary: int
+    """Pieces of the target."""
+
+    @classmethod
+    def of(cls, experiment: Experiment, store: TokenStore, parameters: int, vocabulary: int) -> Self:
+        """Of a training on this text; of a large corpus, the updates are extrapolated from its first pairs."""
+        source, target = (lengths[:POOL_PAIRS] for lengths in store.lengths)
+        seen = len(plan_epoch(source, target, experiment.batches, experiment.seed, 0, store.origin))
+        updates = math.ceil(seen * len(store) / max(len(source), 1))
+        return cls(experiment, updates, len(store), int(store.lengths[1].sum()), parameters, vocabulary)
+
+    @property
+    def updates(self) -> int | None:
+        """Updates until the end, if it is not for patience alone to decide."""
+        training = self.experiment.training
+        epochs = None if training.max_epochs is None else training.max_epochs * self.epoch_updates
+        ends = [end for end in (training.max_updates, epochs, training.schedule.zero_at) if end is not None]
+        return min(ends, default=None)
+
+    def warnings(self) -> list[str]:
+        """What the training is likely to fail at, with what to do about each."""
+        return [*self._of_warmup(), *self._of_size()]
+
+    def _of_warmup(self) -> Iterator[str]:
+        warmup, patience = self.experiment.training.schedule.warmup_steps, self.experiment.validation.patience
+        if self.updates is not None and self.updates < WARMUPS * warmup:
+            epochs = self.updates / max(self.epoch_updates, 1)
+            yield (
+                f"the learning rate warms up for {warmup:,} updates, but {self.updates:,} are planned in all "
+                f"({epochs:.1f} epochs of {self.epoch_updates:,}). Set training.schedule.warmup_steps to "
+                f"{max(1, self.updates // 10):,}, a tenth, or train for longer"
+            )
+        every = self.experiment.validation.every_updates
+        every = self.epoch_updates * self.experiment.validation.every_epochs if every is None else every
+        if patience is not None and patience * every < warmup:
+            yield (
+                f"validation.patience is {patience}, and as many validations lie within the warm-up of {warmup:,} "
+                f"updates, one every {every:,}. Patience counts only those after it. A shorter warm-up "
+                "(training.schedule.warmup_steps), or rarer validations (validation.every_updates), would fit"
+            )
+
+    def _of_size(self) -> Iterator[str]:
+        if (each := self.parameters / max(self.target_tokens, 1)) > MOST_PARAMETERS:
+            yield (
+                f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
+                f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart, and little else. "
+                "Choose a smaller one (model.embed_dim, segmentation.vocabulary_size), raise model.dropout to 0.3, or "
+                "use more text"
+            )
+        if (often := self.target_tokens / self.vocabulary) < FEWEST_OCCURRENCES:
+            yield (
+                f"the target has {self.vocabulary:,} pieces, which the training text shows {often:.1f} times each. "
+                f"Set segmentation.vocabulary_size to {max(500, round(self.vocabulary * often / 20, -2)):,.0f} or so"
+            )

@@ -1,0 +1,114 @@
+"""Whether a finished training has learnt anything, read off its records, and what to do if it has not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jointnmt.data.store import TokenStore
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.log import read_records
+from jointnmt.text.special import eos_id
+
+NEAR = 0.8
+"""A perplexity above this share of the unigram's tells of no more than how frequent each piece is."""
+
+LEAST_BLEU = 0.5
+"""Below it, BLEU has found no more than matches by chance."""
+
+MOST_EMPTY = 0.5
+"""Share of empty translations above which a model is of no use."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What speaks against the weights of a finished run."""
+
+    reasons: tuple[str, ...]
+    """Empty if nothing does."""
+    advice: str
+
+
+def unigram_perplexity(train: TokenStore, validation: TokenStore, vocabulary: int) -> float:
+    """The perplexity of the validation targets, end marks counted, under the frequencies of the training targets.
+
+    Each piece counts once more than it occurs, so that none has probability 0. It is what a model comes to that has
+    learnt which pieces are frequent, and nothing of the source or of the words before.
+    """
+    known, asked = (_target_counts(store, vocabulary) for store in (train, validation))
+    log_probabilities = np.log(known + 1) - np.log(known.sum() + vocabulary)
+    return float(np.exp(-(asked * log_probabilities).sum() / asked.sum()))
+
+
+def _target_counts(store: TokenStore, vocabulary: int) -> np.ndarray:
+    """`[V]`: how often each piece occurs among the targets; end marks, which are not stored, once a pair."""
+    counts = np.zeros(vocabulary)
+    for ids in store.target_ids():
+        counts += np.bincount(ids, minlength=vocabulary)
+    counts[eos_id] += len(store)
+    return counts
+
+
+def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vocabulary: int) -> Verdict:
+    """Judge the weights for translation of a finished training by their validation.
+
+    Args:
+        directory: with its log, its translations of the validation text, and its weights.
+        train: the training text.
+        validation: the validation text.
+        vocabulary: pieces of the target.
+    """
+    steps = checkpoint.read_values(directory.model).get("steps")
+    records = [record for record in read_records(directory.log) if record["event"] in ("validation", "average")]
+    of_weights = [record for record in records if record.get("steps", [record["step"]]) == steps][-1:]
+    translated = [record for record in (*records, *of_weights) if record.get("bleu") is not None][-1:]
+    reasons = [each for record in of_weights for each in _of_perplexity(record, train, validation, vocabulary)]
+    reasons += [each for record in translated for each in _of_translations(record, directory)]
+    updates = max((record["step"] for record in records), default=0)
+    return Verdict(tuple(reasons), _advice(directory, updates, len(train)))
+
+
+def _of_perplexity(record: dict[str, Any], train: TokenStore, validation: TokenStore, vocabulary: int) -> list[str]:
+    unigram = unigram_perplexity(train, validation, vocabulary)
+    perplexity = record.get("perplexity") or float("inf")
+    if perplexity <= NEAR * unigram:
+        return []
+    return [
+        f"its perplexity on the validation text is {perplexity:,.0f}, and knowing how frequent each piece is comes to "
+        f"{unigram:,.0f}"
+    ]
+
+
+def _of_translations(record: dict[str, Any], directory: RunDirectory) -> list[str]:
+    reasons = []
+    if record["bleu"] < LEAST_BLEU:
+        reasons.append(f"its BLEU on the validation text is {record['bleu']:.2f}")
+    lines = _lines(directory.translations(record["step"], record["event"]))
+    empty = sum(not line.strip() for line in lines)
+    if empty > MOST_EMPTY * len(lines):
+        reasons.append(f"{empty:,} of its {len(lines):,} translations are empty")
+    return reasons
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+
+
+def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
+    """What to try in another RUN, the likeliest first."""
+    schedule = directory.read_experiment().training.schedule
+    advice = []
+    if updates < 3 * schedule.warmup_steps:
+        advice.append(
+            f"the warm-up of {schedule.warmup_steps:,} updates left the learning rate low in most of the {updates:,} "
+            f"updates: set training.schedule.warmup_steps to {max(1, updates // 10):,}"
+        )
+    advice.append("train for longer (training.max_updates, training.schedule.zero_at), with a higher patience")
+    advice.append("look at some lines of the training text: does line i of one side translate line i of the other")
+    if pairs < 30_000:
+        advice.append(f"{pairs:,} sentence pairs are few: add text, or start from a trained model")
+    return "; ".join(advice)
