@@ -160,11 +160,6 @@ def _heading_language(cell: str) -> str | None:
     return next((_languages()[word] for word in words if word in _languages()), None)
 
 
-def language_code(name: str) -> str | None:
-    """The code of a language by its name, English or its own; None: there is no such name."""
-    return _languages().get(name.strip().casefold())
-
-
 def _last_code(key: str) -> str | None:
     return _languages().get(key.rpartition(".")[2].casefold())
 
