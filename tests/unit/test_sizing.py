@@ -6,8 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
+from jointnmt.analysis.parameters import count_parameters
 from jointnmt.experiment import Experiment
 from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Family, Machine, plan, size_for
+from jointnmt.training.outlook import Outlook
 
 LAPTOP = Machine(cores=4, memory=16.0, rates={"float32": 2000.0, "bfloat16": 6000.0})
 CORPORA = [CorpusCounts(pairs, 8 * pairs) for pairs in (500, 3_000, 10_000, 30_000, 160_000, 2_000_000, 30_000_000)]
@@ -40,7 +42,7 @@ def test_smaller_corpora_get_smaller_vocabularies_and_more_dropout_and_passes() 
     assert [size.vocabulary for size in sizes] == sorted(size.vocabulary for size in sizes)
     assert [size.dropout for size in sizes] == sorted((size.dropout for size in sizes), reverse=True)
     assert [size.passes for size in sizes] == sorted((size.passes for size in sizes), reverse=True)
-    assert sizes[0] == SIZES[0] and sizes[-1] == SIZES[-1]
+    assert sizes[1] == SIZES[0] and sizes[-1] == SIZES[-1]
 
 
 def test_updates_follow_from_the_counted_pieces() -> None:
@@ -72,3 +74,15 @@ def test_updates_do_not_depend_on_the_machine_but_batches_do() -> None:
 def test_nothing_to_learn_from() -> None:
     with pytest.raises(ValueError, match="no text"):
         plan(CorpusCounts(0, 0), LAPTOP)
+
+
+@pytest.mark.parametrize("pairs", [500, 1_000, 2_000, 3_000, 9_000, 50_000])
+def test_training_has_nothing_against_the_plan(pairs: int) -> None:
+    """But that fewer than 2,000 pairs are too few for any model of a use."""
+    chosen = plan(CorpusCounts(pairs, 8 * pairs), LAPTOP)
+    experiment = Experiment.parse({"name": "mine", "data": DATA, **chosen.values}, "test")
+    vocabulary = chosen.size.vocabulary
+    pieces = CorpusCounts(pairs, 8 * pairs).target_pieces
+    parameters = count_parameters(experiment.model, vocabulary, vocabulary).total
+    warnings = Outlook(experiment, pieces // 1024 + 1, pairs, pieces, parameters, vocabulary).warnings()
+    assert ["by heart" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from jointnmt.config import merged
@@ -17,6 +17,9 @@ Family = Literal["transformer", "reformer-base", "reformer-fast"]
 
 WARMUP_SHARE = 10
 """The warm-up is one update in so many."""
+
+FEWEST_PIECES, WORDS_A_PIECE = 500, 8
+"""A vocabulary has so many pieces, or one for so many words of the text."""
 
 VALIDATIONS = 12
 """Over the whole training: each costs the translation of some hundred sentences."""
@@ -105,8 +108,10 @@ IWSLT's, and the base model of Vaswani et al. (2017)."""
 
 
 def size_for(words: int) -> ModelSize:
-    """The size for a corpus of so many target words."""
-    return next(size for size in SIZES if words <= size.words)
+    """The size for a corpus of so many target words; the smallest ones get fewer pieces, for each to be seen often."""
+    size = next(size for size in SIZES if words <= size.words)
+    most = max(FEWEST_PIECES, words // WORDS_A_PIECE // 100 * 100)
+    return replace(size, vocabulary=min(size.vocabulary, most))
 
 
 @dataclass(frozen=True)
