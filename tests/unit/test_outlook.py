@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ def test_warns_of_what_does_not_fit(changes: dict[str, Any], words: list[str]) -
 )
 def test_says_nothing_of_what_fits(changes: dict[str, Any]) -> None:
     assert outlook(**{"training": {"schedule": {"warmup_steps": 1}}, **changes}).warnings() == []
+
+
+def test_much_dropout_allows_more_parameters() -> None:
+    each = outlook(parameters=2_400_000, training={"schedule": {"warmup_steps": 1}})
+    model = each.experiment.model.model_copy(update={"dropout": 0.3})
+    each = replace(each, experiment=each.experiment.model_copy(update={"model": model}))
+    assert each.warnings() == []
+    (warning,) = replace(each, parameters=2_400_001).warnings()
+    assert "by heart" in warning
 
 
 def test_validations_of_the_warm_up_are_not_stale() -> None:
