@@ -91,7 +91,9 @@ def test_one_name_for_one_thing() -> None:
         for param in command_of(name, getattr(import_module(f"jointnmt.cli.{name}"), name)).params:
             kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
     differing = {name: found for name, found in kinds.items() if len(found) > 1}
-    assert set(differing) == {"--out", "--set"}, differing  # a file or a folder; of recipes or other settings
+    # A file or a folder; of recipes or other settings; a corpus from somewhere; for `init`, codes of languages.
+    assert set(differing) == {"--out", "--set", "--from", "--source", "--target"}, differing
+    assert differing["--source"] == differing["--target"] == {"FILE", "CODE"}
     assert not {"--output", "--to", "--samples", "--checkpoints"} & set(kinds)
 
 

@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SourceLanguageOption = Annotated[str | None, typer.Option(help="Code of the source language. Default: told.")]
-TargetLanguageOption = Annotated[str | None, typer.Option(help="Code of the target language. Default: told.")]
+SourceLanguageOption = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Code of the source language.", show_default="told")
+]
+TargetLanguageOption = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Code of the target language.", show_default="told")
+]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option(help="SOURCE,TARGET in files of pairs: columns from 0, or keys of JSON. Default: told by content."),
+    typer.Option(
+        metavar="SOURCE,TARGET",
+        help="In files of pairs: columns from 0, or keys of JSON.",
+        show_default="told by content",
+    ),
 ]
 EncodingOption = Annotated[str | None, typer.Option(help="Of files that are not UTF-8, such as cp1252.")]
 
