@@ -77,11 +77,15 @@ def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The values with the model, segmentation and languages of `training.from`, and what is `said` of them over that.
 
+    If it has gone, values that say all by themselves, as those of a RUN do, stay as they are.
+
     Raises:
         ConfigurationError: if there is no trained model.
     """
     configuration = Path(str(_start(values))) / "experiment.yaml"
     if not configuration.is_file():
+        if "family" in _section(values, "model"):  # of a RUN, which says all and can resume without the model
+            return values
         raise ConfigurationError(
             f"{configuration.parent}: there is no trained model here for training.from ({configuration.name} is "
             "missing). Give the directory that training or `jointnmt share` wrote."
