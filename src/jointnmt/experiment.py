@@ -202,7 +202,7 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
     """
     new = {part: experiment.plain()[part] for part in (*OF_MODEL, "data")}
     old = {part: Experiment.parse(trained, origin=origin).plain()[part] for part in new}
-    pieces = SegmentationConfig.parse(trained["segmentation"], origin=origin)
+    pieces = SegmentationConfig.parse(trained.get("segmentation", {}), origin=origin)
     old["segmentation"] = pieces.plain()  # without the tags of these texts
     for each in (old, new):
         each["data"] = {key: each["data"][key] for key in LANGUAGES}

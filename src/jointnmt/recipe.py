@@ -77,11 +77,15 @@ def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The values with the model, segmentation and languages of `training.from`, and what is `said` of them over that.
 
+    If it has gone, values that say all by themselves, as those of a RUN do, stay as they are.
+
     Raises:
         ConfigurationError: if there is no trained model.
     """
     configuration = Path(str(_start(values))) / "experiment.yaml"
     if not configuration.is_file():
+        if "family" in _section(values, "model"):  # of a RUN, which says all and can resume without the model
+            return values
         raise ConfigurationError(
             f"{configuration.parent}: there is no trained model here for training.from ({configuration.name} is "
             "missing). Give the directory that training or `jointnmt share` wrote."
@@ -213,7 +217,7 @@ def _complete(path: Any, folder: Path) -> Any:
     for scheme, start in ((OF_PACKAGE, PACKAGE), (OF_WORKING_DIRECTORY, Path())):
         if path.startswith(scheme):
             path, folder = path.removeprefix(scheme), start
-    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 (links are not followed)
+    return os.path.abspath(folder / os.path.expanduser(path))  # noqa: PTH100, PTH111 (links stay; no error)
 
 
 def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, Any]:

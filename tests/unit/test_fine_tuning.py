@@ -66,8 +66,12 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
     with pytest.raises(ZeroDivisionError):
         train(experiment, tmp_path / "cut", At(4, lambda: 1 / 0))
     shutil.rmtree(tmp_path / "gone")
-    train(experiment, tmp_path / "cut", NoDisplay())
+    train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "cut", NoDisplay())
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
+    with pytest.raises(ModelError, match="gone"):
+        train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "new", NoDisplay())
+    Translator.load(tmp_path / "cut").save_pretrained(tmp_path / "shared")
+    assert str(tmp_path) not in (tmp_path / "shared" / "experiment.yaml").read_text(encoding="utf-8")
 
 
 def test_a_run_does_not_resume_with_another_model_to_begin_with(corpus: Path, tmp_path: Path) -> None:

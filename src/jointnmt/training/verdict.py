@@ -95,7 +95,7 @@ def _of_translations(record: dict[str, Any], directory: RunDirectory) -> list[st
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    return path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
 
 
 def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
