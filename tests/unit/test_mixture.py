@@ -161,6 +161,7 @@ def test_other_tags_and_weights_are_refused(tmp_path: Path, changes: dict[str, A
         Experiment.parse(values, origin="test")
 
 
+@pytest.mark.slow
 def test_a_model_to_begin_with_has_to_know_the_tags(run: Path, tmp_path: Path) -> None:
     values = recipe(run.parent)
     values["training"]["from"] = str(run)

@@ -96,6 +96,7 @@ def never_better(folder: Path) -> Experiment:
     return Experiment.parse(tiny_recipe(folder, **changes), origin="test")
 
 
+@pytest.mark.slow
 def test_patience_begins_after_the_warm_up_and_so_it_does_when_resumed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,6 +131,7 @@ def test_unigram_perplexity_is_the_cross_entropy_of_frequencies(tmp_path: Path) 
     assert unigram_perplexity(stores[0], stores[1], size) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_model_that_has_learnt_nothing_says_so_and_one_that_has_does_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
