@@ -23,7 +23,7 @@ from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops import backend
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
 from jointnmt.translator.batching import plan_batches
-from support.kernels import needs_gemm, needs_kernels
+from support.kernels import needs_kernels, require_gemm
 from support.tiers import mostly_slow
 
 VOCABULARY = 43
@@ -135,14 +135,13 @@ def assert_independent(name: str, precision: str, count: int) -> None:
         assert translate(sources, batches) == expected
 
 
-@needs_gemm
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", mostly_slow([*MODELS, "ensemble"], FAST_TESTS))
 def test_with_kernels_a_translation_depends_on_its_sentence_alone(name: str, precision: str) -> None:
+    require_gemm(precision)
     assert_independent(name, precision, 7)
 
 
-@needs_gemm
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
@@ -153,6 +152,7 @@ def test_with_kernels_a_translation_depends_on_its_sentence_alone(name: str, pre
     ],
 )
 def test_with_kernels_200_translations_depend_on_their_sentences_alone(name: str, precision: str) -> None:
+    require_gemm(precision)
     assert_independent(name, precision, 200)
 
 
@@ -170,10 +170,10 @@ def test_sentences_that_are_batches_of_their_own_are_translated_alike_in_every_o
         assert translate(sources, [*alone(sources)[3:], *alone(sources)[:3]]) == expected
 
 
-@needs_gemm
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["transformer-fusion-emelin", "reformer-fusion-prenet-source-target"])
 def test_no_product_of_a_prepared_model_is_left_to_pytorch(name: str, precision: str) -> None:
+    require_gemm(precision)
     model = prepared(name, precision)
     assert not [module for module in model.modules() if isinstance(module, nn.Linear)]
     assert not isinstance(model.output, nn.Linear)

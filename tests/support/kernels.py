@@ -19,6 +19,13 @@ needs_kernels = pytest.mark.skipif(library() is None, reason="needs a C++ compil
 NO_GEMM = "needs a C++ compiler and a processor with AVX2, for bfloat16 one without AMX"
 needs_gemm = pytest.mark.skipif(library() is None or not has_gemm(torch.bfloat16), reason=NO_GEMM)
 
+
+def require_gemm(precision: str) -> None:
+    """Skip a test where there are no custom matrix products for this precision of inference."""
+    if library() is None or not has_gemm(torch.float32 if precision == "float32" else torch.bfloat16):
+        pytest.skip(NO_GEMM)
+
+
 VOCABULARY = 40
 SIZES = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 48, "dropout": 0.0}
 MODELS: dict[str, ModelConfig] = {
