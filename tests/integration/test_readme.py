@@ -359,7 +359,7 @@ def test_the_quick_start_works_from_top_to_bottom(tmp_path: Path) -> None:
     (recipe,) = blocks(PAGES[0], "yaml")
     (tmp_path / "mine.yaml").write_text(recipe.text, encoding="utf-8")
     text = PAGES[0].read_text(encoding="utf-8")
-    start, end = text.index("## Quick start"), text.index("## In Python")
+    start, end = text.index("## Quick start"), text.index("## Your own text")  # that: test_init_command
     lines = [line for block in re.findall(r"```sh\n(.*?)```", text[start:end], re.S) for line in block.splitlines()]
     sizes = "--set model.embed_dim=16 --set model.num_layers=1 --set model.prenet_layers=1 --set training.max_updates=2"
     smaller = "for file in data/mine/*; do head -n 50 $file > lines; mv lines $file; done"

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
-    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]...", help="More files of --from.")] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="FILES", help="More files of --from.")] = None,
     files: Annotated[
         list[Path] | None,
         typer.Option("--from", metavar="FILES...", help="Your text: all that `jointnmt data check` reads."),

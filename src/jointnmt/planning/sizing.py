@@ -1,7 +1,6 @@
 """How large a model, and how long a training, a corpus and a machine call for: pure functions of a few numbers.
 
-Sizes and rates of small corpora were chosen by measurement on the bundled corpus; `docs/own-text.md` has the
-figures, the command and the hardware.
+What was measured on the bundled corpus, by which command and on which hardware, is in `docs/own-text.md`.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ SIZES = (
     ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
     ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
 )
-"""The first, the second and the fourth as measured; the third lies between. The last two are sizes of the literature:
+"""The first and the fourth as measured; the two between them lie between. The last two are sizes of the literature:
 IWSLT's, and the base model of Vaswani et al. (2017)."""
 
 
@@ -138,8 +137,8 @@ def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer")
     Args:
         corpus: of the training text alone, without what is held out.
         machine: decides precision and batches, and with its measured rates how long it takes.
-        family: of the model. The Transformer is the default as it is the best of the families at 160,000 pairs, and
-            takes half of Reformer-fast's time.
+        family: of the model. The Transformer is the default: at 160,000 pairs it has come to BLEU 46.6, Reformer-fast
+            to 45.0 in twice the time (`pretrained/`).
 
     Raises:
         ValueError: if there are no pairs.
