@@ -30,6 +30,8 @@ OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}
 class RandomStore:
     """Sentence pairs of given lengths and random pieces, with the interface of `TokenStore`."""
 
+    weights = (1.0,)
+
     def __init__(self, source: Lengths, target: Lengths, vocabulary: int) -> None:
         self.lengths = source, target
         self._vocabulary = vocabulary

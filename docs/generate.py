@@ -92,7 +92,7 @@ def _model_rows(families: Sequence[str]) -> Iterator[str]:
 
 
 def _fields(config: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    return list(config.model_fields.items())
+    return [(field.alias or name, field) for name, field in config.model_fields.items()]
 
 
 def _keys(family: str) -> set[str]:

@@ -50,7 +50,7 @@ class Config(BaseModel):
 
     def plain(self) -> dict[str, Any]:
         """The configuration as JSON-compatible values, defaults included."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", by_alias=True)
 
     def to_yaml(self) -> str:
         """The configuration as YAML, defaults included."""
@@ -231,7 +231,8 @@ def _suggestion(config: type[Config], place: Sequence[int | str]) -> str:
         within = [part.model_fields[step].annotation for part in parts if step in part.model_fields]
         chosen = {part for part in parts if any(step in get_args(f.annotation) for f in part.model_fields.values())}
         parts = {part for annotation in within for part in _parts(annotation)} or chosen or parts
-    near = get_close_matches(str(place[-1]), sorted({name for part in parts for name in part.model_fields}), 1)
+    known = {field.alias or name for part in parts for name, field in part.model_fields.items()}
+    near = get_close_matches(str(place[-1]), sorted(known), 1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

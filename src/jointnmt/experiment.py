@@ -7,18 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jointnmt.config import Config
+from jointnmt.config import Config, differences
 from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
+from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.recipe import read_recipe
+from jointnmt.recipe import LANGUAGES, OF_MODEL, read_recipe, with_trained
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import SegmentationConfig
+
+MAY_DIFFER = (
+    "model.dropout",
+    "model.embedding_dropout",
+    "model.attention_dropout",
+    "model.hidden_dropout",
+    "model.shared_dropout",
+    "model.max_length",
+    "model.activation_checkpointing",
+)
+"""Keys of a model that weights do not depend on: a training that begins with them may choose others."""
 
 
 class ScheduleConfig(Config):
@@ -57,6 +69,11 @@ class AdamConfig(Config):
 class TrainingConfig(Config):
     """Loss, optimiser, precision, devices, length of training, checkpoints."""
 
+    start: Path | None = Field(
+        None,
+        alias="from",
+        description="trained model to begin with, a RUN or shared: its weights, model and segmentation; null: none",
+    )
     max_updates: int | None = Field(None, ge=1, le=10**12, description="stop after so many updates")
     max_epochs: int | None = Field(None, ge=1, le=10**12, description="stop after so many epochs")
     loss_mean: Literal["tokens", "sentences"] | None = Field(
@@ -146,6 +163,15 @@ class Experiment(Config):
         return self
 
     @model_validator(mode="after")
+    def _resolve_tags(self) -> Self:
+        """Add the tags of texts to the pieces."""
+        used = [text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None]
+        if set(used) - set(self.segmentation.tags):
+            tags = tuple(dict.fromkeys((*self.segmentation.tags, *used)))
+            object.__setattr__(self, "segmentation", self.segmentation.model_copy(update={"tags": tags}))  # frozen
+        return self
+
+    @model_validator(mode="after")
     def _resolve_loss_mean(self) -> Self:
         """Replace `training.loss_mean` null by its default for the model."""
         if self.training.loss_mean is None:
@@ -161,4 +187,29 @@ class Experiment(Config):
         Raises:
             ConfigurationError: naming each wrong key; or as `read_recipe`.
         """
-        return cls.parse(read_recipe(path, settings), origin=str(path))
+        values = read_recipe(path, settings)
+        experiment = cls.parse(values, origin=str(path))
+        if experiment.training.start is not None:
+            _check_start(experiment, with_trained(values, {}), str(path))
+        return experiment
+
+
+def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -> None:
+    """Refuse what cannot be had with the weights and pieces that a training begins with, whose values are `trained`.
+
+    Raises:
+        ConfigurationError: naming the keys.
+    """
+    new = {part: experiment.plain()[part] for part in (*OF_MODEL, "data")}
+    old = {part: Experiment.parse(trained, origin=origin).plain()[part] for part in new}
+    pieces = SegmentationConfig.parse(trained.get("segmentation", {}), origin=origin)
+    old["segmentation"] = pieces.plain()  # without the tags of these texts
+    for each in (old, new):
+        each["data"] = {key: each["data"][key] for key in LANGUAGES}
+        each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"
+    changed = differences(old, new)
+    if wrong := [line for line in changed if line.partition(":")[0] not in MAY_DIFFER]:
+        raise ConfigurationError(
+            f"{origin}: does not fit the model of training.from, {experiment.training.start}: {'; '.join(wrong)}. "
+            "Leave these keys out: they come from the model."
+        )

@@ -163,7 +163,9 @@ def portable(experiment: Experiment) -> Experiment:
         for which in ("train", "validation")
     }
     data = experiment.data.model_copy(update={"root": Path(), "cache": None, **named})
-    return experiment.model_copy(update={"data": data})
+    start = experiment.training.start
+    training = experiment.training.model_copy(update={"start": None if start is None else Path(start.name)})
+    return experiment.model_copy(update={"data": data, "training": training})
 
 
 def _without_folders(text: ParallelText) -> ParallelText:

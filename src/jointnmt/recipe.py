@@ -28,10 +28,17 @@ RECIPES = PACKAGE / "recipes"
 OF_PACKAGE, OF_WORKING_DIRECTORY = "package:", "cwd:"
 """What names of recipes and paths may begin with."""
 
-DEFAULT = f"{OF_PACKAGE}small-corpus"
-"""What a recipe is completed by that extends none, and lacks a model or a training."""
+DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
+"""What a recipe is completed by that extends none, and lacks a model or a training, or begins with a trained model."""
 
+OF_MODEL = ("model", "segmentation")
+"""Sections that a trained model brings."""
+
+LANGUAGES = ("source_language", "target_language")
 TEXTS = ("train", "validation")
+
+PLACES = (("data", "root"), ("data", "cache"), ("training", "from"))
+"""Keys whose values are paths by themselves."""
 
 
 def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -44,13 +51,58 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for file, said in reversed(_chain(path)):
+        if _start(said) is not None:
+            values = _without_model(values, file)
         values = _over(values, _with_places(said, values, file.parent), str(file))
     values = _over_settings(values, settings)
-    for section, key in (("data", "root"), ("data", "cache")):
+    for section, key in PLACES:
         if (given := _section(values, section)).get(key) is not None:
             given[key] = _complete(given[key], Path())
+    if _start(values) is not None:
+        values = with_trained(values, values)
     _check_languages(_section(values, "data"), str(path))
     return values
+
+
+def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
+    """What a recipe inherits, without what the model brings that it begins with."""
+    replaced = [part for part in OF_MODEL if part in inherited]
+    if replaced:
+        logger.info("%s: %s: of training.from, not what it inherits", file, " and ".join(replaced))
+    data = {key: value for key, value in _section(inherited, "data").items() if key not in LANGUAGES}
+    kept = {name: value for name, value in inherited.items() if name not in replaced}
+    return {**kept, "data": data} if data else kept
+
+
+def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the model, segmentation and languages of `training.from`, and what is `said` of them over that.
+
+    If it has gone, values that say all by themselves, as those of a RUN do, stay as they are.
+
+    Raises:
+        ConfigurationError: if there is no trained model.
+    """
+    configuration = Path(str(_start(values))) / "experiment.yaml"
+    if not configuration.is_file():
+        if "family" in _section(values, "model"):  # of a RUN, which says all and can resume without the model
+            return values
+        raise ConfigurationError(
+            f"{configuration.parent}: there is no trained model here for training.from ({configuration.name} is "
+            "missing). Give the directory that training or `jointnmt share` wrote."
+        )
+    trained = read_yaml(configuration)
+    languages = {key: _section(trained, "data").get(key) for key in LANGUAGES}
+    data = {
+        **_section(values, "data"),
+        **languages,
+        **{k: v for k, v in _section(said, "data").items() if k in languages},
+    }
+    sections = {part: _over(trained, dict(said), "training.from").get(part) for part in OF_MODEL}
+    return {**values, **sections, "data": data}
+
+
+def _start(values: Mapping[str, Any]) -> Any:
+    return _section(values, "training").get("from")
 
 
 def names() -> list[str]:
@@ -101,8 +153,9 @@ def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         following = _extended(values, following)
     file, values = chain[-1]
     if len(chain) == 1 and not ("training" in values and "family" in _section(values, "model")):
-        logger.info("%s: what it does not say of model and training is as in %s", file, DEFAULT)
-        chain.append((locate(DEFAULT), read_yaml(locate(DEFAULT))))
+        default = DEFAULT if _start(values) is None else OF_TRAINED
+        logger.info("%s: what it does not say of model and training is as in %s", file, default)
+        chain.append((locate(default), read_yaml(locate(default))))
     return chain
 
 
@@ -129,23 +182,22 @@ def _extended(values: dict[str, Any], file: Path) -> Path | None:
 
 
 def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a recipe in this folder says, with complete paths of `data.root` and `data.cache`.
+    """What a recipe in this folder says, with complete paths of `PLACES`.
 
     One that names texts and no root has its own folder for one; texts that it inherits stay where they are.
     """
-    data = dict(_section(said, "data"))
-    if not data:
-        return said
+    data, training = dict(_section(said, "data")), dict(_section(said, "training"))
     if any(key in data for key in TEXTS) and data.get("root") is None:
         data["root"] = "."
         before = _section(inherited, "data")
         for key in TEXTS:
             if key not in data and isinstance(before.get(key), list):
                 data[key] = [_moved(text, before.get("root")) for text in before[key]]
-    for key in ("root", "cache"):
-        if data.get(key) is not None:
-            data[key] = _complete(data[key], folder)
-    return {**said, "data": data}
+    changed = {"data": data, "training": training}
+    for section, key in PLACES:
+        if changed[section].get(key) is not None:
+            changed[section][key] = _complete(changed[section][key], folder)
+    return {**said, **{name: section for name, section in changed.items() if section}}
 
 
 def _moved(text: Any, root: Any) -> Any:
@@ -165,7 +217,7 @@ def _complete(path: Any, folder: Path) -> Any:
     for scheme, start in ((OF_PACKAGE, PACKAGE), (OF_WORKING_DIRECTORY, Path())):
         if path.startswith(scheme):
             path, folder = path.removeprefix(scheme), start
-    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 (links are not followed)
+    return os.path.abspath(folder / os.path.expanduser(path))  # noqa: PTH100, PTH111 (links stay; no error)
 
 
 def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, Any]:
@@ -173,7 +225,8 @@ def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, An
     family = _section(new, "model").get("family")
     inherited = _section(old, "model")
     if family in FAMILIES and inherited.get("family") not in (None, family):
-        known = FAMILIES[family][0].model_fields
+        config: Any = FAMILIES[family][0]
+        known = config.model_fields
         dropped = [key for key in inherited if key not in known]
         if dropped:
             logger.info(
@@ -203,6 +256,6 @@ def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_languages(data: Mapping[str, Any], origin: str) -> None:
-    for key in ("source_language", "target_language"):
+    for key in LANGUAGES:
         if isinstance(code := data.get(key), str) and (wrong := check_code(code)):
             raise ConfigurationError(f"{origin}: data.{key}: {wrong}")

@@ -19,8 +19,10 @@ from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
-from jointnmt.models import build_model
+from jointnmt.models import TranslationModel, build_model
+from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import check_outline, load_run
 from jointnmt.runs.log import read_records
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
@@ -119,6 +121,8 @@ def _prepare(
     _check_lengths(store, experiment.model.max_length, "training")
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
+    if experiment.training.start is not None and not directory.holds_state():
+        _load_start(model, experiment.training.start)
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
@@ -130,6 +134,18 @@ def _prepare(
         for warning in Outlook.of(experiment, store, parameters, segmentation.target.vocabulary_size).warnings():
             logger.warning("%s.", warning)
     return run
+
+
+def _load_start(model: TranslationModel, start: Path) -> None:
+    """Give a model the weights of the trained one that it begins with.
+
+    Raises:
+        ModelError: if that is incomplete, or of another size.
+    """
+    trained, weights = load_run(start, device="cpu")[0], RunDirectory(start).model
+    check_outline(model, checkpoint.read_outline(weights), weights)
+    model.load_state_dict(trained.state_dict())
+    logger.info("the weights are those of %s", start)
 
 
 def _conclude(run: TrainingRun) -> None:
@@ -159,8 +175,11 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
 
 
 def _segment(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
-    """Train the segmentation on the training text, unless it exists."""
+    """Train the segmentation on the training text, or take that of the model to begin with, unless it exists."""
     if directory.segmentation.exists():
+        return
+    if experiment.training.start is not None:
+        directory.save_segmentation(Segmentation.load(RunDirectory(experiment.training.start).segmentation))
         return
     data = experiment.data
     logger.info("training the segmentation")

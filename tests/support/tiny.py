@@ -43,6 +43,7 @@ class ListStore:
     """Random sentence pairs in memory, with the interface of `TokenStore`."""
 
     fingerprint = "random"
+    weights = (1.0,)
 
     def __init__(self, num_pairs: int = 40, seed: int = 0) -> None:
         generator = np.random.default_rng(seed)

@@ -39,6 +39,8 @@ def data(
     """Prepare a corpus of the catalogue: unpack it if it comes with this package, or else download it.
 
     A corpus's files are checked against the catalogue's checksums. Those that are there already are kept.
+
+    For text of one's own there is another command: `jointnmt data check FILES...` finds all that is wrong with it.
     """
     if name is None or listing:
         stray = ["--out"] * (to is not None) + ["--from"] * (local is not None)

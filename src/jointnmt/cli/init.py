@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from jointnmt.cli.texts import ColumnsOption, EncodingOption, SourceLanguageOption, TargetLanguageOption, read_texts
+from jointnmt.cli.texts import (
+    ColumnsOption,
+    EncodingOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+    check_language,
+    read_texts,
+)
 from jointnmt.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from jointnmt.data.quality.languages import Side
+    from jointnmt.data.quality.languages import SideLanguage
     from jointnmt.planning.project import Project
 
 logger = logging.getLogger(__name__)
@@ -54,7 +61,7 @@ def init(
         typer.echo(line)
 
 
-def _agreed(languages: "tuple[Side, Side]") -> tuple[str, str]:
+def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
     """The languages, asked for at a terminal if they are not sure."""
     codes = []
     for side, option in zip(languages, ("source", "target"), strict=True):
@@ -63,6 +70,7 @@ def _agreed(languages: "tuple[Side, Side]") -> tuple[str, str]:
         elif sys.stdin.isatty() and sys.stderr.isatty():
             question = f"Code of the {option} language ({side.reason})"
             codes.append(str(typer.prompt(question, default=side.language or None, err=True)).strip())
+            check_language(f"the {option} language", codes[-1])
         else:
             raise ConfigurationError(f"The {option} language is {side.reason}. Say it: --{option} CODE, such as de.")
     if codes[0] == codes[1]:

@@ -12,7 +12,7 @@ from jointnmt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from jointnmt.data.quality.check import CheckedText
-    from jointnmt.data.quality.languages import Side
+    from jointnmt.data.quality.languages import SideLanguage
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ EncodingOption = Annotated[str | None, typer.Option(help="Of files that are not 
 
 def read_texts(
     files: list[Path], source: str | None, target: str | None, columns: str | None, encoding: str | None
-) -> "tuple[list[CheckedText], tuple[Side, Side]]":
+) -> "tuple[list[CheckedText], tuple[SideLanguage, SideLanguage]]":
     """The texts that files are, checked, and their languages; shows on a terminal how far it is.
 
     Raises:
@@ -50,8 +50,8 @@ def read_texts(
     if wanted is not None and (len(wanted) != 2 or not all(wanted)):
         raise ConfigurationError(f"--columns {columns}: name two, such as 0,1 or source,target.")
     _check_encoding(encoding)
-    _check_code("--source", source)
-    _check_code("--target", target)
+    check_language("--source", source)
+    check_language("--target", target)
     texts, languages = settle_languages(gather_texts(files, wanted, encoding), source, target)
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
     with stderr().status("reading") if shown else nullcontext() as status:
@@ -70,12 +70,13 @@ def _check_encoding(encoding: str | None) -> None:
         raise ConfigurationError(f"--encoding {encoding}: there is no such encoding. Try cp1252 or latin-1.") from None
 
 
-def _check_code(option: str, code: str | None) -> None:
-    from jointnmt.data.quality.records import language_code
+def check_language(option: str, code: str | None) -> None:
+    """Refuse what is no code of a language.
 
-    if code is None or (len(code.replace("_", "-").split("-")[0]) in (2, 3) and code.isascii()):
-        return
-    meant = language_code(code)
-    raise ConfigurationError(
-        f"{option} {code}: languages are codes, such as de or en{f'; did you mean {meant}?' if meant else '.'}"
-    )
+    Raises:
+        ConfigurationError: naming the option, and the code that may be meant.
+    """
+    from jointnmt.text.languages import check_code
+
+    if code is not None and (wrong := check_code(code)):
+        raise ConfigurationError(f"{option}: {wrong}")

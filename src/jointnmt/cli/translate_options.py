@@ -37,6 +37,14 @@ NumBestOption = Annotated[
 SplitLongOption = Annotated[
     bool, typer.Option("--split-long", help="Split lines that are too long for the model at sentence ends.")
 ]
+TagOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'<TAG>'",
+        help="Put before every line, such as '<2en>'; the model was trained with it.",
+        show_default="none",
+    ),
+]
 InvalidOption = Annotated[
     Literal["error", "skip"] | None,
     typer.Option(

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from jointnmt.config import Config
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.errors import DataError, reason
+from jointnmt.text.tags import check_tag
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,16 @@ class ParallelText(Config):
         None, description="of path: column, counted from 0 (default 0), or key, dots for nested ones (default source)"
     )
     target_field: int | str | None = Field(None, description="of path: likewise (default 1, or target)")
+    weight: float = Field(
+        1.0, gt=0, le=1000, description="how often an epoch has each pair; of a fraction, as many pairs, in turn"
+    )
+    tag: str | None = Field(None, description="piece before each source, such as `<2en>`: for an origin or a language")
+
+    @model_validator(mode="after")
+    def _tag_is_told_from_text(self) -> Self:
+        if self.tag is not None:
+            check_tag(self.tag)
+        return self
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -103,6 +114,12 @@ class DataConfig(Config):
         0, ge=0, le=10_000, description="processes that segment a large corpus; 0: one for each CPU core"
     )
 
+    @model_validator(mode="after")
+    def _weights_are_of_training(self) -> Self:
+        if any(text.weight != 1 for text in self.validation):
+            raise ValueError("validation texts have no weight: each pair is measured once")
+        return self
+
     def place(self, text: ParallelText) -> ParallelText:
         """The text with complete paths: relative ones start from `root`."""
         root = self.root.expanduser()
@@ -119,6 +136,8 @@ class Pair(NamedTuple):
     """The file of pairs, or of source sentences."""
     line: int
     """Line number, from 1."""
+    text: int = 0
+    """Which of the texts that are read it is of, from 0."""
 
     @property
     def origin(self) -> str:
@@ -145,7 +164,7 @@ def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: Filter
             the configuration does not say to leave it out.
     """
     account = FilterReport() if report is None else report
-    for text in texts:
+    for number, text in enumerate(texts):
         place = config.place(text)
         files = place.files
         rows, parse = _reader(place)
@@ -157,7 +176,7 @@ def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: Filter
             except _BadPairError as error:
                 _leave_out(error, config.filters, account)
                 continue
-            yield Pair(source, target, files[0], line)
+            yield Pair(source if text.tag is None else f"{text.tag} {source}", target, files[0], line, number)
     if report is None and account.removed:
         logger.warning(account.render())
 

@@ -47,8 +47,15 @@ class TokenStore:
     from pages that the system may drop at any time.
     """
 
-    def __init__(self, directory: Path, files: Sequence[Path]) -> None:
-        """Open a store that `build_store` made; `files` are the texts' first files, as messages should name them."""
+    def __init__(self, directory: Path, files: Sequence[Path], weights: Sequence[float] | None = None) -> None:
+        """Open a store that `build_store` made.
+
+        Args:
+            directory: of the store.
+            files: the texts' first files, as messages should name them.
+            weights: how often an epoch has the pairs of each text; None: once.
+        """
+        self.weights = tuple(weights or [1.0] * len(files))
         facts = json.loads((directory / "store.json").read_text(encoding="utf-8"))
         self.directory = directory
         self.fingerprint: str = facts["fingerprint"]
@@ -88,6 +95,10 @@ class TokenStore:
         """The pieces of all targets, without end marks, some thousand pairs at a time."""
         for chunk in self._pairs.chunks("target"):
             yield chunk.flatten().to_numpy()
+
+    def text_numbers(self) -> npt.NDArray[np.int32]:
+        """Which of the texts each pair is of; 4 bytes a pair."""
+        return np.concatenate([chunk.to_numpy() for chunk in self._pairs.chunks("file")])
 
     def origin(self, index: int) -> str:
         """Where a pair stands in the files, as `file:line`."""
@@ -168,7 +179,7 @@ def build_store(
                 f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
                 "variable JOINTNMT_CACHE to a folder with room that you may write to."
             ) from error
-    store = TokenStore(directory, [text.files[0] for text in texts])
+    store = TokenStore(directory, [text.files[0] for text in texts], [text.weight for text in texts])
     level = logging.WARNING if anew and store.report.removed else logging.INFO
     logger.log(level, "%s: %s", which, store.report.render())
     return store
@@ -182,13 +193,17 @@ def cache_folder(config: DataConfig) -> Path:
 
 
 def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentation: Segmentation, which: Which) -> str:
-    facts = {
+    facts: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "which": which,
         "filters": filters.plain(),
         "segmentation": segmentation.fingerprint(),
         "texts": [[text.format, text.fields, [_digest(path) for path in text.files]] for text in texts],
     }
+    if any(text.tag for text in texts):
+        facts["tags"] = [text.tag for text in texts]
+    if len({text.files[0] for text in texts}) < len(texts):
+        facts["numbered"] = True  # older stores give all texts of a file the same number
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -232,7 +247,6 @@ def _write(
 ) -> FilterReport:
     """Write `pairs.arrow` and `lengths.bin`."""
     texts: tuple[ParallelText, ...] = getattr(config, which)
-    numbers = {text.files[0]: number for number, text in enumerate(texts)}
     report = FilterReport()
     pair_filter = PairFilter(config.filters, report)
     pa = _pyarrow()
@@ -248,7 +262,7 @@ def _write(
         for chunk, ids in segmented:
             origins = [pair.origin for pair in chunk]
             kept = pair_filter.keep(ids.source_lengths, ids.target_lengths, ids.digests, origins.__getitem__)
-            writer.write_batch(_record_batch(chunk, ids, numbers, schema).filter(pa.array(kept)))
+            writer.write_batch(_record_batch(chunk, ids, schema).filter(pa.array(kept)))
             lengths_file.write(np.stack([ids.source_lengths, ids.target_lengths], axis=1)[kept].tobytes())
             progress(written + len(chunk))
             if written // 1_000_000 < (written := written + len(chunk)) // 1_000_000:
@@ -269,12 +283,12 @@ def _schema(with_text: bool) -> Any:
     return pa.schema(columns)
 
 
-def _record_batch(chunk: Sequence[Pair], ids: Segmented, numbers: dict[Path, int], schema: Any) -> Any:
+def _record_batch(chunk: Sequence[Pair], ids: Segmented, schema: Any) -> Any:
     pa = _pyarrow()
     columns = {
         "source": pa.ListArray.from_arrays(_offsets(ids.source_lengths), ids.source_ids),
         "target": pa.ListArray.from_arrays(_offsets(ids.target_lengths), ids.target_ids),
-        "file": [numbers[pair.file] for pair in chunk],
+        "file": [pair.text for pair in chunk],
         "line": [pair.line for pair in chunk],
         "source_text": [pair.source for pair in chunk],
         "target_text": [pair.target for pair in chunk],

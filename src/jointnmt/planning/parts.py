@@ -11,36 +11,36 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.data.quality.texts import Part
+from jointnmt.data.quality.texts import CorpusPart
 from jointnmt.errors import DataError
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
 
 FEWEST_PAIRS = 500
 """Of training text: with less, there is nothing to learn from."""
 
-PARTS: dict[int, Part] = {TRAIN: "train", VALID: "valid", TEST: "test"}
+PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 
 @dataclass(frozen=True)
-class Parts:
+class CorpusParts:
     """What was written."""
 
     directory: Path
     languages: tuple[str, str]
-    pairs: dict[Part, int]
+    pairs: dict[CorpusPart, int]
     words: int
     """Of the training text's target side."""
     left_out: int
     """Good pairs that share a sentence with what is held out."""
-    given: tuple[Part, ...]
+    given: tuple[CorpusPart, ...]
     """Parts that were there already, by the names of their files; the others are held out of the training text."""
 
-    def paths(self, part: Part) -> tuple[Path, Path]:
+    def paths(self, part: CorpusPart) -> tuple[Path, Path]:
         """The files of a part, source and target."""
         return self.directory / f"{part}.{self.languages[0]}", self.directory / f"{part}.{self.languages[1]}"
 
 
-def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> Parts:
+def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> CorpusParts:
     """Divide the pairs without a problem into parts and write them, as `PART.LANGUAGE`.
 
     Raises:
@@ -48,7 +48,7 @@ def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tupl
     """
     assigned = _assigned(checked, seed)
     numbers = np.concatenate(list(assigned.values()))
-    pairs: dict[Part, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
+    pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
     if pairs["train"] < FEWEST_PAIRS:
         raise DataError(
             f"There are {pairs['train']:,} sentence pairs to learn from, of {sum(map(len, checked)):,} read; at least "
@@ -70,7 +70,7 @@ def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tupl
                     stream.write(" ".join(sentence.split()) + "\n")
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
-    return Parts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
+    return CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
 
 
 def _assigned(checked: Sequence[CheckedText], seed: int) -> dict[int, npt.NDArray[np.uint8]]:

@@ -14,7 +14,7 @@ from jointnmt.data.lines import text_lines
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, write_pairs, write_removed
 from jointnmt.experiment import Experiment
-from jointnmt.planning.parts import Parts, write_parts
+from jointnmt.planning.parts import CorpusParts, write_parts
 from jointnmt.planning.recipe import recipe_text
 from jointnmt.planning.sizing import CorpusCounts, Family, Machine, Plan, plan, size_for
 from jointnmt.planning.speed import machine as this_machine
@@ -37,7 +37,7 @@ class Project:
     """What `write_project` made."""
 
     directory: Path
-    parts: Parts
+    parts: CorpusParts
     corpus: CorpusCounts
     machine: Machine
     plan: Plan
@@ -79,7 +79,7 @@ def write_project(
     return Project(directory, parts, corpus, machine, chosen, (chosen.seconds or 0) + validations * translation)
 
 
-def _segmented(parts: Parts) -> tuple[Segmentation, CorpusCounts]:
+def _segmented(parts: CorpusParts) -> tuple[Segmentation, CorpusCounts]:
     """A segmentation of the size for this corpus, and what it counts in the text."""
     pairs, words = parts.pairs["train"], parts.words
     config = SegmentationConfig(joint=True, vocabulary_size=size_for(words).vocabulary, split_punctuation=True)
@@ -92,13 +92,13 @@ def _segmented(parts: Parts) -> tuple[Segmentation, CorpusCounts]:
     return segmentation, CorpusCounts(pairs, words, pieces, longest)
 
 
-def _pairs(parts: Parts) -> Iterator[tuple[str, str]]:
+def _pairs(parts: CorpusParts) -> Iterator[tuple[str, str]]:
     source, target = parts.paths("train")
     yield from zip(text_lines(source), text_lines(target), strict=True)
 
 
 def _measured(
-    name: str, parts: Parts, corpus: CorpusCounts, segmentation: Segmentation, family: Family, scratch: Path
+    name: str, parts: CorpusParts, corpus: CorpusCounts, segmentation: Segmentation, family: Family, scratch: Path
 ) -> tuple[Machine, float]:
     """This machine with the rates of the planned model, and the seconds that a sentence takes in a validation."""
     logger.info("measuring how fast this machine trains a model of this size")

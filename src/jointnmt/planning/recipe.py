@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from jointnmt.planning.parts import Parts
+from jointnmt.bounded_yaml import parse_yaml
+from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
 
 
-def recipe_text(name: str, parts: Parts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
+def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
     """A recipe that `jointnmt train` takes as it is."""
     sections = {section: _section(section, plan.values[section]) for section in plan.values}
     why = _reasons(corpus, plan, machine)
@@ -18,14 +20,13 @@ def recipe_text(name: str, parts: Parts, corpus: CorpusCounts, plan: Plan, machi
     lines = [
         f"# {source} to {target}, {corpus.pairs:,} sentence pairs. Written by `jointnmt init`; yours to change.",
         "# docs/configuration.md has every key; `jointnmt train ... --set key.path=value` tries a value out.",
-        f"name: {json.dumps(name, ensure_ascii=False)}",
+        f"name: {_scalar(name)}",
         f"seed: {seed}",
         "",
         "data:",
-        "  # An absolute path: change it if you move the folder.",
-        f"  root: {json.dumps(str(parts.directory.resolve()), ensure_ascii=False)}",
-        f"  source_language: {source}",
-        f"  target_language: {target}",
+        f"  root: {_scalar(parts.directory.name)}",
+        f"  source_language: {_scalar(source)}",
+        f"  target_language: {_scalar(target)}",
         f"  train: [{_files(parts, 'train')}]",
         f"  validation: [{_files(parts, 'valid')}]",
         "  # Training pairs that are longer than what the model takes are left out, and counted.",
@@ -36,7 +37,7 @@ def recipe_text(name: str, parts: Parts, corpus: CorpusCounts, plan: Plan, machi
     return "\n".join(lines) + "\n"
 
 
-def _files(parts: Parts, part: str) -> str:
+def _files(parts: CorpusParts, part: str) -> str:
     source, target = parts.languages
     return f"{{source: {part}.{source}, target: {part}.{target}}}"
 
@@ -46,6 +47,12 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
     for key, value in values.items():
         rows.append(f"  {key}: {_flow(value)}")
     return "\n".join(rows)
+
+
+def _scalar(text: str) -> str:
+    """A text in YAML, quoted if it would be read as something else, as `no` is."""
+    plain = re.fullmatch(r"[\w./-]+", text) and parse_yaml(text) == text
+    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _flow(value: Any) -> str:
@@ -69,7 +76,7 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         "model": [
             f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
             "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
-            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/small-corpora.md).",
+            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/own-text.md).",
             f"max_length: the longest sentence in pieces that the model will take ({_longest(corpus)}).",
         ],
         "batches": [
@@ -78,8 +85,8 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         ],
         "training": [
             f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.target_pieces:,} target pieces.",
-            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero at the end: the last weights are the",
-            "best, and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
+            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero: the last weights are the best,",
+            "and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
             _precision(machine),
         ],
         "validation": [

@@ -1,6 +1,6 @@
 """How large a model, and how long a training, a corpus and a machine call for: pure functions of a few numbers.
 
-Sizes and rates of small corpora were chosen by measurement on the bundled corpus; `docs/small-corpora.md` has the
+Sizes and rates of small corpora were chosen by measurement on the bundled corpus; `docs/own-text.md` has the
 figures, the command and the hardware.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from jointnmt.config import merged
@@ -17,6 +17,9 @@ Family = Literal["transformer", "reformer-base", "reformer-fast"]
 
 WARMUP_SHARE = 10
 """The warm-up is one update in so many."""
+
+FEWEST_PIECES, WORDS_A_PIECE = 500, 8
+"""A vocabulary has so many pieces, or one for so many words of the text."""
 
 VALIDATIONS = 12
 """Over the whole training: each costs the translation of some hundred sentences."""
@@ -93,20 +96,22 @@ class ModelSize:
 
 
 SIZES = (
-    ModelSize(48e3, 1000, 128, 4, 3, 0.3, 0.1, 60, 0.003, 1024),
-    ModelSize(160e3, 2000, 128, 4, 3, 0.3, 0.1, 40, 0.003, 1024),
-    ModelSize(600e3, 4000, 128, 4, 4, 0.2, 0.1, 20, 0.003, 1024),
+    ModelSize(48e3, 2000, 128, 4, 3, 0.3, 0.1, 70, 0.003, 1024),
+    ModelSize(160e3, 3000, 128, 4, 3, 0.3, 0.1, 30, 0.003, 1024),
+    ModelSize(600e3, 4000, 128, 4, 4, 0.2, 0.1, 15, 0.003, 1024),
     ModelSize(4e6, 8000, 128, 4, 4, 0.1, 0.1, 6, 0.003, 1024),
     ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
     ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
 )
-"""By measurement up to the fourth; the last two are sizes of the literature: IWSLT's, and the base model of Vaswani et
-al. (2017)."""
+"""The first, the second and the fourth as measured; the third lies between. The last two are sizes of the literature:
+IWSLT's, and the base model of Vaswani et al. (2017)."""
 
 
 def size_for(words: int) -> ModelSize:
-    """The size for a corpus of so many target words."""
-    return next(size for size in SIZES if words <= size.words)
+    """The size for a corpus of so many target words; the smallest ones get fewer pieces, for each to be seen often."""
+    size = next(size for size in SIZES if words <= size.words)
+    most = max(FEWEST_PIECES, words // WORDS_A_PIECE // 100 * 100)
+    return replace(size, vocabulary=min(size.vocabulary, most))
 
 
 @dataclass(frozen=True)

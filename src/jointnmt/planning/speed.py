@@ -18,6 +18,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.planning.sizing import Machine
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.allocator import keep_freed_memory
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
@@ -61,6 +62,7 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
         segmentation: of its model.
         cache: a folder for segmented text, which may be deleted afterwards.
     """
+    keep_freed_memory()  # as a training does
     precisions = ("bfloat16",) if torch.cuda.is_available() else ("float32", "bfloat16")
     data = experiment.data.model_copy(update={"cache": cache})
     experiment = experiment.model_copy(update={"data": data})

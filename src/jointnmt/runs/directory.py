@@ -22,7 +22,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
-from jointnmt.runs.provenance import MAY_CHANGE, check_provenance, provenance
+from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
 from jointnmt.runs.shipped import locate_run
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.text.segmentation import Segmentation
@@ -67,7 +67,14 @@ class RunDirectory:
             ModelError: if there is no segmentation.
         """
         self.parts = Parts.of(experiment, self.segmentation)
-        self.provenance = provenance(experiment)
+        start = experiment.training.start
+        self.provenance = {**provenance(experiment), START: "" if start is None else self._start_digest(start)}
+
+    def _start_digest(self, start: Path) -> str:
+        """The hash of the weights that this training begins with; if they have gone, what its state says of them."""
+        if (model := RunDirectory(start)).model.is_file():
+            return model.model_digest()
+        return str(checkpoint.read_values(self.last).get(TRAINING, {}).get(START, ""))
 
     def check(self, values: Mapping[str, Any], path: Path) -> None:
         """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
@@ -260,6 +267,10 @@ class RunDirectory:
         for path in self.checkpoints.glob("step-*.safetensors"):
             if path not in keep:
                 path.unlink()
+
+    def holds_state(self) -> bool:
+        """Whether there is a state to resume from, damaged or not."""
+        return self.last.exists() or self.previous.exists()
 
     def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The newest undamaged state, as tensors and values; None if there is no state.

@@ -19,6 +19,7 @@ MAY_CHANGE = (
     "training.average_best",
     "training.checkpoint_every",
     "training.devices",
+    "training.from",
     "training.log_every",
     "training.max_epochs",
     "training.max_updates",
@@ -31,6 +32,9 @@ MAY_CHANGE = (
 KEY = "training"
 """Of the values of a checkpoint."""
 
+START = "from"
+"""Of what makes a training that one: the hash of the weights of `training.from`, wherever they are now."""
+
 _SECTIONS = ("seed", "batches", "training", "validation")
 """Of a configuration. `runs.parts` compares what decides the output, a state the fingerprint of its data."""
 
@@ -42,6 +46,9 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
         section, _, key = name.partition(".")
         if section in plain and key:
             del plain[section][key]
+    weights = [text.weight for text in experiment.data.train]
+    if set(weights) != {1.0}:
+        plain["weights"] = weights
     return plain
 
 

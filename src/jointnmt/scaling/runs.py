@@ -38,12 +38,15 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
         updates: replaces `training.max_updates`.
 
     Raises:
-        ConfigurationError: if there is no validation text, or the family has no depth.
+        ConfigurationError: if there is no validation text, the family has no depth, or the training is to begin
+            with a trained model.
     """
     if not experiment.data.validation:
         raise ConfigurationError(
             "data.validation names no text: scaling compares cross-entropies on validation text. Name one."
         )
+    if experiment.training.start is not None:
+        raise ConfigurationError("training.from names a model, whose size is fixed: leave it out to scale a recipe.")
     if updates is not None:
         training = experiment.training.model_copy(update={"max_updates": updates})
         experiment = experiment.model_copy(update={"training": training})

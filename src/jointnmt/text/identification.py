@@ -20,7 +20,7 @@ ALIKE = ({"nb", "nn", "no", "da"}, {"bs", "hr", "sr"}, {"id", "ms", "jv"}, {"gl"
 """Languages that are not told apart by the sentence."""
 
 
-class Told(NamedTuple):
+class MajorityLanguage(NamedTuple):
     """The language of a text of many lines."""
 
     language: str
@@ -42,13 +42,13 @@ def language_of(text: str) -> tuple[str, float] | None:
     return str(language), float(probability)
 
 
-def language_of_lines(lines: Iterable[str]) -> Told:
+def language_of_lines(lines: Iterable[str]) -> MajorityLanguage:
     """The language that most lines are in."""
     found = Counter(told[0] for line in lines if (told := language_of(line)) is not None)
     if not found:
-        return Told("", 0.0)
+        return MajorityLanguage("", 0.0)
     language, count = found.most_common(1)[0]
-    return Told(language, count / found.total())
+    return MajorityLanguage(language, count / found.total())
 
 
 def is_other_language(text: str, language: str) -> str | None:

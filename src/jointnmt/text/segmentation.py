@@ -26,6 +26,7 @@ from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelE
 from jointnmt.interruption import heeding_signals
 from jointnmt.text.moses import Moses, PunctuationNormalizer
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
+from jointnmt.text.tags import check_tag, split_tag
 
 SPACE = "▁"
 """The space mark of pieces (U+2581); in text, this character is replaced by an underscore."""
@@ -58,6 +59,18 @@ class SegmentationConfig(Config):
         False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
     )
 
+    tags: tuple[str, ...] = Field(
+        (), description="pieces by themselves that a source may begin with; those of `data.train` are among them"
+    )
+
+    @model_validator(mode="after")
+    def _tags_are_told_from_text(self) -> Self:
+        for tag in self.tags:
+            check_tag(tag)
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError(f"tags names one twice: {', '.join(self.tags)}")
+        return self
+
     @model_validator(mode="after")
     def _target_size_needs_two(self) -> Self:
         if self.joint and self.target_vocabulary_size is not None:
@@ -72,15 +85,23 @@ class SegmentationConfig(Config):
 
 
 class Segmenter:
-    """Segments and joins the text of one side."""
+    """Segments and joins the text of one side; `tags` are those that a text may begin with, as a piece each."""
 
-    def __init__(self, tokenizer: Tokenizer, config: SegmentationConfig, language: str) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, config: SegmentationConfig, language: str, tags: Sequence[str] = ()
+    ) -> None:
         self.config = config
+        self.tags = tuple(tags)
         self.language = language
         self._tokenizer = tokenizer
         self._preparation = Preparation.of(config, language)
         ordinary = range(len(SPECIAL_PIECES), tokenizer.get_vocab_size())
-        self._pieces = (*SPECIAL_PIECES, *(str(tokenizer.id_to_token(i)) for i in ordinary))
+        marked = {tag + SPACE: tag for tag in config.tags}
+        names = (str(tokenizer.id_to_token(i)) for i in ordinary)
+        self._pieces = (*SPECIAL_PIECES, *(marked.get(name, name) for name in names))
+        self._ids_of_tags = {tag: self._pieces.index(tag) for tag in self.tags}
+        marks = range(len(_MARKS), min(len(_MARKS) + len(marked), len(self._pieces)))
+        self._unwritten = _UNSEEN | {i for i in marks if self._pieces[i] in config.tags}
 
     @property
     def vocabulary_size(self) -> int:
@@ -111,12 +132,16 @@ class Segmenter:
         Raises:
             DataError: if one of them is not valid Unicode.
         """
-        prepared = [self._preparation.apply(text) for text in texts]
+        divided = [split_tag(text, self.tags) if self.tags else ("", text) for text in texts]
+        prepared = [self._preparation.apply(text) for _, text in divided]
         try:
-            return [_without_marks(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(prepared)]
+            found = [_without_marks(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(prepared)]
         except TypeError as error:
             wrong = next((text for text in prepared if any("\ud800" <= letter <= "\udfff" for letter in text)), "")
             raise DataError(f"{wrong[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
+        return [
+            [self._ids_of_tags[tag], *ids] if tag and ids else ids for (tag, _), ids in zip(divided, found, strict=True)
+        ]
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
@@ -125,8 +150,8 @@ class Segmenter:
         return moses.detokenize(words) if moses else " ".join(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
-        """The text of ids; special ids are dropped, unknown pieces appear as `<unk>`."""
-        return self.decode([self.piece(i) for i in ids if i not in _UNSEEN])
+        """The text of ids; special ids and tags are dropped, unknown pieces appear as `<unk>`."""
+        return self.decode([self.piece(i) for i in ids if i not in self._unwritten])
 
     def to_json(self) -> str:
         """The tokenizer with its vocabulary, in the format of `tokenizers`."""
@@ -167,14 +192,16 @@ class Segmentation:
             DataError: if there is no text.
             JointNMTError: from reading the texts.
         """
-        source_lines = map(Preparation.of(config, source_language).apply, source_texts)
+        untagged = (split_tag(text, config.tags)[1] for text in source_texts)
+        source_lines = map(Preparation.of(config, source_language).apply, untagged)
         target_lines = map(Preparation.of(config, target_language).apply, target_texts)
         if config.joint:
             source = target = _learn(config, chain(source_lines, target_lines), config.vocabulary_size)
         else:
             source = _learn(config, source_lines, config.vocabulary_size)
-            target = _learn(config, target_lines, config.target_vocabulary_size or config.vocabulary_size)
-        return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
+            without = config.model_copy(update={"tags": ()})
+            target = _learn(without, target_lines, config.target_vocabulary_size or config.vocabulary_size)
+        return cls(Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language))
 
     def save(self, directory: Path) -> None:
         """Write the vocabularies and the settings into `directory`."""
@@ -198,17 +225,19 @@ class Segmentation:
             source_language, target_language = settings["languages"]
             names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
             source, target = (_from_json((directory / name).read_text(encoding="utf-8")) for name in names)
+            return cls(
+                Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language)
+            )
         except Exception as error:  # tokenizers raises plain Exception
             raise ModelError(
                 f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
                 "or train again."
             ) from error
-        return cls(Segmenter(source, config, source_language), Segmenter(target, config, target_language))
 
     def fingerprint(self) -> str:
         """A hash of everything that affects segmentation."""
         settings = self.config.plain()
-        for name in ("split_punctuation", "normalize_punctuation"):
+        for name in ("split_punctuation", "normalize_punctuation", "tags"):
             if not settings[name]:  # newer than stores that may be in the cache
                 del settings[name]
         parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
@@ -294,23 +323,25 @@ def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Token
             f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
             "that there is text, and choose another size."
         ) from error
-    learnt = tokenizer.get_vocab_size() - len(_MARKS)
+    learnt = tokenizer.get_vocab_size() - len(_MARKS) - len(config.tags)
     if learnt <= 0:
         raise DataError(
             "segmentation: there is nothing to learn it from: the training text is empty, or, for words, has none that "
             f"occurs segmentation.min_frequency={config.min_frequency} times."
         )
-    if learnt + len(_MARKS) > size:
+    marks = tokenizer.get_vocab_size() - learnt
+    if learnt + marks > size:
         raise ConfigurationError(
-            f"segmentation.vocabulary_size: {size} is too small: {len(_MARKS)} special pieces and the text's {learnt} "
-            "distinct characters must fit. Raise it, or lower-case the text."
+            f"segmentation.vocabulary_size: {size} is too small: {marks} special pieces and "
+            f"the text's {learnt} distinct characters must fit. Raise it, or lower-case the text."
         )
-    return _from_json(_settle(tokenizer.to_str()))
+    return _from_json(_settle(tokenizer.to_str(), len(_MARKS) + len(config.tags)))
 
 
 def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]:
     unknown = _MARKS[unk_id]
-    common: dict[str, Any] = {"vocab_size": size, "special_tokens": list(_MARKS), "show_progress": False}
+    special = [*_MARKS, *(tag + SPACE for tag in config.tags)]
+    common: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False}
     if config.kind == "bpe":
         return models.BPE(unk_token=unknown), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
     if config.kind == "unigram":
@@ -318,8 +349,10 @@ def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]
     return models.WordLevel(unk_token=unknown), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
 
 
-def _settle(text: str) -> str:
+def _settle(text: str, special: int) -> str:
     """A freshly trained tokenizer's JSON without what depends on the order in which threads add up.
+
+    The first `special` pieces stay where they are.
 
     That concerns unigram alone. Its scores, log-probabilities, differ in their last digits from one training to the
     next: four decimals are kept. And the characters that it keeps only to cover the text get the lowest score and a
@@ -327,7 +360,7 @@ def _settle(text: str) -> str:
     """
     values = json.loads(text)
     if values["model"]["type"] == "Unigram":
-        marks, learnt = values["model"]["vocab"][: len(_MARKS)], values["model"]["vocab"][len(_MARKS) :]
+        marks, learnt = values["model"]["vocab"][:special], values["model"]["vocab"][special:]
         lowest = min(score for _, score in learnt)
         almost = lowest + 0.0001 * sum(len(piece) == 1 for piece, _ in learnt)
         scores = {piece: lowest if len(piece) == 1 and score < almost else score for piece, score in learnt}

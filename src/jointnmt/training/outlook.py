@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from jointnmt.data.batches import POOL_PAIRS, plan_epoch
+from jointnmt.data.mixture import epoch_pairs
 from jointnmt.data.store import TokenStore
 from jointnmt.experiment import Experiment
 
@@ -16,6 +17,10 @@ WARMUPS = 3
 
 MOST_PARAMETERS = 20
 """For each target token of the corpus. In the recipes that are here for small corpora there are 2 to 7."""
+
+MUCH_DROPOUT, MOST_WITH_DROPOUT = 0.3, 80
+"""With so much dropout, so many parameters for each target token do: at 3,000 pairs, 50 came to the BLEU that
+docs/own-text.md states."""
 
 FEWEST_OCCURRENCES = 8
 """Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
@@ -39,7 +44,7 @@ class Outlook:
         """Of a training on this text; of a large corpus, the updates are extrapolated from its first pairs."""
         source, target = (lengths[:POOL_PAIRS] for lengths in store.lengths)
         seen = len(plan_epoch(source, target, experiment.batches, experiment.seed, 0, store.origin))
-        updates = math.ceil(seen * len(store) / max(len(source), 1))
+        updates = math.ceil(seen * epoch_pairs(store) / max(len(source), 1))
         return cls(experiment, updates, len(store), int(store.lengths[1].sum()), parameters, vocabulary)
 
     @property
@@ -73,7 +78,10 @@ class Outlook:
             )
 
     def _of_size(self) -> Iterator[str]:
-        if (each := self.parameters / max(self.target_tokens, 1)) > MOST_PARAMETERS:
+        if self.experiment.training.start is not None:
+            return  # the size is another corpus'
+        most = MOST_WITH_DROPOUT if self.experiment.model.dropout >= MUCH_DROPOUT else MOST_PARAMETERS
+        if (each := self.parameters / max(self.target_tokens, 1)) > most:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
                 f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart, and little else. "

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, UpdateBatches, load, plan_epoch, shard
+from jointnmt.data.batches import BatchConfig, UpdateBatches, load, shard
+from jointnmt.data.mixture import plan_mixture
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
@@ -98,7 +99,7 @@ class Trainer:
         lengths = self.store.lengths
         while True:
             began = time.perf_counter()
-            updates = plan_epoch(*lengths, self.batches, self.seed, self.position.epoch, self.store.origin)
+            updates = plan_mixture(self.store, self.batches, self.seed, self.position.epoch)
             remaining = updates[self.position.update :]
             for update, batches in zip(remaining, self._load_ahead(remaining), strict=True):
                 divisor = sum(

@@ -95,7 +95,7 @@ def _of_translations(record: dict[str, Any], directory: RunDirectory) -> list[st
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    return path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
 
 
 def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
@@ -110,5 +110,5 @@ def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
     advice.append("train for longer (training.max_updates, training.schedule.zero_at), with a higher patience")
     advice.append("look at some lines of the training text: does line i of one side translate line i of the other")
     if pairs < 30_000:
-        advice.append(f"{pairs:,} sentence pairs are few: add text, or start from a trained model")
+        advice.append(f"{pairs:,} sentence pairs are few: add text, or start from a trained model (training.from)")
     return "; ".join(advice)

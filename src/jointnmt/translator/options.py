@@ -46,6 +46,8 @@ class TranslationOptions:
     before it, or is skipped: its translation is empty, and says why in `error`."""
     limits: TextLimits | None = None
     """Limits on untrusted text; None: the text is trusted."""
+    tag: str | None = None
+    """Put before every line that is not empty, for a model that has learnt it (`data.train`'s `tag`)."""
     seed: int = 0
     """Of sampling."""
     window: int = 1024

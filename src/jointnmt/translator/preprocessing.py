@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from jointnmt.errors import DataError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.text.segmentation import Segmentation, Segmenter
 from jointnmt.text.sentences import split_sentences
 from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
+from jointnmt.text.tags import split_tag
 
 Sources = Sequence[Sequence[int]]
 """A source sentence in the pieces of each reader."""
@@ -70,6 +71,20 @@ def _each_a_text(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
         if not isinstance(text, str | DataError):
             raise TypeError(f"text {number} of those given is {text!r:.80}, which is no str")
         yield text
+
+
+def tagged(texts: Iterable[str | DataError], tag: str | None, known: Sequence[str]) -> Iterator[str | DataError]:
+    """The texts with a tag before each that is not empty.
+
+    Raises:
+        ConfigurationError: if the model has no such tag.
+    """
+    if tag is None:
+        return iter(texts)
+    if tag not in known:
+        has = f"It has {', '.join(known)}." if known else "It has none."
+        raise ConfigurationError(f"The model has learnt no tag {tag!r}. {has}")
+    return (text if isinstance(text, DataError) or not text.strip() else f"{tag} {text}" for text in texts)
 
 
 def numbered_lines(sources: Iterable[str | DataError], origin: str) -> Iterator[Line]:
@@ -205,7 +220,8 @@ class Preprocessor:
         if self.long != "split":
             other = " or have long lines split at the ends of their sentences (--split-long)" if self.long else ""
             raise DataError(f"{self._refusal(line, sources)} Split it{',' if other else ''}{other}.")
-        sentences = self._sources(split_sentences(text))
+        tag, text = split_tag(text, self.segmentation.source.tags)
+        sentences = self._sources([f"{tag} {sentence}" if tag else sentence for sentence in split_sentences(text)])
         for sentence in sentences:
             if refusal := self._refusal(line, sentence):
                 raise DataError(f"{refusal} It holds no end of a sentence: split it by hand.")

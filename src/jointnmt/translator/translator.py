@@ -43,6 +43,7 @@ from jointnmt.translator.preprocessing import (
     checked_texts,
     numbered_lines,
     pair_lines,
+    tagged,
 )
 from jointnmt.translator.pretrained import Pretrained
 from jointnmt.translator.results import Aligned, Candidate, Counts, ScoredTranslation, Translation, with_end_mark
@@ -301,7 +302,7 @@ class Translator(Pretrained):
         search = options.search or self.experiment.search
         if options.limits and (refused := options.limits.refused_breadth(options.num_best, beam_size(search))):
             raise ConfigurationError(refused)
-        texts = checked_texts(lines)
+        texts = tagged(checked_texts(lines), options.tag, self.segmentation.source.tags)
         paired = (
             numbered_lines(texts, origin)
             if prefixes is None

@@ -27,10 +27,7 @@ MOST_SHIFT = 5
 SHIFTS = tuple(shift for shift in range(-MOST_SHIFT, MOST_SHIFT + 1) if shift)
 
 MOST_BLOCKS = 200
-"""In a chunk."""
-
-CHUNK = 500_000
-"""Lines looked at together: a block that reaches over the end of a chunk is found in two parts."""
+"""Of a text."""
 
 FEWEST_LINES = 200
 """Of a text in which words that go together can be learnt."""
@@ -99,13 +96,11 @@ def shifted_blocks(source: Floats, target: Floats) -> tuple[list[ShiftedBlock], 
         return [], math.nan
     x, y = _scaled(source), _scaled(target)
     # Most lines may be shifted: what goes together is learnt where the text fits best.
-    tried = [_learnt(x[:CHUNK], _moved(y[:CHUNK], shift)) for shift in (0, *SHIFTS)]
+    tried = [_learnt(x, _moved(y, shift)) for shift in (0, *SHIFTS)]
     predictor, weights, overall = max(tried, key=lambda learnt: learnt[2])
     if overall < LEAST_CORRELATION:
         return [], overall
-    x, y = x @ predictor, y * weights
-    blocks = [block for begin in range(0, len(x), CHUNK) for block in _blocks(x, y, begin)]
-    return sorted(blocks), overall
+    return _blocks(x @ predictor, y * weights), overall
 
 
 def _learnt(x: Floats, y: Floats) -> tuple[Floats, Floats, float]:
@@ -113,12 +108,12 @@ def _learnt(x: Floats, y: Floats) -> tuple[Floats, Floats, float]:
 
     A feature weighs as much as it can be predicted: most of the words of one side say nothing of the other's.
     """
-    gram = x.T @ x + RIDGE * len(x) * np.eye(x.shape[1], dtype=x.dtype)
-    predictor = np.linalg.solve(gram, x.T @ y)
-    predicted = x @ predictor
-    deviation = np.maximum(predicted.std(axis=0), 1e-6)
-    weights = np.maximum(0, (predicted / deviation * y).mean(axis=0))
-    a, b = predicted / deviation * weights, y * weights
+    learn, test = slice(0, None, 2), slice(1, None, 2)  # or chance would count as correlation
+    gram = x[learn].T @ x[learn] + RIDGE * len(x) * np.eye(x.shape[1], dtype=x.dtype)
+    predictor = np.linalg.solve(gram, x[learn].T @ y[learn])
+    deviation = np.maximum((x @ predictor).std(axis=0), 1e-6)
+    weights = np.maximum(0, ((x @ predictor)[learn] / deviation * y[learn]).mean(axis=0))
+    a, b = (x @ predictor)[test] / deviation * weights, y[test] * weights
     overall = float((a * b).sum() / max(1e-9, math.sqrt(float((a * a).sum()) * float((b * b).sum()))))
     return predictor / deviation * weights, weights, overall
 
@@ -130,13 +125,11 @@ def _scaled(values: Floats) -> Floats:
     return scaled
 
 
-def _blocks(x: Floats, y: Floats, begin: int) -> list[ShiftedBlock]:
-    """The blocks of the chunk of lines from `begin` on.
+def _blocks(x: Floats, y: Floats) -> list[ShiftedBlock]:
+    """The blocks of a text, by what its source predicts and its target has.
 
     Each line is given the shift of the stretch that gains most, over what the stretches before have given it.
     """
-    part = slice(begin, begin + CHUNK)
-    x, y = x[part], y[part]
     score = (x * y).sum(axis=1)
     moved = {shift: (x * _moved(y, shift)).sum(axis=1) for shift in SHIFTS}
     size = float(np.mean([np.abs(each - score).mean() for each in moved.values()])) + 1e-9
@@ -148,7 +141,7 @@ def _blocks(x: Floats, y: Floats, begin: int) -> list[ShiftedBlock]:
         shifts[first:last], score[first:last] = shift, moved[shift][first:last]
     bounds = np.flatnonzero(np.diff(shifts, prepend=0, append=0)).tolist()
     runs = [(first, last, int(shifts[first])) for first, last in pairwise(bounds) if shifts[first]]
-    return [ShiftedBlock(begin + first, begin + last, shift) for first, last, shift in runs]
+    return [ShiftedBlock(*run) for run in runs]
 
 
 def _best_stretch(gains: Floats) -> tuple[float, int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
-from jointnmt.text.identification import Told, identifiable, language_of_lines
+from jointnmt.text.identification import MajorityLanguage, identifiable, language_of_lines
 from jointnmt.text.languages import base_language
 
 LEAST_SHARE = 0.6
@@ -18,7 +18,7 @@ SAMPLE = 500
 
 
 @dataclass(frozen=True)
-class Side:
+class SideLanguage:
     """The language of one side of the texts, and how it is known."""
 
     language: str
@@ -34,7 +34,7 @@ class Side:
 
 def settle_languages(
     texts: Sequence[GivenText], source: str | None = None, target: str | None = None
-) -> tuple[list[GivenText], tuple[Side, Side]]:
+) -> tuple[list[GivenText], tuple[SideLanguage, SideLanguage]]:
     """The texts with their sides in the same order, and the languages of source and target.
 
     Args:
@@ -51,7 +51,9 @@ def settle_languages(
     return oriented, first
 
 
-def _said(found: tuple[Side, Side], source: str | None, target: str | None) -> tuple[Side, Side]:
+def _said(
+    found: tuple[SideLanguage, SideLanguage], source: str | None, target: str | None
+) -> tuple[SideLanguage, SideLanguage]:
     """The languages as they are said, or else as they are found."""
     if source is None and target is None:
         return found
@@ -61,13 +63,15 @@ def _said(found: tuple[Side, Side], source: str | None, target: str | None) -> t
     )
     sides = found[::-1] if swapped else found
     said = [
-        side if code is None else Side(code, "as said", True)
+        side if code is None else SideLanguage(code, "as said", True)
         for side, code in zip(sides, (source, target), strict=True)
     ]
     return said[0], said[1]
 
 
-def _oriented(text: GivenText, sides: tuple[Side, Side], wanted: tuple[Side, Side]) -> GivenText:
+def _oriented(
+    text: GivenText, sides: tuple[SideLanguage, SideLanguage], wanted: tuple[SideLanguage, SideLanguage]
+) -> GivenText:
     codes, expected = ([base_language(side.language) for side in each] for each in (sides, wanted))
     if codes == expected:
         return text
@@ -94,7 +98,7 @@ def swapped(text: GivenText) -> GivenText:
     )
 
 
-def _sides(text: GivenText) -> tuple[Side, Side]:
+def _sides(text: GivenText) -> tuple[SideLanguage, SideLanguage]:
     pairs = _spread(pair for pair in text.pairs() if not pair.problem)
     named = text.named_languages
     return (
@@ -115,15 +119,15 @@ def _spread(pairs: Iterable[GivenPair]) -> list[GivenPair]:
     return kept
 
 
-def _side(named: str | None, told: Told) -> Side:
+def _side(named: str | None, told: MajorityLanguage) -> SideLanguage:
     """The language of a side by the name of its file and by its letters."""
     by_letters = f"{told.share:.0%} of the longer lines"
     if named is not None and base_language(named) not in identifiable():
-        return Side(named, "by its name; it cannot be told by its letters", True)
+        return SideLanguage(named, "by its name; it cannot be told by its letters", True)
     if told.share < LEAST_SHARE:
-        return Side(
+        return SideLanguage(
             named or told.language, f"not clear: {by_letters} look like {told.language or 'any language'}", False
         )
     if named is None or base_language(named) == told.language:
-        return Side(named or told.language, by_letters, True)
-    return Side(named, f"not clear: its name says {named}, {by_letters} look like {told.language}", False)
+        return SideLanguage(named or told.language, by_letters, True)
+    return SideLanguage(named, f"not clear: its name says {named}, {by_letters} look like {told.language}", False)

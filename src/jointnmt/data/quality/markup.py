@@ -9,27 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.data.corpus import UNREADABLE, open_text
-from jointnmt.data.quality.records import Selection
+from jointnmt.data.quality.records import PairFields
 from jointnmt.errors import DataError
 from jointnmt.extras import extra
 
 MARKUP = (".tmx", ".xliff")
 
 
-def markup_pairs(path: Path, selection: Selection) -> Iterator[tuple[int, str, str, str]]:
+def markup_pairs(path: Path, selection: PairFields) -> Iterator[tuple[int, str, str, str]]:
     """Line, source, target and problem of each unit; line breaks within a sentence become spaces.
 
-    Of a translation memory in several languages, those of `selection.languages` are read, or else the language that
-    its header names as the source, and the one that comes most often beside it.
+    Read are the languages of `selection`.
 
     Raises:
         DataError: if the file is damaged, or has another format than its name says.
     """
-    units = _units(path)
-    source, target = markup_languages(path)
-    chosen = selection.languages
-    source, target = chosen[0] or source, chosen[1] or target
-    for number, (line, texts) in enumerate(units, start=1):
+    source, target = (language or "" for language in selection.languages)
+    for number, (line, texts) in enumerate(_units(path), start=1):
         sides = [_of_language(texts, language) for language in (source, target)]
         if sides[0] is None or sides[1] is None:
             yield line or number, "", "", f"no {source if sides[0] is None else target} side"
@@ -38,7 +34,10 @@ def markup_pairs(path: Path, selection: Selection) -> Iterator[tuple[int, str, s
 
 
 def markup_languages(path: Path) -> tuple[str, str]:
-    """The languages of source and target, as the file states them; `source` and `target` if it does not."""
+    """The languages of source and target: the one that the file names as the source, and the most frequent other one.
+
+    They are called `source` and `target` if the file has no names for them.
+    """
     counts = Counter(language for _, texts in _units(path) for language in texts)
     common = [language for language, _ in counts.most_common()]
     stated = _stated_source(path)

@@ -19,6 +19,9 @@ HEADINGS = frozenset(
 )
 """Words of headers, besides codes and names of languages."""
 
+NAMED_IN = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
+"""Languages in which the names of languages are known."""
+
 MOST_WORDS = 3
 """Of a heading."""
 
@@ -27,7 +30,7 @@ TEXT_SHARE, DISTINCT_SHARE, SPACED_SHARE = 0.8, 0.4, 0.3
 
 
 @dataclass(frozen=True)
-class Selection:
+class PairFields:
     """Where source and target stand in a line."""
 
     fields: tuple[str, str] = ("0", "1")
@@ -69,7 +72,7 @@ def _value(record: Any, key: str) -> Any:
     return record
 
 
-def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> Selection:
+def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:
     """The columns of a table, as wanted, or else the first two that look like sentences.
 
     Raises:
@@ -77,7 +80,7 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     """
     rows = [line.split("\t") for line in lines if line.strip()]
     if not rows:
-        return Selection(columns=2)
+        return PairFields(columns=2)
     widths = [len(row) for row in rows]
     columns = max(set(widths), key=widths.count)
     rows = [row for row in rows if len(row) == columns]
@@ -98,17 +101,17 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     rest = [str(number) for number in range(columns) if str(number) not in chosen]
     note = f"{path}: {columns} columns; read are {' and '.join(chosen)}, not {', '.join(rest)}" if rest else ""
     languages = [_heading_language(header[int(number)]) if header else None for number in chosen]
-    return Selection((chosen[0], chosen[1]), columns, note, (languages[0], languages[1]))
+    return PairFields((chosen[0], chosen[1]), columns, note, (languages[0], languages[1]))
 
 
-def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) -> Selection:
+def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) -> PairFields:
     """The keys of JSON lines, as wanted, or else `source` and `target`, or the first two that look like sentences.
 
     Raises:
         ConfigurationError: if there are no two.
     """
     if wanted is not None:
-        return Selection((wanted[0], wanted[1]), languages=(_last_code(wanted[0]), _last_code(wanted[1])))
+        return PairFields((wanted[0], wanted[1]), languages=(_last_code(wanted[0]), _last_code(wanted[1])))
     values: dict[str, list[str]] = {}
     for line in lines:
         try:
@@ -126,7 +129,7 @@ def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) 
         )
     rest = [key for key in found if key not in chosen]
     note = f"{path}: read are the keys {' and '.join(chosen)}, not {', '.join(rest)}" if rest else ""
-    return Selection((chosen[0], chosen[1]), None, note, (_last_code(chosen[0]), _last_code(chosen[1])))
+    return PairFields((chosen[0], chosen[1]), None, note, (_last_code(chosen[0]), _last_code(chosen[1])))
 
 
 def _strings(record: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -157,30 +160,20 @@ def _heading_language(cell: str) -> str | None:
     return next((_languages()[word] for word in words if word in _languages()), None)
 
 
-def language_code(name: str) -> str | None:
-    """The code of a language by its name, English or its own; None: there is no such name."""
-    return _languages().get(name.strip().casefold())
-
-
 def _last_code(key: str) -> str | None:
     return _languages().get(key.rpartition(".")[2].casefold())
 
 
 @cache
 def _languages() -> dict[str, str]:
-    """Codes by codes of two letters and by names, English and in the language itself."""
+    """Codes by codes of two letters and by names, in the languages of `NAMED_IN`."""
     with extra("data"):
-        from babel import Locale, UnknownLocaleError
+        from babel import Locale
 
     found: dict[str, str] = {}
-    for code, name in Locale("en").languages.items():
-        if len(code) > 3 or "_" in code:
-            continue
-        found.setdefault(name.casefold(), code)
-        if len(code) == 2:
-            found[code] = code
-            try:
-                found.setdefault((Locale.parse(code).get_display_name() or name).casefold(), code)
-            except (UnknownLocaleError, ValueError):
-                continue
+    for code in NAMED_IN:
+        for language, name in Locale(code).languages.items():
+            if len(language) == 2:
+                found.setdefault(name.casefold(), language)
+                found[language] = language
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.data.quality.languages import Side
+from jointnmt.data.quality.languages import SideLanguage
 from jointnmt.data.quality.problems import NUMBERS, PROBLEMS
 
 MOST_EXAMPLES, MOST_CHARACTERS = 3, 60
@@ -48,8 +48,8 @@ class TextReport:
 class QualityReport:
     """What a check says of all texts."""
 
-    source: Side
-    target: Side
+    source: SideLanguage
+    target: SideLanguage
     texts: tuple[TextReport, ...]
 
     @property
@@ -79,7 +79,7 @@ class QualityReport:
         return "\n".join(lines)
 
 
-def quality_report(checked: Sequence[CheckedText], languages: tuple[Side, Side]) -> QualityReport:
+def quality_report(checked: Sequence[CheckedText], languages: tuple[SideLanguage, SideLanguage]) -> QualityReport:
     """The report on checked texts; reads the lines of the examples again."""
     return QualityReport(languages[0], languages[1], tuple(map(_text_report, checked)))
 

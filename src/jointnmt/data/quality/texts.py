@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
-from jointnmt.data.quality.markup import MARKUP, markup_pairs
-from jointnmt.data.quality.records import Selection, select_columns, select_keys
+from jointnmt.data.quality.markup import MARKUP, markup_languages, markup_pairs
+from jointnmt.data.quality.records import PairFields, select_columns, select_keys
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.extras import extra
 
-Part = Literal["train", "valid", "test"]
+CorpusPart = Literal["train", "valid", "test"]
 
-PART_NAMES: tuple[tuple[Part, tuple[str, ...]], ...] = (
+PART_NAMES: tuple[tuple[CorpusPart, tuple[str, ...]], ...] = (
     ("valid", ("valid", "validation", "val", "dev", "development")),
     ("test", ("test", "eval", "devtest")),
 )
@@ -53,7 +53,7 @@ class GivenText:
 
     files: tuple[Path, ...]
     kind: Literal["lines", ".tsv", ".jsonl", ".tmx", ".xliff"]
-    selection: Selection = field(default_factory=Selection)
+    selection: PairFields = field(default_factory=PairFields)
     """Where source and target stand in a line."""
     encodings: tuple[str, ...] = ("utf-8",)
     """Of each file."""
@@ -66,7 +66,7 @@ class GivenText:
         return " + ".join(map(str, self.files))
 
     @property
-    def part(self) -> Part:
+    def part(self) -> CorpusPart:
         """The part of a corpus that the name of the (first) file says it is."""
         words = set(re.split(r"[^a-z]+", self.files[0].name.lower()))
         return next((part for part, names in PART_NAMES if words & set(names)), "train")
@@ -158,6 +158,8 @@ def gather_texts(
             text = replace(text, selection=select_columns(path, _sample(text), columns))
         elif kind == ".jsonl":
             text = replace(text, selection=select_keys(path, _sample(text), columns))
+        else:
+            text = replace(text, selection=PairFields(languages=markup_languages(path)))
         texts.append(_with_extra_columns(text))
     for pair in _two_by_two(singles):
         texts.append(_described(GivenText(pair, "lines"), [_head(path) for path in pair], encoding))

@@ -1,0 +1,111 @@
+"""`training.from`: weights, pieces and configuration of a trained model; what contradicts it; resumption."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.runs.weights import read_weights
+from jointnmt.text.segmentation import hash_files
+from jointnmt.train import train
+from jointnmt.training.progress import NoDisplay
+from jointnmt.translator import Translator
+from support.runs import At, assert_same_runs
+from support.tiny import tiny_recipe, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuning")
+    write_corpus(folder)
+    experiment = Experiment.parse(tiny_recipe(folder, training__max_updates=3), origin="test")
+    train(experiment, folder / "base", NoDisplay())
+    train(experiment.model_copy(update={"seed": 2}), folder / "sibling", NoDisplay())
+    return folder
+
+
+def recipe(corpus: Path, **changes: Any) -> Path:
+    """A recipe that begins with `base`, and says nothing of model and segmentation unless `changes` do."""
+    values = tiny_recipe(corpus, training__max_updates=6, training__schedule={"warmup_steps": 2, "peak_rate": 0.005})
+    values["training"]["from"] = "base"
+    values = {**{key: value for key, value in values.items() if key not in ("model", "segmentation")}, **changes}
+    path = corpus / "tuned.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return path
+
+
+def test_it_begins_with_the_weights_and_pieces_of_the_model(corpus: Path, tmp_path: Path) -> None:
+    """With a rate of zero, it ends with them."""
+    still = ["training.schedule={initial_rate: 0, peak_rate: 1.0e-30, warmup_steps: 1}", "training.average_best=1"]
+    for name, changes in (("base", []), ("shared", [f"training.from={tmp_path / 'of-base'}"])):
+        if name == "shared":
+            Translator.load(corpus / "base").save_pretrained(tmp_path / "of-base")
+        experiment = Experiment.load(recipe(corpus), [*still, *changes])
+        assert experiment.model.embed_dim == 16 and experiment.segmentation.kind == "word"
+        train(experiment, tmp_path / name, NoDisplay())
+        before, after = (read_weights(run / "model.safetensors") for run in (corpus / "base", tmp_path / name))
+        assert all(torch.equal(after[key], tensor) for key, tensor in before.items())
+        assert (tmp_path / name / "segmentation/joint.json").read_bytes() == (
+            corpus / "base/segmentation/joint.json"
+        ).read_bytes()
+        assert Translator.load(tmp_path / name).translate(["wort1 wort2"])[0]
+    assert hash_files(tmp_path / "base/segmentation") == hash_files(corpus / "base/segmentation")
+
+
+@pytest.mark.slow
+def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus / "base", tmp_path / "gone")
+    experiment = Experiment.load(recipe(corpus), [f"training.from={tmp_path / 'gone'}"])
+    train(experiment, tmp_path / "whole", NoDisplay())
+    with pytest.raises(ZeroDivisionError):
+        train(experiment, tmp_path / "cut", At(4, lambda: 1 / 0))
+    shutil.rmtree(tmp_path / "gone")
+    train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "cut", NoDisplay())
+    assert_same_runs(tmp_path / "whole", tmp_path / "cut")
+    with pytest.raises(ModelError, match="gone"):
+        train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "new", NoDisplay())
+    Translator.load(tmp_path / "cut").save_pretrained(tmp_path / "shared")
+    assert str(tmp_path) not in (tmp_path / "shared" / "experiment.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_run_does_not_resume_with_another_model_to_begin_with(corpus: Path, tmp_path: Path) -> None:
+    path = recipe(corpus)
+    train(Experiment.load(path), tmp_path / "run", NoDisplay())
+    longer = ["training.max_updates=9"]
+    with pytest.raises(ModelError, match="another training: from: "):
+        train(Experiment.load(path, [*longer, f"training.from={corpus / 'sibling'}"]), tmp_path / "run", NoDisplay())
+    shutil.copytree(corpus / "base", tmp_path / "moved")
+    train(Experiment.load(path, [*longer, f"training.from={tmp_path / 'moved'}"]), tmp_path / "run", NoDisplay())
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("model.embed_dim=32", "model.embed_dim: 16 -> 32"),
+        ("model.family=reformer-fast", "model.family: transformer -> reformer-fast"),
+        ("segmentation.vocabulary_size=20", "segmentation.vocabulary_size: 10000 -> 20"),
+        ("data.target_language=fr", "data.target_language: en -> fr"),
+    ],
+)
+def test_what_contradicts_the_model_is_an_error(corpus: Path, setting: str, key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"does not fit the model of training.from, .+{key}"):
+        Experiment.load(recipe(corpus), [setting])
+
+
+def test_what_weights_do_not_depend_on_may_differ(corpus: Path) -> None:
+    experiment = Experiment.load(recipe(corpus, model={"dropout": 0.4, "max_length": 50}))
+    assert (experiment.model.dropout, experiment.model.max_length, experiment.model.embed_dim) == (0.4, 50, 16)
+
+
+def test_inherited_models_give_way_and_what_is_no_model_is_an_error(corpus: Path) -> None:
+    assert Experiment.load(recipe(corpus, extends="package:tatoeba/de-en-reformer-fast")).model.family == "transformer"
+    with pytest.raises(ConfigurationError, match="there is no trained model here for training"):
+        Experiment.load(recipe(corpus), [f"training.from={corpus}"])
