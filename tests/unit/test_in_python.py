@@ -104,3 +104,13 @@ def test_training_takes_a_file_values_or_an_experiment(tmp_path: Path) -> None:
         assert Translator.load(tmp_path / name, "cpu").experiment.training.max_updates == 2
     assert len({len(log) for log in logs.values()}) == 1
     assert jointnmt.train.train is not jointnmt.train  # the module's own function stays
+
+
+@pytest.mark.slow
+def test_a_training_tells_once_what_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_corpus(tmp_path)
+    text = tmp_path / "train.de"
+    text.write_text("\n" + text.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
+    jointnmt.train(tiny_recipe(tmp_path), tmp_path / "run", ["training.max_updates=1", "data.filters.empty=drop"])
+    (told,) = (record for record in caplog.records if "empty source: 1" in record.getMessage())
+    assert told.levelname == "WARNING"

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import math
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -155,6 +156,17 @@ def test_the_live_display_shows_loss_speed_and_time_left(reports: list[StepRepor
     shown = stream.getvalue()
     for text in ("segmenting the text", "70000/?", "5/10", "perplexity", "tokens/s", "cells/s", "validating"):
         assert text in shown
+
+
+def test_progress_fits_80_columns_and_begins_with_share_time_left_and_count(reports: list[StepReport]) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    display = LiveDisplay(console)
+    display.begin(0, 3605)
+    for report in reports:
+        display.step(report, 3605)
+    (line,) = "".join(each.text for each in console.render(display.bar.get_renderable())).splitlines()
+    assert len(line) <= 80
+    assert re.match(r" +\d+% [\d:-]+ +5/3605 epoch \d: loss [\d.]+, perplexity ", line), line
 
 
 def test_the_plain_display_writes_lines(reports: list[StepReport], caplog: pytest.LogCaptureFixture) -> None:

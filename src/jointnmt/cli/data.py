@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
 from jointnmt.cli.console import stderr, stdout
+from jointnmt.cli.progress import REST
 from jointnmt.data import catalogue
 from jointnmt.errors import ConfigurationError
 
@@ -70,9 +71,9 @@ def _get(corpus: catalogue.Corpus, to: Path, local: Path | None) -> None:
 @contextmanager
 def _progress() -> Iterator[catalogue.Progress]:
     """A bar a file on standard error, if that is a terminal and information is wanted."""
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    columns = TaskProgressColumn(), TimeRemainingColumn(), DownloadColumn(), BarColumn(bar_width=10), REST
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
-    with Progress(*columns, console=stderr(), disable=not shown, transient=True) as bars:
+    with Progress(*columns, console=stderr(), disable=not shown, transient=True, expand=True) as bars:
         tasks = {}
 
         def advance(name: str, done: int, total: int) -> None:

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 30
 
+REST = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+"""What is done, in as much of a line as the terminal has left after the numbers."""
+
 
 class ProgressBars:
     """A context whose `update` may be called as often as one likes; `unit` names what is counted."""
@@ -31,8 +34,7 @@ class ProgressBars:
     def __init__(self, unit: str = "lines") -> None:
         self._unit = unit
         self._live = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
-        rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-        columns = TaskProgressColumn(), TimeRemainingColumn(), MofNCompleteColumn(), BarColumn(bar_width=10), rest
+        columns = TaskProgressColumn(), TimeRemainingColumn(), MofNCompleteColumn(), BarColumn(bar_width=10), REST
         self._bar = Progress(*columns, console=stderr(), disable=not self._live, expand=True)
         self._tasks: dict[str, TaskID] = {}
         self._logged = time.monotonic()
