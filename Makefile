@@ -31,11 +31,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), translate unseen sentences, measure, draw
 	$(BIN)/jointnmt train recipes/demo.yaml --out $(DEMO)/run
-	$(BIN)/jointnmt data tatoeba-de-en --to $(DEMO)/data
-	$(BIN)/jointnmt translate $(DEMO)/run --input $(DEMO)/data/test.de --output $(DEMO)/test.translation.en
+	$(BIN)/jointnmt data tatoeba-de-en --out $(DEMO)/data
+	$(BIN)/jointnmt translate $(DEMO)/run --input $(DEMO)/data/test.de --out $(DEMO)/test.translation.en
 	$(BIN)/jointnmt evaluate --hypothesis $(DEMO)/test.translation.en --source $(DEMO)/data/test.de \
 		--reference $(DEMO)/data/test.en --language en --show 10
-	$(BIN)/jointnmt attention $(DEMO)/run --source "$$(sed -n 5p $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
+	$(BIN)/jointnmt attention $(DEMO)/run --text "$$(sed -n 5p $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 	$(BIN)/pytest -n $(WORKERS)

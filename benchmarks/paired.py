@@ -2,13 +2,14 @@
 
     python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--starts N] [--rounds N] [--out FILE]
 
-Both checkouts compute the same batches, each in a process of its own with one thread, and change places in every round.
-Both processes are started several times, as the speed of the same code differs by 2 to 3% from process to process,
-whatever the number of rounds. A line of the table is one family, size and precision. Its ratio is the other checkout's
-seconds over this one's, so that more than 1 means that this one is faster: the median over rounds for each start, and
-of these the median, with the lowest and the highest. Memory is this one's peak over the other's, both above what the
-process held before the first run, likewise the median over starts. Seconds are those of the processes on the CPU, so
-that others on the machine disturb little.
+Both checkouts compute the same batches, each in a process of its own with one thread, and change places in every
+round. Both processes are started several times, as the speed of the same code differs by 2 to 3% from process to
+process, whatever the number of rounds; and in turns, as of two processes of the same code the one that is started
+first may be 2% slower. So the number of starts is even. A line of the table is one family, size and precision. Its
+ratio is the other checkout's seconds over this one's, so that more than 1 means that this one is faster: the median
+over rounds for each start, and of these the median, with the lowest and the highest. Memory is this one's peak over
+the other's, both above what the process held before the first run, likewise the median over starts. Seconds are those
+of the processes on the CPU, so that others on the machine disturb little.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Start(NamedTuple):
 
 def compare(other: Path, asked: dict[str, Any], starts: int, rounds: int) -> dict[str, Any]:
     """A row: one case of both checkouts."""
-    ratios, memories, seconds = zip(*(start(other, asked, rounds) for _ in range(starts)), strict=True)
+    found = [start(other, asked, rounds, here_first=number % 2 == 0) for number in range(starts)]
+    ratios, memories, seconds = zip(*found, strict=True)
     return {
         **{name: asked[name] for name in ("task", "family", "size", "precision")},
         "ratio": median(ratios),
@@ -84,14 +86,15 @@ def compare(other: Path, asked: dict[str, Any], starts: int, rounds: int) -> dic
     }
 
 
-def start(other: Path, asked: dict[str, Any], rounds: int) -> Start:
+def start(other: Path, asked: dict[str, Any], rounds: int, here_first: bool) -> Start:
     """Start a process for each checkout, and let them take turns."""
     with ExitStack() as stack:
-        here, there = (Checkout(folder, asked, stack) for folder in (HERE, other))
+        folders = (HERE, other) if here_first else (other, HERE)
+        pair = {folder: Checkout(folder, asked, stack) for folder in folders}
+        here, there = pair[HERE], pair[other]
         ours, theirs = [], []
         for number in range(rounds):
-            pair = [here, there] if number % 2 else [there, here]
-            found = {each: each.run() for each in pair}
+            found = {each: each.run() for each in ([here, there] if number % 2 else [there, here])}
             ours.append(found[here])
             theirs.append(found[there])
         memory = (ours[-1]["peak_bytes"] - here.base_bytes) / max(theirs[-1]["peak_bytes"] - there.base_bytes, 1)
@@ -153,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--sizes", nargs="+", default=["IWSLT", "Multi30k"], metavar="SIZE")
     parser.add_argument("--precisions", nargs="+", metavar="PRECISION", help="default: all")
-    parser.add_argument("--starts", type=int, default=3, help="of the processes")
+    parser.add_argument("--starts", type=int, default=4, help="of the processes, an even number")
     parser.add_argument("--rounds", type=int, default=5, help="of each start")
     parser.add_argument("--max-tokens", type=int, default=256, help="of a training batch, which is an update")
     parser.add_argument("--updates", type=int, default=2, help="of a round of training")
@@ -164,6 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.serve:
         serve(options.serve)
         return
+    if options.starts % 2:
+        parser.error("--starts is to be an even number")
     if options.against is None or not (options.against / "src").is_dir():
         parser.error("--against needs a checkout: a folder with src in it")
     found = []

@@ -1,19 +1,23 @@
 """Neural machine translation with joint representations of source and target."""
 
+import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jointnmt import train as train
     from jointnmt.translator import Translator
 
 __version__ = version("jointnmt")
-__all__ = ["Translator", "__version__"]
+__all__ = ["Translator", "__version__", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Translator`, and with it torch, only when it is asked for, so that `import jointnmt` is quick."""
+    """Import `Translator` and `train`, and with them torch, only when asked for, so that `import jointnmt` is quick."""
     if name == "Translator":
         from jointnmt.translator import Translator
 
         return Translator
+    if name == "train":
+        return importlib.import_module("jointnmt.train")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

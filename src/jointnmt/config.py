@@ -166,7 +166,7 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
         if item["type"] == "extra_forbidden":
             what = f"is not a known key{_suggestion(config, item['loc'])}"
         else:  # a mapping is not shown: the message names its keys
-            what = item["msg"].removeprefix("Value error, ")
+            what = _expected(item)
             what += "" if isinstance(given, Mapping) else f" (given: {shorten(repr(given), 200)})"
         if item["type"] == "string_type" and isinstance(given, bool):
             what += ", as YAML reads no, yes, off and on: put it into quotes"
@@ -174,6 +174,40 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
     if len(found) > MAX_ERRORS:
         lines.append(f"and {len(found) - MAX_ERRORS:,} more")
     return f"{origin}: the configuration is not valid. " + "; ".join(lines)
+
+
+WORDS = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "should be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "should be a list"),
+    **dict.fromkeys(("model_type", "dict_type"), "should be a mapping of keys to values"),
+    **dict.fromkeys(("path_type", "path_string"), "should be the name of a file or folder"),
+    "string_type": "should be text",
+    "string_too_short": "should not be empty",
+    "missing": "is missing",
+    "finite_number": "should be a finite number",
+    "greater_than_equal": "should be at least {ge}",
+    "greater_than": "should be more than {gt}",
+    "less_than_equal": "should be at most {le}",
+    "less_than": "should be less than {lt}",
+    "literal_error": "should be {expected}",
+    "union_tag_invalid": "{discriminator} should be one of {expected_tags} (given: {tag!r})",
+    "union_tag_not_found": "{discriminator} is missing",
+    "too_short": "should name at least {min_length}",
+}
+"""What is expected, by pydantic's types of errors."""
+
+
+def _expected(item: Any) -> str:
+    """What an error of pydantic expects, in the words of recipes."""
+    known = WORDS.get(item["type"])
+    if known is None:
+        return str(item["msg"]).removeprefix("Value error, ").replace("Input should", "should")
+    context = {name: f"{value:g}" if isinstance(value, float) else value for name, value in item.get("ctx", {}).items()}
+    if "discriminator" in context:  # pydantic quotes it
+        context["discriminator"] = str(context["discriminator"]).strip("'")
+    return known.format(**context)
 
 
 def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:

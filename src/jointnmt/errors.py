@@ -38,3 +38,8 @@ class LostProcessError(JointNMTError):
     """Another process of the same training has ended, or cannot be reached."""
 
     exit_code = 6
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, for a message that names the file itself: of the system's, without number and path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -17,13 +17,14 @@ from jointnmt.evaluation.scores import Scores
 from jointnmt.experiment import Experiment
 from jointnmt.extras import extra
 from jointnmt.model_card import CARD, NOT_STATED, hub_licence, score_rows, told_by_experiment, validation_sentence
-from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import read_records
 from jointnmt.runs.weights import StoredPrecision, check_precision
-from jointnmt.text.segmentation import Segmentation
+
+if TYPE_CHECKING:
+    from jointnmt.translator.pretrained import Pretrained
 
 PARTS = ("experiment.yaml", "model.safetensors", "segmentation", "config.json")
 """What `save_pretrained` writes anew, besides a model card if there is none."""
@@ -31,101 +32,41 @@ PARTS = ("experiment.yaml", "model.safetensors", "segmentation", "config.json")
 FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
 
 
-class PretrainedMixin(
+class HubFolder(
     ModelHubMixin,
     library_name="jointnmt",
     pipeline_tag="translation",
     tags=["translation", "jointnmt"],
     model_card_template=CARD,
 ):
-    """Adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a translator.
+    """A trained model as huggingface_hub saves, finds and uploads it: the work of methods of `Translator`.
 
     The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
     card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
-
-    `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have the arguments of `generate_model_card`.
     """
 
-    trained: TranslationModel
-    """The model as it was trained."""
-    segmentation: Segmentation
-    experiment: Experiment
-    run: Path | None = None
-    """The directory that the model was loaded from; its log has the validation scores."""
     _hub_mixin_config: dict[str, Any] | None = {}  # noqa: RUF012 (not None: the mixin would collect arguments)
 
-    @classmethod
-    def load(cls, run: Path | str, *args: Any, **options: Any) -> Self:
-        """Read a RUN directory."""
-        raise NotImplementedError
+    def __init__(self, translator: Pretrained) -> None:
+        self.translator = translator
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
-        """Load a folder, or download and cache a repository of the Hub (`user/name`).
-
-        Takes the options of `load` besides those of huggingface_hub (`revision`, `cache_dir`, `local_files_only`, ...).
-
-        Raises:
-            ModelError: if there is no such folder or repository, or its model is incomplete.
-        """
-        try:
-            return super().from_pretrained(pretrained_model_name_or_path, **options)
-        except (HFValidationError, HfHubHTTPError, OSError) as error:
-            raise ModelError(
-                f"{pretrained_model_name_or_path}: no such folder, and no such model on the Hub "
-                f"({' '.join(str(error).split())}). Check the name, the network, and for a private model the token."
-            ) from error
-        except (ValueError, RecursionError, AttributeError) as error:  # what the mixin meets in config.json
-            raise ModelError(
-                f"{pretrained_model_name_or_path}: config.json is damaged ({error}). Save or download the model again."
-            ) from error
-
-    def save_pretrained(
-        self,
-        save_directory: str | Path,
-        *,
-        weights: StoredPrecision = "float32",
-        push_to_hub: bool = False,
-        repo_id: str | None = None,
-        model_card_kwargs: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> str | None:
-        """Save as a folder, with weights stored in this precision: in 16 bits, it takes half the room.
-
-        A folder that is there is replaced at the end by a whole new one, and keeps its other files. Takes the options
-        of huggingface_hub, too. A model card (README.md) that is there is left as it is.
-
-        Returns:
-            With `push_to_hub`, the URL of the commit.
-
-        Raises:
-            ConfigurationError: if there is no such precision, or a weight is beyond its range.
-            OSError: if it cannot be written; a folder that is there stays as it was.
-        """
-        card = {"weights": weights, **(model_card_kwargs or {})}
+    def save(self, folder: Path, card: dict[str, Any]) -> None:
+        """See `Pretrained.save_pretrained`."""
         check_precision(card["weights"])
-        folder = Path(save_directory)
         with replacing(folder, PARTS) as new:
             super().save_pretrained(new, model_card_kwargs=card)
             self._save_weights(RunDirectory(new), card["weights"])
-        if not push_to_hub:
-            return None
-        return self.push_to_hub(repo_id or folder.name, weights=card["weights"], model_card_kwargs=card, **options)
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> None:
+        """What the mixin calls to make the folder that it uploads."""
+        self.save(Path(save_directory), options["model_card_kwargs"])
 
     def _save_weights(self, files: RunDirectory, precision: StoredPrecision) -> None:
         """Write the weights beside the configuration and segmentation that they belong to."""
-        steps = [] if self.run is None else checkpoint.read_values(RunDirectory(self.run).model).get("steps", [])
-        files.bind(self.experiment)
-        files.write_compact(files.model, self.trained.state_dict(), steps, precision)
-
-    def push_to_hub(self, repo_id: str, *, weights: StoredPrecision = "float32", **options: Any) -> str:
-        """Upload the folder to a repository of the Hub, created if needed; returns the URL of the commit.
-
-        Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
-        """
-        # Of the arguments added here, the mixin hands only those for the card on to `save_pretrained`.
-        card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
-        return super().push_to_hub(repo_id, model_card_kwargs=card, **options)
+        run = self.translator.run
+        steps = [] if run is None else checkpoint.read_values(RunDirectory(run).model).get("steps", [])
+        files.bind(self.translator.experiment)
+        files.write_compact(files.model, self.translator.trained.state_dict(), steps, precision)
 
     def generate_model_card(
         self,
@@ -136,22 +77,11 @@ class PretrainedMixin(
         weights: StoredPrecision = "float32",
         repo_id: str = "USER/NAME",
     ) -> ModelCard:
-        """The model card: data, scores, limits, settings and licences.
-
-        Args:
-            scores: on test sets, by their names.
-            licence: of the model, as text; an identifier such as MIT is given to the Hub, too. None: not stated.
-            data_licence: sources and licences of the training text. None: not stated.
-            limits: what the model cannot do, besides what follows from its settings.
-            weights: the precision that they are stored in.
-            repo_id: what `from_pretrained` is to be called with in the example.
-
-        Raises:
-            MissingPackageError: without jinja2, which the extra `report` has.
-        """
+        """See `Pretrained.generate_model_card`."""
         with extra("report"):
             import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
-        experiment, info = portable(self.experiment), self._hub_mixin_info
+        run, info = self.translator.run, self._hub_mixin_info
+        experiment = portable(self.translator.experiment)
         card_data = ModelCardData(
             language=[experiment.data.source_language, experiment.data.target_language],
             license=hub_licence(licence),
@@ -163,9 +93,9 @@ class PretrainedMixin(
             card_data,
             template_str=info.model_card_template,
             **told_by_experiment(experiment),
-            parameters=f"{sum(parameter.numel() for parameter in self.trained.parameters()):,}",
+            parameters=f"{sum(parameter.numel() for parameter in self.translator.trained.parameters()):,}",
             version=version("jointnmt"),
-            measured=validation_sentence(None if self.run is None else validation_scores(self.run)),
+            measured=validation_sentence(None if run is None else validation_scores(run)),
             scores=[row for name, found in (scores or {}).items() for row in score_rows(name, found)],
             limits=limits,
             weights=weights,
@@ -177,11 +107,12 @@ class PretrainedMixin(
         return card
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        measured = None if self.run is None else validation_scores(self.run)
+        run, experiment = self.translator.run, self.translator.experiment
+        measured = None if run is None else validation_scores(run)
         files = RunDirectory(save_directory)
-        files.write_experiment(portable(self.experiment))
-        self.segmentation.save(files.segmentation)
-        about = {"version": version("jointnmt"), "family": self.experiment.model.family, "validation": measured}
+        files.write_experiment(portable(experiment))
+        self.translator.segmentation.save(files.segmentation)
+        about = {"version": version("jointnmt"), "family": experiment.model.family, "validation": measured}
         # One key: the mixin takes the others for arguments of the class.
         checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
 
@@ -196,9 +127,10 @@ class PretrainedMixin(
         local_files_only: bool,
         token: str | bool | None,
         **options: Any,
-    ) -> Self:
+    ) -> Any:
+        load = options.pop("load")  # of `load_pretrained`
         if Path(model_id).is_dir():
-            return cls.load(model_id, **options)
+            return load(model_id, **options)
         folder = snapshot_download(
             model_id,
             revision=revision,
@@ -208,7 +140,20 @@ class PretrainedMixin(
             token=token,
             allow_patterns=list(FILES),
         )
-        return cls.load(folder, **options)
+        return load(folder, **options)
+
+
+def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """See `Pretrained.from_pretrained`; `load` reads a folder."""
+    try:
+        return HubFolder.from_pretrained(name, load=load, **options)
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        raise ModelError(
+            f"{name}: no such folder, and no such model on the Hub ({' '.join(str(error).split())}). Check the name, "
+            "the network, and for a private model the token."
+        ) from error
+    except (ValueError, RecursionError, AttributeError) as error:  # what the mixin meets in config.json
+        raise ModelError(f"{name}: config.json is damaged ({error}). Save or download the model again.") from error
 
 
 def portable(experiment: Experiment) -> Experiment:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jointnmt.config import override
 from jointnmt.data.corpus import Pair, read_pairs
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.store import TokenStore, build_store
@@ -20,6 +23,7 @@ from jointnmt.models import TranslationModel, build_model
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import check_outline, load_run
+from jointnmt.runs.log import read_records
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
@@ -32,6 +36,8 @@ from jointnmt.training.validation import Validation
 from jointnmt.training.verdict import judge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
@@ -177,8 +183,7 @@ def _segment(experiment: Experiment, directory: RunDirectory, display: Display) 
         return
     data = experiment.data
     logger.info("training the segmentation")
-    sources = read_pairs(data.train, data)
-    targets = read_pairs(data.train, data, FilterReport())  # reported once is enough
+    sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))  # the store reports
     segmentation = Segmentation.train(
         experiment.segmentation,
         (pair.source for pair in _counted(sources, _shown(display, "reading the source"))),
@@ -209,3 +214,40 @@ def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> Non
             f"The longest {which} sentences have {source} source and {target} target tokens, end mark included, but "
             f"model.max_length is {max_length}. Raise it, or set data.filters.max_length to {max_length}."
         )
+
+
+class _CallableModule(ModuleType):
+    """`jointnmt.train(recipe, out)` and `jointnmt.train.train(experiment, out, display)` are both there to be used."""
+
+    def __call__(
+        self,
+        recipe: Path | str | Mapping[str, Any] | Experiment,
+        out: Path | str,
+        settings: Sequence[str] = (),
+        display: Display | None = None,
+    ) -> list[dict[str, Any]]:
+        """Train a recipe into the RUN directory `out`, or resume the training in it.
+
+        Args:
+            recipe: the file of a recipe, its values, or an experiment.
+            out: the directory; `Translator.load(out)` translates with what is in it.
+            settings: values of the recipe to replace, as `training.max_updates=100`.
+            display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
+
+        Returns:
+            the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations, saved states.
+
+        Raises:
+            ConfigurationError, DataError, ModelError, TrainingInterruptedError: as of `train`.
+        """
+        if isinstance(recipe, Experiment):
+            experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
+        elif isinstance(recipe, str | Path):
+            experiment = Experiment.load(Path(recipe), settings)
+        else:
+            experiment = Experiment.parse(override(recipe, settings), "recipe")
+        train(experiment, Path(out), display or NoDisplay())
+        return read_records(RunDirectory(Path(out)).log)
+
+
+sys.modules[__name__].__class__ = _CallableModule

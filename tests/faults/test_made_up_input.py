@@ -247,7 +247,7 @@ def test_a_made_up_header_is_refused_shortly(run: Path, tmp_path: Path, tried: T
         model.write_bytes(with_header(good, header))
         try:
             outs = [call("translate", run, "--device", "cpu", "--quiet", text=b"und\n")]
-            outs.append(call("average", run, "--checkpoints", model, "--out", tmp_path / "mean.safetensors"))
+            outs.append(call("average", run, "--checkpoint", model, "--out", tmp_path / "mean.safetensors"))
             return next((said for out in outs if (said := complaint(out, {0, 4}))), None)
         finally:
             model.write_bytes(good)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,14 @@ from jointnmt.training.progress import NoDisplay
 from jointnmt.training.validation import Validation
 from support.runs import assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Signals are heard even if the tests are run by `nohup`, whose processes ignore SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def send(number: int) -> None:

@@ -24,7 +24,11 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
 from jointnmt.cli.main import main
 main()
 """
-MODULES = {"lightning-fabric": "lightning_fabric"}
+MODULES = {
+    "charset-normalizer": "charset_normalizer",
+    "lightning-fabric": "lightning_fabric",
+    "translate-toolkit": "translate",
+}
 """Modules whose package has another name."""
 
 
@@ -71,9 +75,11 @@ def test_what_needs_no_extra_works_without_any(command: str, repository: Path, r
     [
         (["train", "recipes/demo.yaml", "--out", "RUN/new"], "lightning_fabric", "train"),
         (["report", "RUN", "--source", "x", "--reference", "y", "--out", "z"], "matplotlib", "report"),
-        (["attention", "RUN", "--source", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
-        (["share", "RUN", "--to", "RUN/shared"], "jinja2", "report"),
+        (["attention", "RUN", "--text", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
+        (["share", "RUN", "--out", "RUN/shared"], "jinja2", "report"),
         (["serve", "RUN"], "babel", "serve"),
+        (["data", "check", "RUN/a.tsv"], "babel", "data"),
+        (["init", "RUN/new", "--from", "RUN/a.tsv"], "lightning_fabric", "train"),
         (["evaluate", "--hypothesis", "RUN/a", "--reference", "RUN/a", "--language", "en"], "sacrebleu", "report"),
     ],
 )
@@ -82,6 +88,7 @@ def test_what_needs_an_extra_names_it(
 ) -> None:
     monkeypatch.chdir(repository)
     (run / "a").write_text("a\n", encoding="utf-8")
+    (run / "a.tsv").write_text("a\tb\n", encoding="utf-8")
     result = without_extras(repository, *(argument.replace("RUN", str(run)) for argument in arguments))
     assert result.returncode == 5, result.stderr
     assert f"The package {package} is not installed" in result.stderr

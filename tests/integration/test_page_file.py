@@ -168,7 +168,7 @@ def long_document(runs: list[Path], folder: Path) -> dict[str, Any]:
     """60 sentences of 60 tokens: one of them, under 60 names, without what a file of so many has no room for."""
     words = SOURCE.split()
     text, target = (" ".join((each * 60)[:59]) for each in (words, OWN.split()))
-    file = explored(runs, folder / "long.json", "--text", text, "--target", target)
+    file = explored(runs, folder / "long.json", "--text", text, "--translation", target)
     document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     [first] = document["sentences"]
     for model in first["by_model"].values():

@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from jointnmt.cli.main import COMMANDS, EXIT_CODES, SHARED_FLAGS, app
+from jointnmt.cli.main import COMMANDS, EXIT_CODES, SHARED_FLAGS, SUBCOMMANDS, app
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
@@ -33,6 +33,8 @@ REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [REPOSITORY / "README.md", *DOCS, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 OPERATORS = {"|", "<", ">", ">>", "&&", "||", ";", "&"}
+NAMES = frozenset({*COMMANDS, *map(" ".join, SUBCOMMANDS)})
+"""Of commands, of one word and of two."""
 SECTIONS = tuple(Experiment.model_fields)
 FILE_ENDINGS = ("safetensors", "py", "yaml", "json", "jsonl", "md")
 
@@ -83,7 +85,8 @@ def arguments(line: str) -> Iterator[list[str]]:
     for words in simple_commands(line):
         if words[0] == "jointnmt" or ("-m", "jointnmt") in itertools.pairwise(words):
             given = words[words.index("jointnmt") + 1 :]
-            yield [word for word in given if word not in SHARED_FLAGS]
+            given = [word for word in given if word not in SHARED_FLAGS]
+            yield [" ".join(given[:2]), *given[2:]] if tuple(given[:2]) in SUBCOMMANDS else given
 
 
 def block_commands(page: Path) -> list[list[str]]:
@@ -106,7 +109,7 @@ def inline_commands(page: Path) -> list[list[str]]:
 def command(name: str) -> Any:
     """A command, with its options."""
     group: Any = typer.main.get_command(app)
-    return group.resolve_command(group.context_class(group, info_name="jointnmt"), [name])[1]
+    return group.resolve_command(group.context_class(group, info_name="jointnmt"), name.split())[1]
 
 
 @cache
@@ -157,14 +160,15 @@ def check_settings(recipe: Path, settings: list[str]) -> None:
 def test_commands_in_blocks_are_understood(page: Path, workspace: Path) -> None:
     """The command line takes every one of them, options and values; recipes and settings are valid."""
     write_recipes(page, workspace)
+    begun = {Path(rest[0]) for name, *rest in block_commands(page) if name == "init"}
     for name, *rest in block_commands(page):
         if name.startswith("-"):
             assert name in options(None), name
             continue
-        assert name in COMMANDS, f"{page.name}: there is no command {name}"
+        assert name in NAMES, f"{page.name}: there is no command {name}"
         given = command(name).make_context(name, rest).params
         for recipe in given.get("recipes", [given["recipe"]] if "recipe" in given else []):
-            check_settings(recipe, given["settings"] or [])
+            check_settings(Path("RECIPE") if recipe.parent in begun else recipe, given["settings"] or [])
 
 
 @every_page
@@ -174,12 +178,12 @@ def test_commands_and_options_in_the_text_exist(page: Path, workspace: Path) -> 
         if name.startswith("-") or name == "COMMAND":
             assert {name, *rest} - {"COMMAND"} <= options(None), f"{page.name}: jointnmt {name} {rest}"
             continue
-        assert name in COMMANDS, f"{page.name}: there is no command {name}"
+        assert name in NAMES, f"{page.name}: there is no command {name}"
         unknown = {word for word in rest if word.startswith("-")} - options(name)
         assert not unknown, f"{page.name}: jointnmt {name} has no {unknown}"
         settings = [rest[i + 1] for i, word in enumerate(rest) if word == "--set"]
         check_settings(Path(rest[0] if rest and rest[0].endswith(".yaml") else "RUN"), settings)
-    known = frozenset.union(options(None), *(options(name) for name in COMMANDS))
+    known = frozenset.union(options(None), *(options(name) for name in NAMES))
     for text in inline_code(page):
         given = {word for word in text.split() if word.startswith("--")} if text.startswith("--") else set()
         assert given <= known, f"{page.name}: no command has {given - known}"

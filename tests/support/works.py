@@ -88,14 +88,14 @@ WORKS: dict[str, Work] = {
         lambda place: contents(place, "mean.safetensors"),
     ),
     "share": Work(
-        lambda trained, place: ["share", trained / "whole-recipe", "--to", place / "shared"],
+        lambda trained, place: ["share", trained / "whole-recipe", "--out", place / "shared"],
         lambda place: contents(place, "shared/*", "shared/segmentation/*"),
         once=True,
     ),
     "translate --resume": Work(
         lambda trained, place: [
             *("translate", trained / "whole-recipe", "--device", "cpu", "--resume", "--json"),
-            *("--input", trained / "train.de", "--output", place / "out"),
+            *("--input", trained / "train.de", "--out", place / "out"),
         ],
         lambda place: contents(place, "*"),
     ),
@@ -107,7 +107,7 @@ WORKS: dict[str, Work] = {
     ),
     "probe": Work(
         lambda trained, place: [
-            *("probe", trained / "whole-recipe", "--out", place / "probes", *_sides(trained, "target")),
+            *("probe", trained / "whole-recipe", "--out", place / "probes", *_sides(trained, "reference")),
             *("--set", "max_rounds=2"),
         ],
         lambda place: contents(place / "probes", "*.csv", "probe.json", "*/*.safetensors"),

@@ -144,7 +144,10 @@ def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
     assert not analysis_figure(many_systems(3)).legends
     looks = {(line.get_color(), line.get_marker()) for line in axes.get_lines() if line.get_marker() in MARKERS}
     assert len(looks) == 4
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1-9\nn = 30", "10-19\nn = 20", "20+\nn = 0"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "1-9\nn = 30",
+        "10-19\nn = 20",
+    ]  # the last one is empty
 
 
 def test_sizes_that_are_all_equal_are_named_once() -> None:

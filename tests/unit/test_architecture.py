@@ -28,7 +28,7 @@ TIERS = (
     ("training", "hub"),
     ("train", "translator"),
     ("testset", "analysis"),
-    ("serving", "report", "scaling"),
+    ("serving", "report", "scaling", "planning"),
     ("cli",),
 )
 """From the bottom: a unit may import itself and units of lower tiers, and no unit beside it."""

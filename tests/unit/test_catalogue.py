@@ -340,20 +340,20 @@ def test_the_catalogue_is_printed_on_standard_output(invoke: Invoke, arguments: 
 
 
 def test_the_command_prepares_and_reports_on_standard_error(invoke: Invoke, local: Path, to: Path) -> None:
-    result = invoke("small", "--to", to, "--from", local)
+    result = invoke("small", "--out", to, "--from", local)
     assert result.exit_code == 0, result.stderr
     assert contents(to) == TEXTS
     assert result.stdout == ""
     assert "4 files written, 0 kept" in result.stderr
-    assert "0 files written, 4 kept" in invoke("small", "--to", to).stderr
+    assert "0 files written, 4 kept" in invoke("small", "--out", to).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["nosuch", "--to", "x"], "nosuch: there is no such corpus in the catalogue. It has: multi30k, tatoeba-de-en"),
-        (["multi30k"], "--to is missing"),
-        (["--to", "x"], "--to: say of which corpus"),
+        (["nosuch", "--out", "x"], "nosuch: there is no such corpus in the catalogue. It has: multi30k, tatoeba-de-en"),
+        (["multi30k"], "--out is missing"),
+        (["--out", "x"], "--out: say of which corpus"),
     ],
 )
 def test_wrong_usage_is_2(
@@ -367,6 +367,6 @@ def test_wrong_usage_is_2(
 
 
 def test_a_corpus_that_cannot_be_had_is_3(invoke: Invoke, tmp_path: Path, to: Path) -> None:
-    result = invoke("small", "--to", to, "--from", tmp_path)
+    result = invoke("small", "--out", to, "--from", tmp_path)
     assert result.exit_code == 3
     assert "has no train.de" in result.stderr

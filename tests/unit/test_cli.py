@@ -2,10 +2,13 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -13,9 +16,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import jointnmt
+from jointnmt.cli.command import command_of
 from jointnmt.cli.main import COMMANDS, EXIT_CODES, app
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
 from jointnmt.interruption import STOP_SIGNALS
+from support.tiny_run import write_run
 
 Invoke = Callable[..., Result]
 
@@ -68,6 +73,36 @@ def test_every_command_explains_itself(invoke: Invoke, name: str) -> None:
     assert result.exit_code == 0, result.output
     assert f"jointnmt {name}" in result.output
     assert len(result.output.splitlines()) > 8
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_one_style(invoke: Invoke, name: str) -> None:
+    """Arguments and values in capitals or as choices, flags without any; defaults in brackets, and not in words."""
+    shown = invoke(name, "--help").output
+    usage = next(line for line in shown.splitlines() if "Usage" in line)
+    assert not re.search(r"[{}]|<", usage), usage
+    assert not re.search(r"<(path|bool|str|int|float|list)|Default:|May be repeated", shown)
+
+
+def test_one_name_for_one_thing() -> None:
+    """The options that several commands take are of one kind: the same name never takes a file here and text there."""
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for name in COMMANDS:
+        for param in command_of(name, getattr(import_module(f"jointnmt.cli.{name}"), name)).params:
+            kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
+    differing = {name: found for name, found in kinds.items() if len(found) > 1}
+    # A file or a folder; of recipes or other settings; a corpus from somewhere; for `init`, codes of languages.
+    assert set(differing) == {"--out", "--set", "--from", "--source", "--target"}, differing
+    assert differing["--source"] == differing["--target"] == {"FILE", "CODE"}
+    assert not {"--output", "--to", "--samples", "--checkpoints"} & set(kinds)
+
+
+@pytest.mark.parametrize("name", ["translate", "score", "align", "contrast", "evaluate", "analyse", "report"])
+def test_help_says_where_results_depend_on_their_batch(invoke: Invoke, name: str) -> None:
+    shown = " ".join(invoke(name, "--help").output.replace("│", " ").split())
+    assert "results in float16, on a GPU or without the CPU kernels depend a little on what else is in the batch" in (
+        shown
+    )
 
 
 def test_help_and_completion_do_not_wait_for_torch() -> None:
@@ -283,3 +318,38 @@ def test_a_command_leaves_logging_as_it_was() -> None:
     for arguments in (["--quiet", "info", "no-file"], ["--debug", "kernels", "status"]):
         CliRunner().invoke(app, arguments)
         assert (package.level, root.level, root.handlers) == before
+
+
+FORBIDDEN = {
+    *("datasets", "pandas", "sacrebleu", "sacremoses", "huggingface_hub", "lightning_fabric", "tensorboard", "pyarrow"),
+    *("matplotlib", "jinja2", "fastapi", "babel", "rich", "filelock", "scipy", "requests", "httpx"),
+}
+"""Packages that translating a line has no use for, be they installed or not."""
+
+
+@pytest.mark.slow
+def test_translating_a_line_looks_for_no_package_that_it_does_not_need(tmp_path: Path) -> None:
+    """Seconds would depend on the machine; what is imported, or would be if it were installed, does not."""
+    run = write_run(tmp_path / "run")
+    code = f"""
+import sys
+wanted = set()
+
+class Watching:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        wanted.add(name.partition(".")[0])
+
+sys.meta_path.insert(0, Watching)
+import torch
+of_torch = frozenset(wanted)
+wanted.clear()
+from jointnmt.cli.main import app
+app(["translate", {str(run)!r}, "der Hund", "--device", "cpu", "--quiet"], standalone_mode=False)
+sys.stdout.write(" ".join(wanted - of_torch))
+"""
+    result = python("-c", code)
+    assert result.returncode == 0, result.stderr
+    looked_for = set(result.stdout.splitlines()[-1].split())
+    assert {"jointnmt", "tokenizers"} <= looked_for
+    assert not looked_for & FORBIDDEN

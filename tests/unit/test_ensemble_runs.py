@@ -192,7 +192,7 @@ def test_search_and_next_words_can_be_looked_at(folder: Path) -> None:
 
 def test_commands_take_runs_joined_by_a_sign(folder: Path, invoke: Invoke) -> None:
     ensemble = load("a", "b", "c")
-    result = invoke("translate", "a+b+c", "--input", "source", "--output", "out")
+    result = invoke("translate", "a+b+c", "--input", "source", "--out", "out")
     assert result.exit_code == 0, result.stderr
     assert Path("out").read_text(encoding="utf-8").splitlines() == ensemble.translate(SOURCES)
     result = invoke("score", "a+b+c", "--source", "source", "--target", "target", "--json")
@@ -202,7 +202,7 @@ def test_commands_take_runs_joined_by_a_sign(folder: Path, invoke: Invoke) -> No
 
 def test_evaluate_compares_an_ensemble_with_runs_and_with_systems_of_several(folder: Path, invoke: Invoke) -> None:
     arguments = ["a", "a+b", "--system", "seeds=b,c", "--system", "all=a+b+c"]
-    test_set = ["--source", "source", "--reference", "target", "--metric", "chrf", "--samples", 100, "--json"]
+    test_set = ["--source", "source", "--reference", "target", "--metric", "chrf", "--resamples", 100, "--json"]
     result = invoke("evaluate", *arguments, *test_set)
     assert result.exit_code == 0, result.stderr
     one, two, seeds, three = json.loads(result.stdout)["systems"]

@@ -49,7 +49,7 @@ GROUPED = ("--system", "good=good0,good1,good2", "--system", "bad=bad0,bad1,bad2
 
 
 def test_runs_of_a_system_are_averaged_and_compared_over_seeds(invoke: Invoke) -> None:
-    result = invoke(*GROUPED, "--metric", "bleu", "--metric", "chrf", "--samples", 200, "--json")
+    result = invoke(*GROUPED, "--metric", "bleu", "--metric", "chrf", "--resamples", 200, "--json")
     assert result.exit_code == 0, result.stderr
     values = json.loads(result.stdout)
     good, bad = values["systems"]
@@ -75,18 +75,28 @@ def test_runs_of_one_kind_do_not_differ(invoke: Invoke) -> None:
 
 
 def test_tables_have_means_deviations_and_both_tests(invoke: Invoke) -> None:
-    result = invoke(*GROUPED, "--metric", "chrf", "--samples", 100)
+    result = invoke(*GROUPED, "--metric", "chrf", "--resamples", 100)
     for text in ("runs", "mean ± standard deviation", "Paired bootstrap", "Over seeds and sentences", "p = 0.00"):
         assert text in result.stdout
     scores = [corpus_scores(spoilt(0.1, seed), REFERENCES, "en").chrf for seed in range(3)]
     values = [score.value for score in scores if score]
     assert f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}" in result.stdout
-    alone = invoke("--hypothesis", "good0", "--hypothesis", "bad0", "--reference", "reference", "--samples", 100)
+    alone = invoke("--hypothesis", "good0", "--hypothesis", "bad0", "--reference", "reference", "--resamples", 100)
     assert "Over seeds" not in alone.stdout and "standard deviation" not in alone.stdout
 
 
 def test_a_single_run_of_a_system_is_that_run(invoke: Invoke) -> None:
-    single = ["--system", "good=good0", "--hypothesis", "bad0", "--reference", "reference", "--json", "--samples", 100]
+    single = [
+        "--system",
+        "good=good0",
+        "--hypothesis",
+        "bad0",
+        "--reference",
+        "reference",
+        "--json",
+        "--resamples",
+        100,
+    ]
     grouped, plain = (
         json.loads(invoke(*arguments).stdout)
         for arguments in (single, [*single[:0], "--hypothesis", "bad0", "--hypothesis", "good0", *single[4:]])
@@ -103,7 +113,7 @@ def test_runs_and_files_may_be_mixed(invoke: Invoke, tmp_path: Path) -> None:
     Path("file").write_text("the dog .\nthe cat !\n" * 6)
     run = write_run(tmp_path / "run", data={**write_data(), "cache": str(tmp_path / "cache")})
     words = ["--system", f"mine={run},file", "--source", "source", "--reference", "reference", "--device", "cpu"]
-    (system,) = json.loads(invoke(*words, "--json", "--samples", 100).stdout)["systems"]
+    (system,) = json.loads(invoke(*words, "--json", "--resamples", 100).stdout)["systems"]
     assert [each["name"] for each in system["runs"]] == [str(run), "file"]
     assert system["runs"][0]["perplexity"] > 1
     assert (system["runs"][1]["perplexity"], system["perplexity"]) == (None, None)

@@ -80,7 +80,7 @@ def test_two_systems_are_compared_with_the_first(invoke: Invoke, texts: Path) ->
     for name in ("good", "bad", "reference"):
         (texts / name).write_text((texts / name).read_text(encoding="utf-8") * 4, encoding="utf-8")
     files = ["--hypothesis", "good", "--hypothesis", "bad", "--reference", "reference"]
-    report = json.loads(invoke("evaluate", *files, "--json", "--samples", 200).stdout)
+    report = json.loads(invoke("evaluate", *files, "--json", "--resamples", 200).stdout)
     assert [system["name"] for system in report["systems"]] == ["good", "bad"]
     assert [comparison["metric"] for comparison in report["comparisons"]] == list(METRICS)
     for comparison in report["comparisons"]:
@@ -301,7 +301,7 @@ def write_family_run(family: str, run: Path) -> Path:
 def test_attention_draws_a_translation_and_writes_its_numbers(invoke: Invoke, tmp_path: Path, family: str) -> None:
     run = write_family_run(family, tmp_path / "run")
     out = tmp_path / "pictures" / "attention.png"
-    result = invoke("attention", run, "--source", SOURCES[0], "--out", out, "--device", "cpu")
+    result = invoke("attention", run, "--text", SOURCES[0], "--out", out, "--device", "cpu")
     assert result.exit_code == 0, result.stderr
     assert result.stdout == Translator.load(run, "cpu").translate([SOURCES[0]])[0] + "\n"
     assert out.read_bytes().startswith(b"\x89PNG")
@@ -314,7 +314,7 @@ def test_attention_draws_a_translation_and_writes_its_numbers(invoke: Invoke, tm
 
 def test_attention_of_a_given_translation(invoke: Invoke, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "attention.svg"
-    result = invoke("attention", run, "--source", SOURCES[0], "--target", REFERENCES[0], "--out", out)
+    result = invoke("attention", run, "--text", SOURCES[0], "--translation", REFERENCES[0], "--out", out)
     assert (result.exit_code, result.stdout) == (0, REFERENCES[0] + "\n")
     assert json.loads(out.with_suffix(".json").read_text())["target"] == REFERENCES[0].split()
     assert "Hund" in out.read_text()
@@ -322,7 +322,7 @@ def test_attention_of_a_given_translation(invoke: Invoke, run: Path, tmp_path: P
 
 def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "attention.svg"
-    texts = ["--source", "der Hund sieht der Katze", "--target", "the dog sees the cat", "--out", out]
+    texts = ["--text", "der Hund sieht der Katze", "--translation", "the dog sees the cat", "--out", out]
     result = invoke("attention", run, *texts, "--of", "source:Hund", "--of", "target:4", "--by", "layer")
     assert result.exit_code == 0, result.stderr
     panels = json.loads(out.with_suffix(".json").read_text())["panels"]
@@ -343,9 +343,9 @@ def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["--source", "der Hund", "--out", "picture.gif"], 2),
-        (["--source", "", "--out", "picture.png"], 3),
-        (["--source", "der Hund", "--target", " ", "--out", "picture.png"], 3),
+        (["--text", "der Hund", "--out", "picture.gif"], 2),
+        (["--text", "", "--out", "picture.png"], 3),
+        (["--text", "der Hund", "--translation", " ", "--out", "picture.png"], 3),
     ],
 )
 def test_attention_of_nothing(invoke: Invoke, run: Path, arguments: list[str], code: int) -> None:

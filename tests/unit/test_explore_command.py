@@ -39,7 +39,7 @@ def explored(out: Path, *arguments: object) -> Any:
 def test_the_document_has_everything_of_each_model(runs: list[Path], tmp_path: Path) -> None:
     found = explored(
         tmp_path / "new" / "x.json", runs[0], f"other={runs[1]}", "--text", SOURCE, "--text", "die Katze",
-        "--target", TARGET, "--target", "the cat",
+        "--translation", TARGET, "--translation", "the cat",
     )  # fmt: skip
     assert found["format"] == 1
     assert [model["name"] for model in found["models"]] == ["one", "other"]
@@ -78,9 +78,9 @@ def test_large_documents_say_what_they_lack(runs: list[Path], tmp_path: Path, mo
         (["--text", ""], 3, "text 1: "),
         (["--text", SOURCE, "--text", " "], 3, "text 2: The"),
         (["--text", SOURCE, "--max-tokens", "3"], 3, "more than 3 tokens"),
-        (["--text", SOURCE, "--target", "the " * 90], 3, "more than 80 tokens"),
+        (["--text", SOURCE, "--translation", "the " * 90], 3, "more than 80 tokens"),
         ([], 2, "--text or by --input"),
-        (["--text", SOURCE, "--target", "a", "--target", "b"], 2, "one for each"),
+        (["--text", SOURCE, "--translation", "a", "--translation", "b"], 2, "one for each"),
         (["--text", SOURCE, "--out", "x.txt"], 2, ".html or .json"),
         (["--input", "missing.de"], 3, "missing.de"),
     ],
@@ -88,7 +88,8 @@ def test_large_documents_say_what_they_lack(runs: list[Path], tmp_path: Path, mo
 def test_wrong_input_is_refused(
     runs: list[Path], tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    result = explore(runs[0], "--out", tmp_path / "x.json", *arguments)
+    out = [] if "--out" in arguments else ["--out", tmp_path / "x.json"]
+    result = explore(runs[0], *out, *arguments)
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr
     assert not (tmp_path / "x.json").exists()
 

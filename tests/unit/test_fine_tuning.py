@@ -59,6 +59,7 @@ def test_it_begins_with_the_weights_and_pieces_of_the_model(corpus: Path, tmp_pa
     assert hash_files(tmp_path / "base/segmentation") == hash_files(corpus / "base/segmentation")
 
 
+@pytest.mark.slow
 def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(corpus / "base", tmp_path / "gone")
     experiment = Experiment.load(recipe(corpus), [f"training.from={tmp_path / 'gone'}"])
@@ -74,6 +75,7 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
     assert str(tmp_path) not in (tmp_path / "shared" / "experiment.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_run_does_not_resume_with_another_model_to_begin_with(corpus: Path, tmp_path: Path) -> None:
     path = recipe(corpus)
     train(Experiment.load(path), tmp_path / "run", NoDisplay())

@@ -159,8 +159,8 @@ def test_a_translation_to_a_file_goes_on(
 ) -> None:
     """Wherever it stopped, and if a killed process or a lost machine left half a line, the whole is as without it."""
     whole, out = source.with_name("whole"), source.with_name("out")
-    assert invoke("--input", source, "--output", whole, "--resume", *form).exit_code == 0
-    arguments = ["--input", source, "--output", out, *form]
+    assert invoke("--input", source, "--out", whole, "--resume", *form).exit_code == 0
+    arguments = ["--input", source, "--out", out, *form]
     interrupt(lines)
     stopped = invoke(*arguments)
     assert stopped.exit_code == 130
@@ -180,7 +180,7 @@ def test_a_translation_to_a_file_goes_on(
 def test_a_file_of_another_input_or_other_options_is_not_gone_on_with(
     invoke: Invoke, interrupt: Callable[[int | None], None], source: Path
 ) -> None:
-    arguments = ["--input", source, "--output", source.with_name("out")]
+    arguments = ["--input", source, "--out", source.with_name("out")]
     interrupt(20)
     invoke(*arguments)
     interrupt(None)
@@ -194,8 +194,8 @@ def test_a_file_of_another_input_or_other_options_is_not_gone_on_with(
     assert "missing or damaged" in refusal(invoke(*arguments, "--resume"))
     assert source.with_name("out.part").read_bytes() == part
     assert invoke(*arguments).exit_code == 0  # from the beginning
-    assert "--input and --output" in refusal(invoke("--resume", "--output", source, text=b"und"))
-    assert "no pipes" in refusal(invoke("--resume", "--input", source, "--output", "/dev/null"))
+    assert "--input and --out" in refusal(invoke("--resume", "--out", source, text=b"und"))
+    assert "no pipes" in refusal(invoke("--resume", "--input", source, "--out", "/dev/null"))
 
 
 def refusal(result: Result) -> str:
@@ -207,7 +207,7 @@ def test_two_processes_do_not_write_one_file(invoke: Invoke, source: Path) -> No
     out = source.with_name("out")
     with source.with_name("out.part").open("ab") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        assert "another process is writing it" in refusal(invoke("--input", source, "--output", out))
+        assert "another process is writing it" in refusal(invoke("--input", source, "--out", out))
 
 
 def test_untrusted_lines_cost_no_more_than_their_limits(invoke: Invoke, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_tags_are_pieces_by_themselves_that_no_text_makes(kind: Any, joint: bool
         ({"tag": "2en"}, "a tag should be a word in angle brackets"),
         ({"tag": "<pad>"}, "no special piece"),
         ({"tag": "<a b>"}, "a tag should be a word"),
-        ({"weight": 0}, "greater than 0"),
+        ({"weight": 0}, "more than 0"),
     ],
 )
 def test_other_tags_and_weights_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -161,6 +161,7 @@ def test_other_tags_and_weights_are_refused(tmp_path: Path, changes: dict[str, A
         Experiment.parse(values, origin="test")
 
 
+@pytest.mark.slow
 def test_a_model_to_begin_with_has_to_know_the_tags(run: Path, tmp_path: Path) -> None:
     values = recipe(run.parent)
     values["training"]["from"] = str(run)

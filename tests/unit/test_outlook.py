@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ def test_says_nothing_of_what_fits(changes: dict[str, Any]) -> None:
     assert outlook(**{"training": {"schedule": {"warmup_steps": 1}}, **changes}).warnings() == []
 
 
+def test_much_dropout_allows_more_parameters() -> None:
+    each = outlook(parameters=2_400_000, training={"schedule": {"warmup_steps": 1}})
+    model = each.experiment.model.model_copy(update={"dropout": 0.3})
+    each = replace(each, experiment=each.experiment.model_copy(update={"model": model}))
+    assert each.warnings() == []
+    (warning,) = replace(each, parameters=2_400_001).warnings()
+    assert "by heart" in warning
+
+
 def test_validations_of_the_warm_up_are_not_stale() -> None:
     selection = Selection().add(ScoredCheckpoint(1, 5.0), 2)
     for step in (2, 3):
@@ -86,6 +96,7 @@ def never_better(folder: Path) -> Experiment:
     return Experiment.parse(tiny_recipe(folder, **changes), origin="test")
 
 
+@pytest.mark.slow
 def test_patience_begins_after_the_warm_up_and_so_it_does_when_resumed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,6 +131,7 @@ def test_unigram_perplexity_is_the_cross_entropy_of_frequencies(tmp_path: Path) 
     assert unigram_perplexity(stores[0], stores[1], size) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_model_that_has_learnt_nothing_says_so_and_one_that_has_does_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

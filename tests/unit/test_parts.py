@@ -268,11 +268,11 @@ UNTRUSTED: dict[str, tuple[Change, str]] = {
     "extends a device": (lambda values: values.update(extends="/dev/zero"), "may not extend"),
     "extends a folder above": (lambda values: values.update(extends="../.."), "may not extend"),
     "extends a recipe": (lambda values: values.update(extends="experiment.yaml"), "may not extend"),
-    "layers": (lambda values: values["model"].update(num_layers=10_000_000), f"less than or equal to {MAX_LAYERS}"),
-    "width": (lambda values: values["model"].update(ffn_dim=10**12), "less than or equal to 1000000"),
+    "layers": (lambda values: values["model"].update(num_layers=10_000_000), f"at most {MAX_LAYERS}"),
+    "width": (lambda values: values["model"].update(ffn_dim=10**12), "at most 1000000"),
     "longest translation": (lambda values: values["search"].update(max_length_offset=1e30), "max_length_offset: "),
-    "length factor": (lambda values: values["search"].update(max_length_factor=1e300), "less than or equal"),
-    "beam": (lambda values: values["search"].update(beam_size=10**9), "less than or equal"),
+    "length factor": (lambda values: values["search"].update(max_length_factor=1e300), "at most"),
+    "beam": (lambda values: values["search"].update(beam_size=10**9), "at most"),
 }
 
 

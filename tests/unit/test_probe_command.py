@@ -54,14 +54,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def probe(folder: Path, *arguments: str, runs: tuple[str, ...] = ("reformer-fast",), **files: str) -> Result:
-    names = {"source": "test.de", "target": "test.en", "out": "out", **files}
+    names = {"source": "test.de", "reference": "test.en", "out": "out", **files}
     options = [word for name, file in names.items() for word in (f"--{name.replace('_', '-')}", str(folder / file))]
     paths = [str(folder / run) for run in runs]
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["probe", *paths, *options, *QUICK, *arguments])
 
 
 def test_the_command_writes_figures_and_numbers_of_every_family(folder: Path) -> None:
-    tags = {"source_tags": "tags.de", "target_tags": "tags.en"}
+    tags = {"source_tags": "tags.de", "reference_tags": "tags.en"}
     result = probe(folder, runs=tuple(FAMILIES), **tags)
     assert result.exit_code == 0, result.output
     assert "1 empty" in " ".join(result.stderr.split())
@@ -159,7 +159,7 @@ def test_without_rounds_there_is_what_needs_no_training(folder: Path) -> None:
 def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:
     for side, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         write_text(folder / f"mixed.{side}", [words[:4], words[4:8], words[3:8]])  # trained on, new, stopped on
-    result = probe(folder, source="mixed.de", target="mixed.en")
+    result = probe(folder, source="mixed.de", reference="mixed.en")
     assert "2 of 3 pairs are left out" in " ".join(result.stderr.split())
     held_out = json.loads((folder / "out" / "probe.json").read_text())["reformer-fast"]["held_out"]
     assert held_out == {"sentences": 1, "left_out_as_known": 2, "left_out_as_empty": 0}
@@ -168,13 +168,16 @@ def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"source": "test.en", "target": "test.de"}, "the source is en and the target de"),
-        ({"target": "valid.en"}, "are not parallel: 4 and 2 lines"),
-        ({"source": "valid.de", "target": "valid.en"}, "2 occur in the text that the run was trained or validated on"),
+        ({"source": "test.en", "reference": "test.de"}, "the source is en and the target de"),
+        ({"reference": "valid.en"}, "are not parallel: 4 and 2 lines"),
+        (
+            {"source": "valid.de", "reference": "valid.en"},
+            "2 occur in the text that the run was trained or validated on",
+        ),
         ({"source_tags": "valid.de"}, "valid.de and"),
-        ({"target_tags": "short.en"}, "short.en:4: there are 2 tags, but the sentence has 3 words"),
+        ({"reference_tags": "short.en"}, "short.en:4: there are 2 tags, but the sentence has 3 words"),
         ({"source": "hole.de"}, "hole.de:2: an empty line cannot have a target"),
-        ({"source": "empty.de", "target": "empty.en"}, "no sentences"),
+        ({"source": "empty.de", "reference": "empty.en"}, "no sentences"),
     ],
 )
 def test_text_that_does_not_fit_is_refused(folder: Path, files: dict[str, str], message: str) -> None:
@@ -190,7 +193,7 @@ def test_text_that_does_not_fit_is_refused(folder: Path, files: dict[str, str], 
 def test_wrong_use_is_refused(folder: Path) -> None:
     for arguments, message in (
         (["--set", "layers=2"], "layers: is not a known key"),
-        (["--set", "rate=0"], "rate: Input should be greater than 0"),
+        (["--set", "rate=0"], "rate: should be more than 0"),
         ([str(folder / "reformer-fast")], "same name"),
     ):
         result = probe(folder, *arguments)

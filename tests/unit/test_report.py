@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+import jointnmt
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.report.analyses import analyses
@@ -122,6 +123,25 @@ def test_the_page_shows_what_evaluation_finds(page: Page, reported: Path) -> Non
     assert f"{second['parameters']['total']:,}" in page.text("td")
     rows = list(csv.reader(io.StringIO(download(page, "bleu-by-length-of-the-source.csv"))))
     assert [row[0] for row in rows[1:]] == ["first"] * 5 + ["a<b"] * 5
+
+
+def test_the_page_begins_with_what_differs_and_says_when_and_by_what_it_was_made(
+    page: Page, reported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = page.text("p")[0]
+    assert first.startswith("a<b and first: fewer than 10 sentences") or "significant" in first
+    (made,) = page.text("time")
+    text = (reported / "pages/report.html").read_text(encoding="utf-8")
+    assert f'Made on <time datetime="{made}">{made}</time> by jointnmt {jointnmt.__version__}.' in text
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    report(reported, "first", "a<b", out="pages/dated.html")
+    assert Page((reported / "pages/dated.html").read_text()).text("time") == ["1970-01-02"]
+
+
+def test_titles_of_matrices_are_text_of_the_page(page: Page) -> None:
+    """In a narrow picture they would be cut."""
+    assert page.text("strong").count("Alignment (reduction)") == 2 * 2
+    assert len(page.all("figcaption")) == 2 * 2 * 4
 
 
 def test_what_is_missing_is_said(page: Page) -> None:

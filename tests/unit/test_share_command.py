@@ -34,7 +34,7 @@ def test_a_shared_run_translates_and_states_what_it_scores(run: Path, tmp_path: 
     folder = tmp_path / "shared"
     files = f"test={tmp_path / 'test.de'},{tmp_path / 'test.en'}"
     facts = ["--licence", "CC BY 2.0", "--data-licence", "Tatoeba", "--limits", "Only animals."]
-    result = share(run, "--to", folder, "--test", files, *facts)
+    result = share(run, "--out", folder, "--test", files, *facts)
     assert result.exit_code == 0, result.output
     names = {path.name for path in folder.iterdir()}
     assert names == {"experiment.yaml", "model.safetensors", "segmentation", "config.json", "README.md"}
@@ -55,7 +55,7 @@ def test_a_shared_run_translates_and_states_what_it_scores(run: Path, tmp_path: 
 def test_weights_are_those_of_the_run_rounded(run: Path, tmp_path: Path) -> None:
     trained = Translator.load(run, "cpu").model.state_dict()
     for precision in ("float16", "float32"):
-        assert share(run, "--to", tmp_path / precision, "--weights", precision).exit_code == 0
+        assert share(run, "--out", tmp_path / precision, "--weights", precision).exit_code == 0
         loaded = Translator.load(tmp_path / precision, "cpu").model.state_dict()
         for name, tensor in trained.items():
             assert torch.equal(loaded[name], tensor.to(getattr(torch, precision)).float()), name
@@ -65,18 +65,18 @@ def test_weights_are_those_of_the_run_rounded(run: Path, tmp_path: Path) -> None
 
 def test_nothing_is_overwritten_or_left_half_done(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
-    assert share(run, "--to", folder).exit_code == 0
-    again = share(run, "--to", folder)
+    assert share(run, "--out", folder).exit_code == 0
+    again = share(run, "--out", folder)
     assert (again.exit_code, "not empty" in again.stderr) == (2, True)
     (tmp_path / "test.de").write_text(f"{SOURCES[0]}\n\n")  # found to be wrong when the folder is half done
-    result = share(run, "--to", tmp_path / "other", "--test", f"t={tmp_path / 'test.de'},{tmp_path / 'test.en'}")
+    result = share(run, "--out", tmp_path / "other", "--test", f"t={tmp_path / 'test.de'},{tmp_path / 'test.en'}")
     assert result.exit_code == 3, result.stderr
     assert not [path for path in tmp_path.iterdir() if "other" in path.name]
 
 
 @pytest.mark.parametrize("given", ["test.de,test.en", "t=test.de", "=a,b", "t=,b"])
 def test_a_test_set_has_a_name_and_two_files(run: Path, tmp_path: Path, given: str) -> None:
-    result = share(run, "--to", tmp_path / "shared", "--test", given)
+    result = share(run, "--out", tmp_path / "shared", "--test", given)
     assert (result.exit_code, "NAME=SOURCE,REFERENCE" in result.stderr) == (2, True)
 
 

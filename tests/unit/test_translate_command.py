@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -61,11 +62,59 @@ def test_translates_standard_input_to_standard_output(invoke: Invoke, expected: 
 def test_translates_files(invoke: Invoke, expected: list[str], tmp_path: Path) -> None:
     source, target = tmp_path / "text.de.gz", tmp_path / "text.en"
     source.write_bytes(gzip.compress(TEXT.encode()))
-    result = invoke("translate", "--input", source, "--output", target)
+    result = invoke("translate", "--input", source, "--out", target)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
     assert target.read_text().splitlines() == expected
     assert set(tmp_path.iterdir()) == {source, target}
+
+
+def test_text_on_the_command_line_is_translated_at_once(invoke: Invoke, expected: list[str], tmp_path: Path) -> None:
+    result = invoke("translate", LINES[0], "--text", LINES[2], "--text", LINES[3], text="")
+    assert result.exit_code == 0, result.stderr
+    assert "a second" not in result.stderr
+    assert result.stdout.splitlines() == [expected[0], *expected[2:4]]
+    (tmp_path / "de").write_text(TEXT)
+    for refused, reason in (
+        ([tmp_path / "de"], "is a file. To translate its lines, name it by --input"),
+        ([LINES[0], "--input", tmp_path / "de"], "either as text or by --input"),
+        (["--input", tmp_path / "de", "--input", tmp_path / "de"], "given twice"),
+    ):
+        result = invoke("translate", *refused)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert reason in " ".join(result.stderr.split())
+    assert "text:2: a sentence has" in invoke("translate", "und", "Hund sieht die Katze . " * 6).stderr
+
+
+def test_the_last_of_two_settings_counts(invoke: Invoke) -> None:
+    """As of any command, for aliases with settings of one's own; files are another matter."""
+    assert invoke("translate", "--beam", 3, "--beam", 1).stdout == invoke("translate", "--beam", 1).stdout
+
+
+@pytest.mark.slow
+def test_a_terminal_is_greeted_and_ctrl_d_ends(run: Path, expected: list[str]) -> None:
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "jointnmt", "translate", str(run), "--device", "cpu"]
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    said = read_until(main, "de> ")
+    assert "run" in said and "reformer-fast, de to en, " in said and "Ctrl-D ends" in said
+    os.write(main, f"{LINES[0]}\n".encode())
+    assert f"\r\n{expected[0]}\r\n" in read_until(main, "de> ")
+    os.write(main, ("Hund sieht die Katze . " * 6 + "\n").encode())
+    assert "too long" in read_until(main, "de> ").replace("at most", "too long")  # the conversation goes on
+    os.write(main, b"\x04")
+    assert process.wait(30) == 0
+    os.close(main)
+
+
+def read_until(descriptor: int, end: str) -> str:
+    """What a terminal shows, up to a prompt."""
+    said = ""
+    while not said.endswith(end):
+        said += os.read(descriptor, 4096).decode()
+    return said
 
 
 def test_an_unfinished_file_does_not_get_the_name_of_a_finished_one(invoke: Invoke, tmp_path: Path) -> None:

@@ -23,28 +23,31 @@ CELL = 0.26
 LETTER = 0.085
 LEFT, RIGHT, TOP, BOTTOM = 0.5, 0.95, 0.65, 0.5
 """Margins of a panel for axis names, colour bar and title, without tick labels; in inches, as all lengths here."""
+TOP_WITHOUT_TITLE = 0.15
 BAR_CELLS = 5
 """Smallest height of a colour bar in rows, so that its numbers do not overlap."""
 
 
-def attention_figure(panels: Sequence[Panel], title: str = "") -> Figure:
+def attention_figure(panels: Sequence[Panel], title: str = "", panel_titles: bool = True) -> Figure:
     """The panels, labelled with their pieces, each with a colour bar.
 
-    Means stand two to a row. Layers have a row for each kind of attention; heads, for each layer.
+    Without `panel_titles`, what is around the figure says what a panel shows. Means stand two to a row. Layers have a
+    row for each kind of attention; heads, for each layer.
     """
     grid = [
         list(line) for _, line in groupby(panels, lambda each: (each.layer and each.title, each.head and each.layer))
     ]
     if len(grid) == 1 and panels[0].layer is None:
         grid = [list(panels[first : first + 2]) for first in range(0, len(panels), 2)]
-    places = [[_Box.of(panel) for panel in line] for line in grid]
+    top = TOP if panel_titles else TOP_WITHOUT_TITLE
+    places = [[_Box.of(panel, panel_titles) for panel in line] for line in grid]
     columns = [
         _Box.around([line[number] for line in places if number < len(line)]) for number in range(max(map(len, places)))
     ]
     lines = [_Box.around(line) for line in places]
     width = sum(place.left + place.width + RIGHT for place in columns)
     heading = 0.2 + 0.22 * sum(math.ceil(_letters(line) * 0.11 / width) for line in title.splitlines())
-    height = heading + sum(TOP + place.height + place.bottom for place in lines)
+    height = heading + sum(top + place.height + place.bottom for place in lines)
     figure = Figure(figsize=(width, height))
     figure.suptitle(title, y=1 - 0.1 / height, va="top", parse_math=False, wrap=True)
     above = heading
@@ -52,11 +55,11 @@ def attention_figure(panels: Sequence[Panel], title: str = "") -> Figure:
         beside = 0.0
         for column, panel in zip(columns, row, strict=False):
             size = len(panel.columns) * CELL, len(panel.rows) * CELL
-            corner = beside + column.left, height - above - TOP - size[1]
+            corner = beside + column.left, height - above - top - size[1]
             rectangle = (corner[0] / width, corner[1] / height, size[0] / width, size[1] / height)
-            _draw(panel, figure.add_axes(rectangle))
+            _draw(panel, figure.add_axes(rectangle), panel_titles)
             beside += column.left + column.width + RIGHT
-        above += TOP + line.height + line.bottom
+        above += top + line.height + line.bottom
     return figure
 
 
@@ -69,8 +72,8 @@ class _Box(NamedTuple):
     bottom: float
 
     @classmethod
-    def of(cls, panel: Panel) -> _Box:
-        width = max(len(panel.columns) * CELL, _letters(panel.title) * 0.1 - RIGHT)
+    def of(cls, panel: Panel, titled: bool) -> _Box:
+        width = max(len(panel.columns) * CELL, _letters(panel.title) * 0.1 - RIGHT if titled else 0.0)
         height = len(panel.rows) * CELL
         left, bottom = (max(map(_letters, labels)) * LETTER for labels in (panel.rows, panel.columns))
         return cls(LEFT + left, width, height, max(BOTTOM + bottom, BAR_CELLS * CELL - height + 0.2))
@@ -85,13 +88,14 @@ def _letters(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def _draw(panel: Panel, axes: Axes) -> None:
+def _draw(panel: Panel, axes: Axes, titled: bool) -> None:
     shown = np.ma.masked_equal(panel.weights, 0.0)  # masked positions: not weak attention, but none
     image = axes.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=_brightest(panel.weights), interpolation="nearest")
     axes.set_facecolor("white")
-    axes.set_title(f"{panel.title}\n", fontsize=11, fontweight="bold", parse_math=False, y=1.0)
-    below_title: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 8}
-    axes.annotate(panel.subtitle, (0.5, 1.0), (0, 3), xycoords="axes fraction", **below_title)
+    if titled:
+        axes.set_title(f"{panel.title}\n", fontsize=11, fontweight="bold", parse_math=False, y=1.0)
+        below_title: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 8}
+        axes.annotate(panel.subtitle, (0.5, 1.0), (0, 3), xycoords="axes fraction", **below_title)
     # parse_math: pieces may hold dollar signs.
     axes.set_xticks(range(len(panel.columns)), panel.columns, rotation=90, fontsize=9, parse_math=False)
     axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=9, parse_math=False)

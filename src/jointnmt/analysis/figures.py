@@ -30,7 +30,7 @@ SPREAD = 0.36
 
 
 def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
-    """A point with its 95% interval for each system and bucket; sizes of buckets stand below their names.
+    """A point with its 95% interval for each system and bucket that is not empty; below the names stand their sizes.
 
     A star at the top in a system's colour marks a significant difference from the first system.
 
@@ -43,7 +43,8 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
     markers = (MARKERS[(number + number // len(COLOURS)) % len(MARKERS)] for number in count_from(0))
     looks = zip(cycle(COLOURS), markers, cycle(STYLES), strict=False)
     stars = []
-    for number, ((name, values), drawn) in enumerate(zip(analysis.systems.items(), looks, strict=False)):
+    columns = [*zip(*filled(analysis), strict=True)]
+    for number, (name, values, drawn) in enumerate(zip(analysis.systems, columns, looks, strict=False)):
         shift = SPREAD * (number - (count - 1) / 2) / max(count, 1)
         points = [(place + shift, each) for place, each in enumerate(values) if each.value is not None]
         _draw_system(axes, name, points, drawn)
@@ -102,10 +103,16 @@ def _draw_system(
     )
 
 
+def filled(analysis: Analysis) -> list[tuple[BucketValue, ...]]:
+    """The values of all systems in each bucket that some system has something in; all if there is none."""
+    buckets = [*zip(*analysis.systems.values(), strict=True)]
+    return [values for values in buckets if any(value.size for value in values)] or buckets
+
+
 def _labels(analysis: Analysis) -> tuple[list[str], list[str]]:
     """Names of the buckets and their sizes; a range where systems differ, which may have different pieces."""
     names, shown = [], []
-    for values in zip(*analysis.systems.values(), strict=True):
+    for values in filled(analysis):
         sizes = sorted({value.size for value in values})
         names.append(values[0].bucket)
         shown.append(f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}")

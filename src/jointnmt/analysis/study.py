@@ -16,6 +16,7 @@ from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.probing import ProbeTask, ShowProgress, train_probes
 from jointnmt.analysis.states import Side
 from jointnmt.data.store import build_store
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.translator import Translator
 
@@ -80,8 +81,8 @@ def write_studies(studies: Mapping[str, LexicalStudy], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     found = list(topics({name: study.measurements for name, study in studies.items()}))
     for topic in found:
-        (out / f"{topic.name}.csv").write_text(topic_csv(topic), encoding="utf-8")
+        write_text(out / f"{topic.name}.csv", topic_csv(topic))
         topic_figure(topic).savefig(out / f"{topic.name}.png", dpi=150)
     values = json.dumps({name: study.plain() for name, study in studies.items()}, ensure_ascii=False, indent=1)
-    (out / "probe.json").write_text(values + "\n", encoding="utf-8")
+    write_text(out / "probe.json", values + "\n")
     logger.info("%d figures with their numbers are in %s", len(found), out)

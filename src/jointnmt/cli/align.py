@@ -8,7 +8,15 @@ import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
 from jointnmt.cli.lines import open_output
-from jointnmt.cli.options import DeviceOption, OutputOption, PrecisionOption, RunArgument, SourceOption, TargetOption
+from jointnmt.cli.options import (
+    BatchCellsOption,
+    DeviceOption,
+    OutputOption,
+    PrecisionOption,
+    RunArgument,
+    SourceOption,
+    TargetOption,
+)
 from jointnmt.data.lines import text_lines
 from jointnmt.text.languages import check_sides
 from jointnmt.translator import Aligned, Translator
@@ -22,6 +30,7 @@ def align(
     output: OutputOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
 ) -> None:
     """Align the words of sentences and their translations, in the Pharaoh format: `0-0 1-2`, source word first.
 
@@ -30,7 +39,7 @@ def align(
     greatest weight on the end mark stays unaligned. Words are separated by spaces, after Moses tokenisation if the run
     has that. The alignment of an empty line is an empty line.
     """
-    translator = Translator.load(run, device, precision)
+    translator = Translator.load(run, device, precision, batch_cells)
     whole_words = pieces or translator.experiment.segmentation.kind == "word"
     check_sides(str(source), str(target), translator.segmentation.languages)
     with open_output(output) as write:

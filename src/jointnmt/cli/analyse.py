@@ -14,7 +14,15 @@ from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
-from jointnmt.cli.options import DeviceOption, JsonOption, SourceOption
+from jointnmt.cli.options import (
+    BatchCellsOption,
+    DeviceOption,
+    JsonOption,
+    PrecisionOption,
+    ReferenceOption,
+    RunsArgument,
+    SourceOption,
+)
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -22,19 +30,27 @@ from jointnmt.evaluation.significance import SIGNIFICANT
 from jointnmt.report.analyses import Bucketing, analyses, write_analyses
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import check_runs, outputs_of_runs
+from jointnmt.translator import LoadOptions
 
 
 def analyse(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to compare.")],
+    runs: RunsArgument,
     source: SourceOption,
-    reference: Annotated[Path, typer.Option(help="File of their translations, line by line.")],
-    out: Annotated[Path, typer.Option(help="Folder for figures (.png), numbers (.csv) and all of it (analysis.json).")],
-    metric: Annotated[list[str] | None, typer.Option(help="bleu, chrf. Repeatable. Default: both.")] = None,
+    reference: ReferenceOption,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Where to write figures (.png), numbers (.csv), analysis.json."),
+    ],
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="METRIC", help="bleu or chrf. Repeatable.", show_default="both")
+    ] = None,
     length_edges: Edges = None,
     position_edges: Edges = None,
     frequency_edges: Edges = None,
-    device: DeviceOption = "auto",
     as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
 ) -> None:
     """Compare runs by length of the sentence, position in the target and frequency of the token.
 
@@ -54,7 +70,7 @@ def analyse(
     bucketing = Bucketing(*(buckets_of(given, default) for given, default in edges))
     eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
     with ProgressBars() as progress:
-        outputs, counts = outputs_of_runs(runs, eval_set, device, progress.update)
+        outputs, counts = outputs_of_runs(runs, eval_set, LoadOptions(device, precision, batch_cells), progress.update)
     found = analyses(outputs, eval_set, counts, wanted, bucketing)
     write_analyses(found, out)
     if as_json:

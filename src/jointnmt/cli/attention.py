@@ -18,8 +18,9 @@ from jointnmt.analysis.attention import (
     self_attention_tokens,
 )
 from jointnmt.analysis.attention_figures import attention_figure
-from jointnmt.cli.options import DeviceOption, RunArgument
+from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.text.segmentation import SPACE
 from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend
@@ -34,11 +35,12 @@ MOST_DOTS = 80_000_000
 
 def attention(
     run: RunArgument,
-    source: Annotated[str, typer.Option(help="The sentence to translate.")],
+    text: Annotated[str, typer.Option(help="The sentence to translate.")],
     out: Annotated[
-        Path, typer.Option(help=f"Figure to write ({', '.join(PICTURES)}); numbers go beside it, as .json.")
+        Path,
+        typer.Option(metavar="FILE", help=f"Figure to write ({', '.join(PICTURES)}); numbers go beside it, as .json."),
     ],
-    target: Annotated[str | None, typer.Option(help="Its translation. Default: the model's own.")] = None,
+    translation: Annotated[str | None, typer.Option(help="Its translation.", show_default="the model's own")] = None,
     of: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,6 +50,7 @@ def attention(
     ] = None,
     by: Annotated[By, typer.Option(help="Mean over layers and heads; each layer; each head of each layer.")] = "mean",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Draw the attention of one translation, and write its weights beside the figure as JSON.
 
@@ -59,21 +62,21 @@ def attention(
     if out.suffix not in PICTURES:
         raise ConfigurationError(f"--out {out}: the name of a figure ends in {', '.join(PICTURES)}.")
     wanted = _sides(of or ())
-    translator = Translator.load(run, device)
-    target = translator.translate([source])[0] if target is None else target
-    read = attend(translator, source, target)
+    translator = Translator.load(run, device, precision)
+    translation = translator.translate([text])[0] if translation is None else translation
+    read = attend(translator, text, translation, "--text")
     tokens = dict(zip(("source", "target"), self_attention_tokens(*read[1:]), strict=True))
     view = View(by, **{side: _place(side, tokens[side], token) for side, token in wanted.items()})
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure = attention_figure(attention_panels(*read, view), f"{source}\n{target}")
+    figure = attention_figure(attention_panels(*read, view), f"{text}\n{translation}")
     width, height = figure.get_size_inches()
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
     if out.suffix == ".png" and dots < DOTS_PER_INCH:
         logger.warning("%s: is large, and drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
     figure.savefig(out, dpi=dots)
     numbers = out.with_suffix(".json")
-    numbers.write_text(json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n", encoding="utf-8")
-    typer.echo(target)
+    write_text(numbers, json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n")
+    typer.echo(translation)
     logger.info("the figure is in %s, its weights in %s", out, numbers)
 
 

@@ -6,14 +6,17 @@ from typing import Annotated
 
 import typer
 
+from jointnmt.cli.options import RunArgument
 from jointnmt.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 
 def average(
-    run: Annotated[Path, typer.Argument(help="The RUN directory.")],
-    out: Annotated[Path, typer.Option("--out", help="The file of weights to write, such as RUN/model.safetensors.")],
+    run: RunArgument,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Weights to write, such as RUN/model.safetensors.")
+    ],
     best: Annotated[
         int | None, typer.Option("--best", min=1, help="Average this many of the best checkpoints.")
     ] = None,
@@ -21,14 +24,15 @@ def average(
         int | None, typer.Option("--last", min=1, help="Average this many of the latest checkpoints.")
     ] = None,
     checkpoints: Annotated[
-        list[Path] | None, typer.Option("--checkpoints", help="Average these checkpoints. May be repeated.")
+        list[Path] | None,
+        typer.Option("--checkpoint", help="Average this checkpoint and the others that are given. Repeatable."),
     ] = None,
 ) -> None:
     """Average the weights of checkpoints of a run: the best, the latest of those kept, or the given ones."""
     from jointnmt.runs.averaging import average_into, choose_checkpoints
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
-        raise ConfigurationError("Give one of --best, --last and --checkpoints.")
+        raise ConfigurationError("Give one of --best, --last and --checkpoint.")
     if out.is_dir():
         raise ConfigurationError(
             f"--out {out}: is a directory. Name the file to write, such as {out}/model.safetensors."

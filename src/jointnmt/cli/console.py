@@ -1,12 +1,18 @@
-"""The consoles of standard output and standard error, shared so that progress and logs do not overwrite each other."""
+"""The consoles of standard output and standard error, shared so that progress and logs do not overwrite each other.
+
+rich is imported when one is used.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class _StandardError:
@@ -28,11 +34,25 @@ class _StandardError:
 @cache
 def stderr() -> Console:
     """The console for progress, logs and messages."""
+    from rich.console import Console
+
     return Console(stderr=True) if sys.stderr is None else Console(file=cast(Any, _StandardError()))
 
 
 @cache
 def stdout() -> Console:
     """The console for tables, which are 120 columns wide in a file."""
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
+
+
+def shows_standard_error() -> bool:
+    """Whether somebody may see standard error: it is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def counted(number: int, what: str) -> str:
+    """`1 line`, `2,000 lines`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -28,12 +28,12 @@ def contrast(
     suite: Annotated[
         Path | None, typer.Argument(metavar="SUITE", help="A suite as JSON (also .gz, .xz), or a folder of line pairs.")
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="Instead of SUITE: source sentences, one per line.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Instead of SUITE: source sentences, one a line.")] = None,
     right: Annotated[Path | None, typer.Option(help="Their right translations, line by line.")] = None,
     wrong: Annotated[Path | None, typer.Option(help="Their wrong translations, line by line.")] = None,
     kind: Annotated[
         Literal["contrawsd", "mucow", "lingeval97"] | None,
-        typer.Option(help="Kind of the JSON suite. Default: detected."),
+        typer.Option(help="Kind of the JSON suite.", show_default="detected"),
     ] = None,
     summed: Annotated[
         bool,
@@ -50,10 +50,10 @@ def contrast(
     any_language: Annotated[
         bool, typer.Option("--any-language", help="Accept a suite whose file name says other languages than RUN's.")
     ] = False,
+    as_json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     batch_cells: BatchCellsOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Measure how often a model prefers correct translations to wrong ones (contrastive evaluation).
 

@@ -18,13 +18,20 @@ logger = logging.getLogger(__name__)
 
 
 def data(
-    name: Annotated[str | None, typer.Argument(help="A corpus of the catalogue. None: print the catalogue.")] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="The folder to put its files in, as plain text.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A corpus of the catalogue.", show_default="print the catalogue"),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="The folder to put its files in, as plain text.")
+    ] = None,
     local: Annotated[
         Path | None,
         typer.Option(
             "--from",
-            help="A folder that has a copy of it, perhaps compressed. Default: download it, or unpack it.",
+            metavar="FOLDER",
+            help="A folder that has a copy of it, perhaps compressed.",
+            show_default="download it, or unpack it",
         ),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Print the catalogue.")] = False,
@@ -32,16 +39,18 @@ def data(
     """Prepare a corpus of the catalogue: unpack it if it comes with this package, or else download it.
 
     A corpus's files are checked against the catalogue's checksums. Those that are there already are kept.
+
+    For text of one's own there is another command: `jointnmt data check FILES...` finds all that is wrong with it.
     """
     if name is None or listing:
-        stray = ["--to"] * (to is not None) + ["--from"] * (local is not None)
+        stray = ["--out"] * (to is not None) + ["--from"] * (local is not None)
         if name is None and stray:
             raise ConfigurationError(f"{', '.join(stray)}: say of which corpus, as NAME: {_names()}.")
         stdout().print(_table())
     elif name not in catalogue.CATALOGUE:
         raise ConfigurationError(f"{name}: there is no such corpus in the catalogue. It has: {_names()}.")
     elif to is None:
-        raise ConfigurationError(f"--to is missing: name the folder to put {name} in.")
+        raise ConfigurationError(f"--out is missing: name the folder to put {name} in.")
     else:
         _get(catalogue.CATALOGUE[name], to, local)
 
@@ -75,7 +84,7 @@ def _progress() -> Iterator[catalogue.Progress]:
 
 
 def _table() -> Table:
-    table = Table(title="jointnmt data NAME --to DIR", show_lines=True)
+    table = Table(title="jointnmt data NAME --out DIR", show_lines=True)
     for heading in ("name", "languages", "sentence pairs"):
         table.add_column(heading, no_wrap=True)
     table.add_column("what it is", max_width=28)

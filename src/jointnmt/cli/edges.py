@@ -10,7 +10,9 @@ import typer
 from jointnmt.analysis.buckets import Buckets
 from jointnmt.errors import ConfigurationError
 
-Edges = Annotated[list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.")]
+Edges = Annotated[
+    list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.", show_default="as in the papers")
+]
 
 
 def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:

@@ -15,12 +15,13 @@ from jointnmt.analysis.corpus import LENGTHS, LengthComparison, comparisons_by_l
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
-from jointnmt.cli.options import DeviceOption, JsonOption
+from jointnmt.cli.options import COMPRESSED, BatchCellsOption, DeviceOption, JsonOption, PrecisionOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import METRICS, corpus_metrics
 from jointnmt.runs.members import members_of
+from jointnmt.runs.shipped import locate_run
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
     EvaluatedSystem,
@@ -32,11 +33,12 @@ from jointnmt.testset.systems import (
     system_of_run,
 )
 from jointnmt.text.languages import num_words
+from jointnmt.translator.options import LoadOptions
 
 
 def evaluate(
     reference: Annotated[
-        list[Path], typer.Option(help="Reference translations, one per line (plain, .gz, .xz). Repeatable.")
+        list[Path], typer.Option(help=f"Reference translations, line by line ({COMPRESSED}). Repeatable.")
     ],
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source; A+B+C: an ensemble.")
@@ -52,15 +54,19 @@ def evaluate(
             "An ensemble is one run: NAME=A+B+C. Repeatable.",
         ),
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="Source sentences, for RUNs and for perplexity.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help=f"Source sentences, for RUNs and for perplexity ({COMPRESSED}).")
+    ] = None,
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="The run of each hypothesis, in their order, for perplexity."),
+        typer.Option(metavar="RUN", help="The run of each hypothesis, in their order, for perplexity. Repeatable."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Target language, for tokenisers. Default: that of the runs, or en.")
+        str | None, typer.Option(help="Target language, for tokenisers.", show_default="that of the runs, or en")
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help=f"{', '.join(METRICS)}. Repeatable. Default: all.")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="METRIC", help=f"{', '.join(METRICS)}. Repeatable.", show_default="all")
+    ] = None,
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="The texts are tokenised: multi_bleu does not tokenise them again.")
     ] = False,
@@ -70,14 +76,16 @@ def evaluate(
             "--lowercase", help="Ignore case in BLEU and chrF too; the default if a run writes lower case only."
         ),
     ] = False,
-    samples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000,
+    resamples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000,
     by_length: Annotated[
         bool, typer.Option("--by-length", help="Compare systems by length of the source, in words, too.")
     ] = False,
     length_edges: Edges = None,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
-    device: DeviceOption = "auto",
     as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
 ) -> None:
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
@@ -97,8 +105,8 @@ def evaluate(
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)
     eval_set = _eval_set(source, reference)
-    systems = _measured(given, eval_set, device)
-    options = MetricOptions(language, metrics, tokenized, lowercase, samples)
+    systems = _measured(given, eval_set, LoadOptions(device, precision, batch_cells))
+    options = MetricOptions(language, metrics, tokenized, lowercase, resamples)
     evaluation = evaluate_systems(systems, eval_set, options)
     lengths = list(_by_length(evaluation, options, length_edges)) if by_length else []
     if as_json:
@@ -140,7 +148,7 @@ def _given_systems(
 def _of_several_runs(given: str) -> tuple[str, list[Given]]:
     """The name and the runs of `NAME=A,B,...`."""
     name, _, parts = given.partition("=")
-    paths = [Path(part) for part in parts.split(",") if part]
+    paths = [locate_run(Path(part)) for part in parts.split(",") if part]
     if not name or not paths:
         raise ConfigurationError(
             f"--system {given}: must be NAME=A,B,... with RUNs or files of translations, as in small=runs/s1,runs/s2."
@@ -168,7 +176,9 @@ def _eval_set(source: Path | None, references: Sequence[Path]) -> EvalSet:
     return EvalSet(sources, list(text_lines(first)), "" if source is None else str(source), str(first), more)
 
 
-def _measured(systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet, device: str) -> list[EvaluatedSystem]:
+def _measured(
+    systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet, how: LoadOptions
+) -> list[EvaluatedSystem]:
     """The systems with their translations, after runs have made them."""
     found: list[EvaluatedSystem] = []
     others: list[SystemRun] = []
@@ -176,9 +186,9 @@ def _measured(systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet,
         for name, parts in systems:
             for part in parts:
                 if part.translates:
-                    others.append(system_of_run(part.path, eval_set, device, others, progress.update))
+                    others.append(system_of_run(part.path, eval_set, how, others, progress.update))
                 else:
-                    settings = part.made_by, eval_set, device, others, progress.update
+                    settings = part.made_by, eval_set, how, others, progress.update
                     others.append(system_of_file(part.path, *settings))
             found.append(EvaluatedSystem(name, others[-len(parts) :]))
     return found

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.cli.options import DeviceOption
+from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, PrecisionOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.exploration import MOST_TOKENS, Texts, document
 from jointnmt.serving.names import named_paths
@@ -23,21 +24,22 @@ PAGE, NUMBERS = ".html", ".json"
 
 
 def explore(
-    models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="RUN directories; NAME=RUN gives one a name of its own.")
+    runs: Annotated[list[str], NAMED_RUNS],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help=f"File to write: a page ({PAGE}), or its numbers ({NUMBERS}).")
     ],
-    out: Annotated[Path, typer.Option(help=f"File to write: a page ({PAGE}), or its numbers ({NUMBERS}).")],
     text: Annotated[list[str] | None, typer.Option(help="A sentence to look into. Repeatable.")] = None,
-    target: Annotated[
+    translation: Annotated[
         list[str] | None, typer.Option(help="A translation to look into beside the models', one for each --text.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--input", help="Sentences to look into, one a line (also .gz, .xz).")
+        Path | None, typer.Option("--input", "-i", help=f"Sentences to look into, one a line ({COMPRESSED}).")
     ] = None,
     max_tokens: Annotated[
         int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
     ] = MOST_TOKENS,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Explore what models compute on sentences: write one page that opens without a server or network.
 
@@ -46,8 +48,8 @@ def explore(
     """
     if out.suffix not in (PAGE, NUMBERS):
         raise ConfigurationError(f"--out {out}: the name of the file ends in {PAGE} or {NUMBERS}.")
-    texts = _texts(text or [], target or [], source)
-    engines = {name: Engine.load(path, device, "float32") for name, path in named_paths(models).items()}
+    texts = _texts(text or [], translation or [], source)
+    engines = {name: Engine.load(path, device, precision) for name, path in named_paths(runs).items()}
     found = document(engines, texts, max_tokens)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == PAGE:
@@ -55,7 +57,7 @@ def explore(
 
         write_page(found, out)
     else:
-        out.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(out, json.dumps(found, ensure_ascii=False) + "\n")
     logger.info("sentences: %d, models: %d, all in %s", len(texts), len(engines), out)
 
 
@@ -64,11 +66,11 @@ def _texts(texts: Sequence[str], targets: Sequence[str], source: Path | None) ->
         raise ConfigurationError("Give the sentences either by --text or by --input.")
     if source is not None:
         if targets:
-            raise ConfigurationError("--target goes with --text.")
+            raise ConfigurationError("--translation goes with --text.")
         found = [Texts(line) for line in text_lines(source)]
         if not found:
             raise ConfigurationError(f"--input {source}: the file is empty.")
         return found
     if targets and len(targets) != len(texts):
-        raise ConfigurationError(f"There are {len(texts)} --text, but {len(targets)} --target: give one for each.")
+        raise ConfigurationError(f"There are {len(texts)} --text, but {len(targets)} --translation: give one for each.")
     return [Texts(*each) for each in zip(texts, targets, strict=True)] if targets else list(map(Texts, texts))

@@ -18,6 +18,7 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import read_experiment
+from jointnmt.runs.shipped import is_shipped, locate_run
 from jointnmt.text.segmentation import Segmentation
 
 MARKDOWN_HEAD = """\
@@ -27,13 +28,15 @@ MARKDOWN_HEAD = """\
 
 def info(
     recipes: Annotated[
-        list[Path], typer.Argument(metavar="RECIPE|RUN...", help="Recipes (YAML), or the directories of runs.")
+        list[Path], typer.Argument(metavar="RECIPE|RUN", help="Recipes (YAML), or directories of trained models.")
     ],
     source_vocabulary: Annotated[
         int | None,
-        typer.Option(min=1, help="Source vocabulary size. Default: the run's, or the recipe's setting."),
+        typer.Option(min=1, help="Source vocabulary size.", show_default="the run's, or the recipe's"),
     ] = None,
-    target_vocabulary: Annotated[int | None, typer.Option(min=1, help="Target vocabulary size, likewise.")] = None,
+    target_vocabulary: Annotated[
+        int | None, typer.Option(min=1, help="Target vocabulary size.", show_default="likewise")
+    ] = None,
     settings: RecipeSettings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each recipe.")] = False,
     markdown: Annotated[
@@ -46,6 +49,7 @@ def info(
     """
     if as_json and markdown:
         raise ConfigurationError("--json and --markdown exclude each other: give one of them.")
+    recipes = [locate_run(path) if is_shipped(path) else path for path in recipes]
     counted = [(path, *_count(path, settings or (), source_vocabulary, target_vocabulary)) for path in recipes]
     if markdown:
         typer.echo(MARKDOWN_HEAD)

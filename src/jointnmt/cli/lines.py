@@ -40,7 +40,7 @@ def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     """
     if path is None:
         if sys.stdout is None:
-            raise ConfigurationError("Standard output is closed: nowhere to write to. Name a file by --output.")
+            raise ConfigurationError("Standard output is closed: nowhere to write to. Name a file by --out.")
         yield writer(sys.stdout.buffer)
         return
     if path.exists() and not path.is_file():  # a pipe or a device is there to be written to, not to be replaced

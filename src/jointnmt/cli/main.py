@@ -17,11 +17,13 @@ import typer
 from typer.core import TyperGroup
 
 import jointnmt
+from jointnmt.cli.command import command_of
 from jointnmt.errors import ConfigurationError, JointNMTError
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
-    "data": "Prepare a corpus of the catalogue, or print the catalogue.",
+    "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
+    "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
     "recipes": "List the recipes that come with the package, or print one.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
@@ -41,6 +43,9 @@ COMMANDS = {
     "share": "Save a run as a small folder to give away, with a card.",
     "kernels": "Build the custom CPU kernels, or show their status.",
 }
+
+SUBCOMMANDS = {("data", "check"): "data_check"}
+"""Commands of two words, and the function and module of each; `data` is a command by itself too."""
 
 HUNG_UP, INTERRUPTED, WARNED, BROKEN_PIPE, TERMINATED = 129, 130, 138, 141, 143
 SIGNALLED = 128
@@ -99,9 +104,18 @@ class Commands(TyperGroup):
         others = [argument for argument in args[:end] if argument not in SHARED_FLAGS]
         return super().parse_args(ctx, [*flags, *others, *args[end:]])
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`, a flag like the others."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Load the command in place of its entry."""
         name, entry, rest = super().resolve_command(ctx, args)
+        if name is not None and rest and (name, rest[0]) in SUBCOMMANDS:
+            return f"{name} {rest[0]}", _load(SUBCOMMANDS[name, rest[0]]), rest[1:]
         return name, entry if name is None else _load(name), rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -129,9 +143,7 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     """The command `name`, with its options, from its module."""
-    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    single.command(name)(getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
-    return typer.main.get_command(single)
+    return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
 
 
 def _explain(error: BaseException) -> tuple[str, int]:
@@ -182,12 +194,14 @@ for _name, _summary in COMMANDS.items():
 def shared(
     ctx: typer.Context,
     debug: Annotated[
-        bool, typer.Option("--debug", envvar="JOINTNMT_DEBUG", help="Show the traceback of an error.")
+        bool, typer.Option("--debug", envvar="JOINTNMT_DEBUG", metavar="", help="Show the traceback of an error.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details as well.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only warnings and errors, no progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log details as well.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", metavar="", help="Log only warnings and errors, no progress.")
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if verbose and quiet:
@@ -199,15 +213,14 @@ def shared(
 @contextmanager
 def _logging_to_stderr(level: int) -> Iterator[None]:
     """Log from `level` on, in colour on a terminal; other packages log only warnings. At the end all is as before."""
-    from jointnmt.cli.console import stderr
+    from jointnmt.cli.console import shows_standard_error, stderr
 
-    console = stderr()
     handler: logging.Handler = logging.StreamHandler()
     form = "%(asctime)s %(levelname)s %(message)s"
-    if console.is_terminal:
+    if shows_standard_error():
         from rich.logging import RichHandler
 
-        handler, form = RichHandler(console=console, show_path=False, log_time_format="[%X]"), "%(message)s"
+        handler, form = RichHandler(console=stderr(), show_path=False, log_time_format="[%X]"), "%(message)s"
     handler.setFormatter(logging.Formatter(form, "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()
     before = root.handlers[:], root.level, logger.level

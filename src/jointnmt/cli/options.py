@@ -1,24 +1,76 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options that several commands take: one name, and one explanation, for one thing.
+
+What is not text is written as `cli/command.py` shows it: FILE, FOLDER, NUMBER, or the choices. A default stands in
+`[default: ...]`, of `None` with what it means as `show_default`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a trained model.")]
+COMPUTATION = "Computation"
+"""The panel of `--device` and the like."""
+
+COMPRESSED = "also .gz, .xz, .bz2"
+
+BATCHES = (
+    "Otherwise results in float16, on a GPU or without the CPU kernels depend a little on what else is in the batch: "
+    "scores in their last digits, and rarely a text."
+)
+
+
+def panel(name: str, text: str, *names: str, **settings: Any) -> Any:
+    """An option that the help shows in a panel of its own."""
+    return typer.Option(*names, help=text, rich_help_panel=name, **settings)
+
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a trained model.")]
 EnsembleArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The directory of a trained model; A+B+C: of several, an ensemble.")
+    Path, typer.Argument(metavar="RUN", help="Directory of a trained model; A+B+C: of several, an ensemble.")
 ]
-SourceOption = Annotated[Path, typer.Option(help="Source sentences, one a line (also .gz, .xz).")]
-TargetOption = Annotated[Path, typer.Option(help="Their translations, one a line (also .gz, .xz).")]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+RunsArgument = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Directories of trained models, the one to compare with first.")
+]
+NAMED_RUNS = typer.Argument(
+    metavar="[NAME=]RUN", help="Directories of trained models, each perhaps with a name of its own."
+)
+RecipeArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="Configuration of an experiment (YAML), or package:NAME.")
+]
+SourceOption = Annotated[
+    Path, typer.Option(metavar="FILE", help=f"Source sentences, one a line ({COMPRESSED}).", show_default=False)
+]
+TargetOption = Annotated[
+    Path, typer.Option(metavar="FILE", help=f"Given translations of the source, line by line ({COMPRESSED}).")
+]
+ReferenceOption = Annotated[
+    Path, typer.Option(metavar="FILE", help=f"Reference translations of the source, line by line ({COMPRESSED}).")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="standard output"),
+]
+DeviceOption = Annotated[str, panel(COMPUTATION, "auto (a GPU, if there is one), cpu or cuda.", metavar="DEVICE")]
 PrecisionOption = Annotated[
-    Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the model's computations.")
+    Literal["float32", "bfloat16", "float16", "int8"],
+    panel(
+        COMPUTATION,
+        "float32, bfloat16, float16 or, on a CPU only, int8: of the model's computations.",
+        metavar="PRECISION",
+    ),
 ]
-BatchCellsOption = Annotated[int | None, typer.Option(min=1, help="Most cells at once: sentences * source * target.")]
+BatchCellsOption = Annotated[
+    int | None,
+    panel(
+        COMPUTATION,
+        "Largest batch, in cells: hypotheses * source * target tokens. 1: each sentence by itself. " + BATCHES,
+        min=1,
+        show_default="by the model and the device",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 RecipeSettings = Annotated[
     list[str] | None,

@@ -17,7 +17,7 @@ from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.states import Side
 from jointnmt.analysis.study import LexicalStudy, study_run, write_studies
 from jointnmt.cli.console import stdout
-from jointnmt.cli.options import DeviceOption, JsonOption
+from jointnmt.cli.options import DeviceOption, JsonOption, ReferenceOption, RunsArgument, SourceOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.config import override
 from jointnmt.testset.outputs import check_runs
@@ -26,36 +26,38 @@ from jointnmt.translator import Translator
 
 
 def probe(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to measure.")],
-    source: Annotated[Path, typer.Option(help="Held-out source sentences (plain, .gz, .xz).")],
-    target: Annotated[Path, typer.Option(help="Their translations, line by line.")],
-    out: Annotated[Path, typer.Option(help="Folder for probes, figures (.png), numbers (.csv), probe.json.")],
+    runs: RunsArgument,
+    source: SourceOption,
+    reference: ReferenceOption,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where to write probes, figures (.png), numbers (.csv), probe.json.")
+    ],
     source_tags: Annotated[
         Path | None, typer.Option(help="Part-of-speech tags of the source: one per word, line by line.")
     ] = None,
-    target_tags: Annotated[Path | None, typer.Option(help="Likewise of the target.")] = None,
+    reference_tags: Annotated[Path | None, typer.Option(help="Part-of-speech tags of the reference, likewise.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="Replace a setting of the probes, such as rate=0.001. Repeatable."
         ),
     ] = None,
-    device: DeviceOption = "auto",
     as_json: JsonOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Measure how much lexical information the layers of models hold, by probes (Emelin et al. 2019).
 
     A probe predicts the piece from its hidden state in a layer. It is trained on the run's training text, stopped early
-    on its validation text, and measured on --source and --target, without pairs that occur in those texts. Accuracy is
-    given by layer, training frequency and, with tags, word class; also the cosine similarity between embeddings and
+    on its validation text, and measured on --source and --reference, without pairs that occur in those texts. Accuracy
+    is given by layer, training frequency and, with tags, word class; also the cosine similarity between embeddings and
     layers, and the gates of lexical shortcuts with their sparseness. After an interruption, the same command resumes
     after the last complete round.
     """
     config = ProbeConfig.parse(override(ProbeConfig().plain(), settings or []), origin="--set")
     check_runs(runs)
-    tags: dict[Side, Path | None] = {"source": source_tags, "target": target_tags}
+    tags: dict[Side, Path | None] = {"source": source_tags, "target": reference_tags}
     given = {side: path for side, path in tags.items() if path is not None}
-    text = read_text({"source": source, "target": target}, given)
+    text = read_text({"source": source, "target": reference}, given)
     found: dict[str, LexicalStudy] = {}
     for name, run in ((run_name(run), run) for run in runs):
         found[name] = study_run(run, Translator.load(run, device), text, config, out / name, _shown)

@@ -7,7 +7,16 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
 from jointnmt.cli.console import stderr
 
@@ -22,8 +31,9 @@ class ProgressBars:
     def __init__(self, unit: str = "lines") -> None:
         self._unit = unit
         self._live = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
-        columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn()
-        self._bar = Progress(*columns, console=stderr(), disable=not self._live)
+        rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = TaskProgressColumn(), TimeRemainingColumn(), MofNCompleteColumn(), BarColumn(bar_width=10), rest
+        self._bar = Progress(*columns, console=stderr(), disable=not self._live, expand=True)
         self._tasks: dict[str, TaskID] = {}
         self._logged = time.monotonic()
 

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from jointnmt.cli.lines import check_output
-from jointnmt.cli.options import DeviceOption, SourceOption
+from jointnmt.cli.options import (
+    BatchCellsOption,
+    DeviceOption,
+    PrecisionOption,
+    ReferenceOption,
+    RunsArgument,
+    SourceOption,
+)
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.report.contents import collect_contents
@@ -25,11 +32,13 @@ logger = logging.getLogger(__name__)
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The runs to report on, the baseline first.")],
+    runs: RunsArgument,
     source: SourceOption,
-    reference: Annotated[Path, typer.Option(help="File of their translations, line by line.")],
-    out: Annotated[Path, typer.Option(help="The page to write (HTML).")],
+    reference: ReferenceOption,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write (HTML).")],
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
 ) -> None:
     """Write a report on several runs: sizes, scores, learning curves, analyses, sample translations, attention.
 
@@ -45,7 +54,7 @@ def report(
     systems: list[ReportedSystem] = []
     with ProgressBars() as progress:
         for run in runs:
-            translator = Translator.load(run, device)
+            translator = Translator.load(run, device, precision, batch_cells)
             common_languages([*(system.outputs.languages for system in systems), translator.segmentation.languages])
             systems.append(read_system(translator, run, eval_set, attention_lines(eval_set), progress.update))
     write_text(out, render(collect_contents(systems, eval_set)))

@@ -15,6 +15,7 @@ from typing import IO, Any
 from jointnmt.cli.lines import named_at_the_end, part_of, writer
 from jointnmt.config import differences
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.checkpoint import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def resumable_output(
             logger.info("%s: goes on after line %d", path, done)
         else:
             stream.truncate(0)
-        made_of.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
         with named_at_the_end(path, part, "; the same command with --resume goes on"):
             yield writer(stream), done
             os.fsync(stream.fileno())

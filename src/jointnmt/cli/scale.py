@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from jointnmt.cli.console import stderr, stdout
-from jointnmt.cli.options import RecipeSettings
+from jointnmt.cli.options import RecipeArgument, RecipeSettings
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
@@ -35,8 +35,11 @@ logger = logging.getLogger(__name__)
 
 
 def scale(
-    recipe: Annotated[Path, typer.Argument(help="The experiment to scale (YAML).")],
-    out: Annotated[Path, typer.Option("--out", help="Directory of the three runs, scaled.yaml and report.json.")],
+    recipe: RecipeArgument,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="Where to write the three runs, scaled.yaml and report.json."),
+    ],
     ratio: Annotated[
         float, typer.Option("--ratio", help="Parameters of the scaled model, as a multiple of the base.")
     ] = 2.0,
@@ -44,7 +47,7 @@ def scale(
         int, typer.Option("--epsilon", min=1, help="Layers, and width in units of E, added to measure the gradient.")
     ] = 1,
     updates: Annotated[
-        int | None, typer.Option("--updates", min=1, help="Updates of each run. Default: the recipe's.")
+        int | None, typer.Option("--updates", min=1, help="Updates of each run.", show_default="the recipe's")
     ] = None,
     only: Annotated[
         Literal["base", "depth", "width"] | None,

@@ -30,7 +30,7 @@ def score(
     pieces: Annotated[
         bool,
         typer.Option(
-            "--pieces", help="The target is pieces separated by spaces (tokens of translate --json), not text."
+            "--pieces", help="The target is pieces separated by spaces (tokens of `translate --json`), not text."
         ),
     ] = False,
     output: OutputOption = None,

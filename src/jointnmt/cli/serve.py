@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from jointnmt.cli.options import DeviceOption
+from jointnmt.cli.options import NAMED_RUNS, DeviceOption, PrecisionOption
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
 
 
 def serve(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="MODEL...", help="RUN directories; NAME=RUN gives one a name of its own."),
+    runs: Annotated[list[str] | None, NAMED_RUNS] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1, this machine")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1, this machine.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any that is free. Default: 5000.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0: any that is free.", show_default="5000")
+    ] = None,
     keys: Annotated[Path | None, typer.Option(help="File of API keys; without it, no key is needed.")] = None,
     add_key: Annotated[
         str | None, typer.Option(metavar="NAME", help="Add a new API key to --keys, print it, and serve nothing.")
@@ -29,12 +30,11 @@ def serve(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="File of the server's settings and limits (YAML).")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in limits.lines=500.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in limits.lines=500. Repeatable."),
     ] = None,
     device: DeviceOption = "auto",
-    precision: Annotated[
-        Literal["float32", "bfloat16", "float16", "int8"], typer.Option(help="Of the models' computations.")
-    ] = "float32",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Serve models over HTTP: LibreTranslate's API, and a typed one under /v1.
 
@@ -55,7 +55,7 @@ def serve(
     values: dict[str, Any] = override(read_yaml(config) if config else {}, settings or [])
     given = {"host": host, "port": port, "keys": keys}
     values |= {name: value for name, value in given.items() if value is not None}
-    server.serve(models or [], ServerConfig.parse(values, str(config or "options")), device, precision)
+    server.serve(runs or [], ServerConfig.parse(values, str(config or "options")), device, precision)
 
 
 def _add_key(keys: Path | None, name: str, per_minute: int | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from jointnmt.cli.options import RunArgument
+from jointnmt.cli.options import DeviceOption, RunArgument
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def share(
     run: RunArgument,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="The folder to write.")],
+    to: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The folder to write.")],
     weights: Annotated[
         Literal["float32", "float16", "bfloat16"],
         typer.Option(help="Precision of the stored weights: float16 halves them. All are loaded as float32."),
@@ -39,7 +39,7 @@ def share(
     limits: Annotated[
         str | None, typer.Option(help="What the model cannot do, for the card, besides what its settings tell.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where test sets are translated: auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Save a run as a small folder to give away: weights, segmentation, configuration, and a card (README.md).
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.cli.options import RecipeSettings
+from jointnmt.cli.options import RecipeArgument, RecipeSettings
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="The experiment's configuration (YAML), or package:NAME.")],
-    out: Annotated[Path, typer.Option("--out", help="The RUN directory, created or resumed.")],
+    recipe: RecipeArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Directory of the run, created or resumed.")],
     settings: RecipeSettings = None,
 ) -> None:
     """Train a model from a recipe, or resume its training.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from jointnmt.data.corpus import COMPRESSED, UNREADABLE, open_text, read_lines
-from jointnmt.errors import DataError
+from jointnmt.errors import DataError, reason
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def _read(path: Path) -> Iterator[bytes]:
         with open_text(path) as stream:
             yield from _chunks(stream)
     except UNREADABLE as error:
-        raise DataError(f"{path}: the file cannot be read: {error}. Check that it is whole.") from error
+        raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check that it is whole.") from error
 
 
 def _column(path: Path, number: int) -> Iterator[bytes]:

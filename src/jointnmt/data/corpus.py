@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from jointnmt.config import Config
 from jointnmt.data.filters import FilterConfig, FilterReport
-from jointnmt.errors import DataError
+from jointnmt.errors import DataError, reason
 from jointnmt.text.tags import check_tag
 
 logger = logging.getLogger(__name__)
@@ -319,7 +319,9 @@ def cut_lines(path: Path) -> Iterator[bytes]:
                 yield raw
     except UNREADABLE as error:
         where = f"{path}:{number + 1}" if number else str(path)
-        raise DataError(f"{where}: the file cannot be read: {error}. Check that it exists and is whole.") from error
+        raise DataError(
+            f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
+        ) from error
 
 
 def lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
 from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
 from jointnmt.data.segmenting import Segmented, segment_chunks
 from jointnmt.data.store_check import checksum, fault, hash_file
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
@@ -156,6 +155,8 @@ def build_store(
         ConfigurationError: if there is no such text, or the cache folder cannot be written.
         DataError: if a text cannot be read (see `read_pairs`), or no pair is left.
     """
+    from filelock import FileLock  # not for those who only read a model
+
     texts = [config.place(text) for text in getattr(config, which)]
     if not texts:
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
@@ -164,7 +165,7 @@ def build_store(
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = cache_folder(config)
     directory = cache / "segmented" / fingerprint[:32]
-    if fault(directory, fingerprint, segmentation) is not None:
+    if anew := fault(directory, fingerprint, segmentation) is not None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{directory}.lock"):
@@ -175,11 +176,12 @@ def build_store(
                     write_store(directory, config, segmentation, which, fingerprint, progress)
         except OSError as error:
             raise ConfigurationError(
-                f"{cache}: segmented text cannot be stored here: {error}. Set data.cache or the environment variable "
-                "JOINTNMT_CACHE to a folder with room that you may write to."
+                f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
+                "variable JOINTNMT_CACHE to a folder with room that you may write to."
             ) from error
     store = TokenStore(directory, [text.files[0] for text in texts], [text.weight for text in texts])
-    logger.info("%s: %s", which, store.report.render())
+    level = logging.WARNING if anew and store.report.removed else logging.INFO
+    logger.log(level, "%s: %s", which, store.report.render())
     return store
 
 
@@ -209,7 +211,7 @@ def _digest(path: Path) -> str:
     try:
         return f"{path.suffix}:{hash_file(path)}"
     except OSError as error:
-        raise DataError(f"{path}: the file cannot be read: {error}. Check the paths under data.") from error
+        raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check the paths under data.") from error
 
 
 def write_store(

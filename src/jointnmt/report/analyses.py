@@ -22,6 +22,7 @@ from jointnmt.analysis.corpus import (
 )
 from jointnmt.analysis.figures import analysis_csv, analysis_figure
 from jointnmt.evaluation.scores import corpus_metrics
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, common_languages, ignores_case
 from jointnmt.text.languages import num_words
@@ -77,10 +78,10 @@ def write_analyses(found: Sequence[Analysis], out: Path) -> None:
     """Write a figure (.png) and its numbers (.csv) for each analysis, and all of them as `analysis.json`."""
     out.mkdir(parents=True, exist_ok=True)
     for each in found:
-        (out / f"{each.name}.csv").write_text(analysis_csv(each), encoding="utf-8")
+        write_text(out / f"{each.name}.csv", analysis_csv(each))
         analysis_figure(each).savefig(out / f"{each.name}.png", dpi=150)
     values = json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1)
-    (out / "analysis.json").write_text(values + "\n", encoding="utf-8")
+    write_text(out / "analysis.json", values + "\n")
     logger.info("%d figures with their numbers are in %s", len(found), out)
 
 

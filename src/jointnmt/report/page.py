@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import jointnmt
@@ -22,6 +24,7 @@ from jointnmt.report.pictures import (
 )
 from jointnmt.report.samples import GAP
 from jointnmt.report.systems import ReportedSystem
+from jointnmt.report.verdict import verdict
 from jointnmt.text.languages import base_language
 
 with extra("report"):
@@ -42,6 +45,8 @@ def render(report: ReportContents) -> str:
         report=report,
         gap=GAP,
         version=jointnmt.__version__,
+        date=_today(),
+        verdict=verdict(report.comparisons),
         languages=languages,
         source_language=base_language(languages[0]),
         target_language=base_language(languages[1]),
@@ -54,6 +59,13 @@ def render(report: ReportContents) -> str:
         notes=_notes(report),
         numbers=data_url("application/json", json.dumps(report.plain(), ensure_ascii=False)),
     )
+
+
+def _today() -> str:
+    """The date in UTC, or that of SOURCE_DATE_EPOCH, for pages that can be made again bit by bit."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else datetime.now(UTC)
+    return now.date().isoformat()
 
 
 def _facts(systems: Sequence[ReportedSystem]) -> Table:

@@ -11,7 +11,7 @@ from jointnmt.analysis.attention import Panel
 from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.analysis.figures import analysis_csv, analysis_figure, filled
 from jointnmt.evaluation.significance import starred
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
@@ -57,6 +57,7 @@ class Picture:
     """In pixels."""
     description: str
     """Alternative text."""
+    subtitle: str = ""
     table: Table | None = None
     csv: str = ""
     """A `data:` URL of the numbers."""
@@ -65,12 +66,16 @@ class Picture:
 def analysis_picture(analysis: Analysis) -> Picture:
     """A picture of measures by bucket."""
     rows = []
-    for values in zip(*analysis.systems.values(), strict=True):
+    for values in filled(analysis):
         sizes = [value.size for value in values]
         size = f"{sizes[0]:,}" if len(set(sizes)) == 1 else f"{min(sizes):,} to {max(sizes):,}"
         rows.append((values[0].bucket, [Cell(size), *map(_value, values)]))
     columns = [analysis.bucketed_by, f"n ({analysis.unit})", *analysis.systems]
     caption = f"{analysis.title}, with 95% intervals by bootstrap"
+    if empty := [
+        each.bucket for each in next(iter(analysis.systems.values())) if each.bucket not in {r[0] for r in rows}
+    ]:
+        caption += f"; nothing is in {_listed(empty)}"
     if len(analysis.systems) > 1:
         caption += f", and p against {next(iter(analysis.systems))}"
     table = Table(caption, columns, rows)
@@ -107,8 +112,10 @@ def attention_picture(panel: Panel) -> Picture:
         for row, weights in zip(panel.rows, panel.weights, strict=True)
     )
     description = f"Heat map: {panel.title}, {panel.subtitle}. Greatest weight of each row: {', '.join(strongest)}."
-    picture = _picture(panel.title, attention_figure([panel]), description)
-    return replace(picture, width=round(picture.width * ATTENTION_PIXELS_PER_INCH / PIXELS_PER_INCH))
+    picture = _picture(panel.title, attention_figure([panel], panel_titles=False), description)
+    return replace(
+        picture, subtitle=panel.subtitle, width=round(picture.width * ATTENTION_PIXELS_PER_INCH / PIXELS_PER_INCH)
+    )
 
 
 def data_url(kind: str, text: str) -> str:
@@ -125,7 +132,7 @@ def _picture(title: str, figure: Figure, description: str, table: Table | None =
         figure.savefig(text, format="svg", metadata={"Date": None})
     source = base64.b64encode(text.getvalue().encode()).decode()
     width = round(float(figure.get_size_inches()[0]) * PIXELS_PER_INCH)
-    return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table, csv)
+    return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table=table, csv=csv)
 
 
 def _value(value: BucketValue) -> Cell:

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,13 +131,22 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically.
+    """Write a text file atomically; one that it replaces hands its permissions on.
+
+    Links are followed. What is no file, such as a pipe, is written as it stands.
 
     Raises:
-        OSError: if it cannot be written; no partial file is left.
+        OSError: if it cannot be written; no partial file is left, and one that was there stays as it is.
     """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.new")
     try:
+        temporary.touch()
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.write_text(text, encoding="utf-8")
         publish(temporary, path)
     finally:

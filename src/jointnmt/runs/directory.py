@@ -23,6 +23,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
+from jointnmt.runs.shipped import locate_run
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.text.segmentation import Segmentation
 
@@ -43,7 +44,7 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = locate_run(path)
         self.experiment = path / "experiment.yaml"
         self.segmentation = path / "segmentation"
         self.model = path / "model.safetensors"

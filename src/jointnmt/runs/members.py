@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.shipped import locate_run
 
 SIGN = "+"
 """Joins the runs of an ensemble."""
@@ -15,10 +16,11 @@ def members_of(run: Path) -> list[Path]:
 
     Raises:
         ConfigurationError: if a name between two signs is missing.
+        ModelError: if the package has no model of this name.
     """
     parts = str(run).split(SIGN)
     if len(parts) == 1 or run.exists():
-        return [run]
+        return [locate_run(run)]
     if not all(parts):
         raise ConfigurationError(f"{run}: the runs of an ensemble are joined by {SIGN}, as in runs/s1{SIGN}runs/s2.")
-    return list(map(Path, parts))
+    return [locate_run(Path(part)) for part in parts]

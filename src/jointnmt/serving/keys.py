@@ -16,6 +16,7 @@ from pydantic import Field
 
 from jointnmt.config import Config, read_yaml
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.checkpoint import write_text
 from jointnmt.serving.errors import RequestError
 
 
@@ -60,7 +61,7 @@ def add_key(path: Path, name: str, requests_per_minute: int | None) -> str:
     added = Key(name=name, sha256=digest(key), requests_per_minute=requests_per_minute)
     plain = KeyFile(keys=(*keys, added)).plain()
     path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_text(path, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     return key
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.runs.shipped import locate_run
 
 
 def named_paths(models: Sequence[str]) -> dict[str, Path]:
@@ -13,11 +14,12 @@ def named_paths(models: Sequence[str]) -> dict[str, Path]:
 
     Raises:
         ConfigurationError: if there is no model, or a name occurs twice.
+        ModelError: if the package has no model of this name.
     """
     found: dict[str, Path] = {}
     for model in models:
         name, equals, path = model.partition("=")
-        run = Path(path if equals else model)
+        run = locate_run(Path(path if equals else model))
         name = name if equals else run.resolve().name
         if not name:
             raise ConfigurationError(f"{model}: a model needs a name. Give it as NAME=RUN.")

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jointnmt.runs.checkpoint import write_text
+
 PAGE = Path(__file__).parent / "static" / "page.html"
 
 _DOCUMENT = '<script type="application/json" id="document">{}</script>'
@@ -34,4 +36,4 @@ def write_page(document: dict[str, Any], path: Path) -> None:
     before, empty, after = page().partition(_DOCUMENT.format("null"))
     assert empty, "the page has a place for a document"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(before + _DOCUMENT.format(text) + after, encoding="utf-8")
+    write_text(path, before + _DOCUMENT.format(text) + after)

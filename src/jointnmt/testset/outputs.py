@@ -17,7 +17,7 @@ from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records, run_name
 from jointnmt.text.languages import check_sides
 from jointnmt.text.special import eos_id, with_end
-from jointnmt.translator import TranslationOptions, Translator
+from jointnmt.translator import LoadOptions, TranslationOptions, Translator
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: 
 
 
 def outputs_of_runs(
-    runs: Sequence[Path], eval_set: EvalSet, device: str, progress: ProgressCallback
+    runs: Sequence[Path], eval_set: EvalSet, computation: LoadOptions, progress: ProgressCallback
 ) -> tuple[list[RunOutputs], dict[str, list[int]]]:
     """`run_outputs` of each run, and `training_counts` by name of those whose training text is there.
 
@@ -120,7 +120,7 @@ def outputs_of_runs(
     outputs, languages = [], []
     counts: dict[str, list[int]] = {}
     for run in runs:
-        translator = Translator.load(run, device)
+        translator = Translator.load(run, *computation)
         languages.append(translator.segmentation.languages)
         common_languages(languages)  # before the run is computed
         found = training_counts(translator, run)  # first: a missing training text shows at once

@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from jointnmt.data.store import cache_folder
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, reason
 from jointnmt.runs.members import SIGN, members_of
 from jointnmt.translator import Translator
 
@@ -84,7 +84,7 @@ def _naming(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{file}: results cannot be cached here: {error}. Set data.cache or the environment variable "
+            f"{file}: results cannot be cached here: {reason(error)}. Set data.cache or the environment variable "
             "JOINTNMT_CACHE to a folder with room that you may write to."
         ) from error
 
@@ -140,10 +140,11 @@ def _whole_lines(file: Path) -> tuple[list[bytes], bool]:
 
 
 def _fingerprint(translator: Translator, task: CachedTask) -> str:
+    alone = ["alone"] * (translator.max_cells == 1)  # another batch size changes rounding, and nobody asks for that
     facts = {
         "format": FORMAT_VERSION,
         **translator.facts(),
-        "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt")],
+        "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt"), *alone],
         "work": [task.name, dict(task.facts)],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

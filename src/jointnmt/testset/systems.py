@@ -16,7 +16,7 @@ from jointnmt.testset.eval_set import EvalSet
 
 if TYPE_CHECKING:
     from jointnmt.testset.records import ProgressCallback
-    from jointnmt.translator import Translator
+    from jointnmt.translator import LoadOptions, Translator
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def system_of_file(
     path: Path,
     run: Path | None,
     eval_set: EvalSet,
-    device: str,
+    computation: LoadOptions,
     others: Sequence[SystemRun],
     progress: ProgressCallback,
 ) -> SystemRun:
@@ -127,13 +127,17 @@ def system_of_file(
     check_parallel(translations, eval_set.references, str(path), eval_set.reference_name)
     if run is None:
         return SystemRun(str(path), translations)
-    translator = _load(run, device, others)
+    translator = _load(run, computation, others)
     perplexity = measure_perplexity(translator, run, eval_set, progress)
     return _system(str(path), translations, translator, perplexity)
 
 
 def system_of_run(
-    run: Path, eval_set: EvalSet, device: str, others: Sequence[SystemRun], progress: ProgressCallback
+    run: Path,
+    eval_set: EvalSet,
+    computation: LoadOptions,
+    others: Sequence[SystemRun],
+    progress: ProgressCallback,
 ) -> SystemRun:
     """A run that translates the sources.
 
@@ -143,20 +147,20 @@ def system_of_run(
     """
     from jointnmt.testset.outputs import run_outputs
 
-    translator = _load(run, device, others)
+    translator = _load(run, computation, others)
     outputs = run_outputs(translator, run, eval_set, progress)
     if outputs.cut:
         logger.warning("%s: %d translations reached the maximum length and were cut", run, outputs.cut)
     return _system(str(run), outputs.translations, translator, outputs.perplexity)
 
 
-def _load(run: Path, device: str, others: Sequence[SystemRun]) -> Translator:
+def _load(run: Path, computation: LoadOptions, others: Sequence[SystemRun]) -> Translator:
     """A run of the same languages as the other systems."""
     from jointnmt.runs.members import members_of
     from jointnmt.testset.outputs import common_languages
     from jointnmt.translator import Translator
 
-    translator = Translator.load(members_of(run), device)
+    translator = Translator.load(members_of(run), *computation)
     common_languages([*(each.languages for each in others if each.languages), translator.segmentation.languages])
     return translator
 

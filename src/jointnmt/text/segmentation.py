@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from jointnmt.config import Config
-from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError, reason
 from jointnmt.interruption import heeding_signals
 from jointnmt.text.moses import Moses, PunctuationNormalizer
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
@@ -268,7 +268,7 @@ def hash_files(directory: Path) -> str:
         for name in names:
             digest.update(f"{name} {hashlib.sha256((directory / name).read_bytes()).hexdigest()}\n".encode())
     except OSError as error:
-        raise ModelError(f"{directory}: the segmentation cannot be read: {error}.") from error
+        raise ModelError(f"{directory}: the segmentation cannot be read: {reason(error)}.") from error
     if _SETTINGS not in names:
         raise ModelError(f"{directory}: the segmentation is missing. Copy the whole RUN directory again.")
     return digest.hexdigest()

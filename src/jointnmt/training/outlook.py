@@ -18,6 +18,10 @@ WARMUPS = 3
 MOST_PARAMETERS = 20
 """For each target token of the corpus. In the recipes that are here for small corpora there are 2 to 7."""
 
+MUCH_DROPOUT, MOST_WITH_DROPOUT = 0.3, 80
+"""With so much dropout, so many parameters for each target token do: at 3,000 pairs, 50 came to the BLEU that
+docs/own-text.md states."""
+
 FEWEST_OCCURRENCES = 8
 """Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
 
@@ -76,7 +80,8 @@ class Outlook:
     def _of_size(self) -> Iterator[str]:
         if self.experiment.training.start is not None:
             return  # the size is another corpus'
-        if (each := self.parameters / max(self.target_tokens, 1)) > MOST_PARAMETERS:
+        most = MOST_WITH_DROPOUT if self.experiment.model.dropout >= MUCH_DROPOUT else MOST_PARAMETERS
+        if (each := self.parameters / max(self.target_tokens, 1)) > most:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
                 f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart, and little else. "

@@ -9,7 +9,8 @@ from functools import reduce
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from jointnmt.training.report import RunningStats, StepReport
 
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 RECENT_UPDATES = 20
 """Updates over which the live display averages."""
+
+REST = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+"""A column of a live display that takes what the terminal has left, and is cut where that is too narrow."""
 
 
 class Display(Protocol):
@@ -72,18 +76,17 @@ class LogDisplay(NoDisplay):
 
 
 class LiveDisplay(NoDisplay):
-    """A progress bar: of the preparation, then of the updates, with loss, perplexity, speed and remaining time."""
+    """One line: share, time left and count, of the preparation, then of the updates with loss and speed."""
 
     def __init__(self, console: Console) -> None:
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
+            TaskProgressColumn(),
             TimeRemainingColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}{task.fields[figures]}", table_column=REST),
             console=console,
             refresh_per_second=4,
+            expand=True,
         )
         self.task = self.bar.add_task("training", total=None, figures="")
         self.recent: deque[StepReport] = deque(maxlen=RECENT_UPDATES)
@@ -95,7 +98,7 @@ class LiveDisplay(NoDisplay):
         self.bar.start()
 
     def begin(self, step: int, total: int | None) -> None:
-        self.bar.reset(self.task, description="training")
+        self.bar.reset(self.task, description="training", figures="")
         self.bar.update(self.task, completed=step, total=total)
         self.bar.start()
 
@@ -104,7 +107,7 @@ class LiveDisplay(NoDisplay):
         figures = _figures(reduce(RunningStats.add, self.recent, RunningStats()).record())
         description = f"epoch {report.position.epoch + (not report.ends_epoch)}"
         self.bar.update(
-            self.task, completed=report.position.step, total=total, description=description, figures=figures
+            self.task, completed=report.position.step, total=total, description=description, figures=f": {figures}"
         )
 
     def validating(self) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
+from jointnmt.text.special import EOS
 from jointnmt.translator.preprocessing import Line
-from jointnmt.translator.translator import Translator
+
+if TYPE_CHECKING:
+    from jointnmt.translator.translator import Translator
+
+COLOUR = "31, 119, 180"
+"""Of a weight of 1; lighter below."""
 
 
 class AttentionTrace(NamedTuple):
@@ -22,6 +31,29 @@ class AttentionTrace(NamedTuple):
     """Without the end mark."""
     target_pieces: list[str]
     """Without begin and end mark."""
+
+    @property
+    def alignment(self) -> Float[np.ndarray, "T S"]:
+        """How much each source token contributes to each target token, end marks last; a row sums to 1."""
+        assert self.attn_weights.alignment is not None
+        found: Float[np.ndarray, "T S"] = self.attn_weights.alignment[0].float().cpu().numpy()
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {' '.join(self.source_pieces)} -> {' '.join(self.target_pieces)}>"
+
+    def _repr_html_(self) -> str:
+        """The alignment as a table for notebooks: the darker a cell, the greater its weight, which it states."""
+        columns, rows = ([*pieces, EOS] for pieces in (self.source_pieces, self.target_pieces))
+        head = "".join(f'<th style="text-align:center">{escape(piece)}</th>' for piece in columns)
+        lines = [
+            f'<tr><th style="text-align:right">{escape(piece)}</th>{"".join(map(_cell, weights))}</tr>'
+            for piece, weights in zip(rows, self.alignment, strict=True)
+        ]
+        return (
+            f"<table><caption>alignment: weight of each source piece (columns) for each target piece (rows)</caption>"
+            f"<tr><td></td>{head}</tr>{''.join(lines)}</table>"
+        )
 
 
 @torch.no_grad()
@@ -42,3 +74,10 @@ def attend(translator: Translator, source: str, target: str, origin: str = "--so
     model(batch.source, batch.target_input, attn_weights)
     pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
     return AttentionTrace(attn_weights, *pieces)
+
+
+def _cell(weight: float) -> str:
+    """A cell of a table, readable on light and dark pages."""
+    colour = "white" if weight > 0.5 else "black"
+    style = f"text-align:center;color:{colour};background:linear-gradient(rgba({COLOUR},{weight:.2f}) 0 0),white"
+    return f'<td style="{style}">{weight:.2f}</td>'

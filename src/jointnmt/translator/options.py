@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple, get_args
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.models.quantize import Precision
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator.limits import TextLimits
 
 OnLong = Literal["error", "split"]
 OnInvalid = Literal["error", "skip"]
+
+
+class LoadOptions(NamedTuple):
+    """Where and how a model computes: the arguments of `Translator.load` after the run."""
+
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, ..."""
+    precision: Precision = "float32"
+    max_cells: int | None = None
+    """Most cells of a batch; None: `default_cells`."""
 
 
 @dataclass(frozen=True)
@@ -51,3 +64,44 @@ class TranslationOptions:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(get_args(kinds))}."
                 )
+
+    def changed(self, changes: Mapping[str, Any], default: SearchConfig | SamplingConfig) -> TranslationOptions:
+        """The options with some fields, or settings of the search, replaced.
+
+        Args:
+            changes: fields of these options, keys of `SearchConfig` or `SamplingConfig`, and `sample`: draw samples
+                instead of beam search. None leaves a setting as it is.
+            default: the search that is changed if these options have none.
+
+        Raises:
+            TypeError: if there is no such field or setting.
+            ConfigurationError: if a value is not valid.
+        """
+        own = {field.name for field in fields(self)}
+        known = own | {"sample"} | {*SearchConfig.model_fields} | {*SamplingConfig.model_fields}
+        for name in changes:
+            if name not in known:
+                near = get_close_matches(name, sorted(known), 1)
+                raise TypeError(
+                    f"{name} is no option of a translation" + (f": did you mean {near[0]}?" if near else ".")
+                )
+        given = {name: value for name, value in changes.items() if value is not None}
+        options = replace(self, **{name: value for name, value in given.items() if name in own})
+        sampled = given.pop("sample", isinstance(options.search or default, SamplingConfig))
+        settings = {name: value for name, value in given.items() if name not in own}
+        if not settings and "sample" not in changes:
+            return options
+        return replace(options, search=changed_search(options.search or default, sampled, settings))
+
+
+def changed_search(
+    default: SearchConfig | SamplingConfig, sampled: bool, changes: Mapping[str, Any]
+) -> SearchConfig | SamplingConfig:
+    """Beam search or sampling with the settings of `default` that it has, and these changes.
+
+    Raises:
+        ConfigurationError: if a value is not valid, or a setting is of the other kind.
+    """
+    kind = SamplingConfig if sampled else SearchConfig
+    settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
+    return kind.parse({**settings, **changes}, origin="options")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -211,6 +211,28 @@ class ScoredTranslation:
         if self.alternatives:
             values["alternatives"] = [[each._asdict() for each in choices] for choices in self.alternatives]
         return values
+
+
+def records(translations: Iterable[Translation]) -> list[dict[str, Any]]:
+    """A row for each candidate: `pandas.DataFrame(records(translator.translations(texts)))`.
+
+    Columns: `line` and `rank`, from 1; `source`, `translation`; `score`, `log_probability`, `complete`; `num_tokens`,
+    the end mark counted. An empty line has one row of an empty translation.
+    """
+    return [
+        {
+            "line": line,
+            "rank": rank,
+            "source": translation.source,
+            "translation": each.text,
+            "score": each.score,
+            "log_probability": each.log_probability,
+            "complete": each.complete,
+            "num_tokens": len(each.tokens),
+        }
+        for line, translation in enumerate(translations, start=1)
+        for rank, each in enumerate(translation.candidates or (NOTHING,), start=1)
+    ]
 
 
 def with_end_mark(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:

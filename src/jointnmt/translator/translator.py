@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, get_args, overload
 
 import torch
 
 from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
-from jointnmt.hub import PretrainedMixin
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
@@ -30,7 +29,9 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
+from jointnmt.translator.attention import AttentionTrace, attend
 from jointnmt.translator.batching import OVERHEAD_CELLS, computed, default_cells, plan_batches, windows
+from jointnmt.translator.description import description
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_stream
@@ -44,6 +45,7 @@ from jointnmt.translator.preprocessing import (
     pair_lines,
     tagged,
 )
+from jointnmt.translator.pretrained import Pretrained
 from jointnmt.translator.results import Aligned, Candidate, Counts, ScoredTranslation, Translation, with_end_mark
 
 logger = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ logger = logging.getLogger(__name__)
 DEFAULTS = TranslationOptions()
 
 
-class Translator(PretrainedMixin):
+class Translator(Pretrained):
     """A trained model with its segmentation: translates raw text, and scores and aligns given translations.
 
     A line's translation does not depend on the other lines of its batch. Empty lines stay empty. `save_pretrained`,
@@ -96,7 +98,7 @@ class Translator(PretrainedMixin):
         self.model = prepare_for_inference(model, precision)
         """Used to translate."""
         self.members = tuple(members)
-        families = [each.experiment.model.family for each in members] or [experiment.model.family]
+        families = [each.model.family for each in self.experiments]
         self.max_cells = max_cells or min(default_cells(self.device.type, family) for family in families)
         self.overhead_cells = OVERHEAD_CELLS
         """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
@@ -128,6 +130,24 @@ class Translator(PretrainedMixin):
         model, members = load_members(runs, device)
         return cls(model, members[0].segmentation, members[0].experiment, precision, max_cells, members)
 
+    @property
+    def experiments(self) -> list[Experiment]:
+        """The configuration, or those of the models of an ensemble."""
+        return [member.experiment for member in self.members] or [self.experiment]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The codes of source and target."""
+        return self.segmentation.languages
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers, of all models of an ensemble."""
+        return sum(parameter.numel() for parameter in self.trained.parameters())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {description(self)}>"
+
     def facts(self) -> dict[str, Any]:
         """What decides the model's output, besides device and precision, of one that was loaded from a run or several.
 
@@ -139,7 +159,7 @@ class Translator(PretrainedMixin):
         return Member(self.run, self.segmentation, self.experiment).facts()
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Save as a folder; see `PretrainedMixin`."""
+        """Save as a folder; see `Pretrained`."""
         if self.members:
             raise ConfigurationError(
                 "An ensemble cannot be saved as one model. Save its runs, or distil it into one (docs/ensembles.md)."
@@ -171,11 +191,76 @@ class Translator(PretrainedMixin):
         each = zip(*([sentence.source, *sentence.other_sources] for sentence in sentences), strict=True)
         return self.model.reading([collate_sources(ids).to(self.device) for ids in each])
 
+    @overload  # str before what it is one of
+    def translate(  # type: ignore[overload-overlap]
+        self, texts: str, options: TranslationOptions = ..., prefixes: Iterable[str] | None = ..., **changes: Any
+    ) -> str: ...
+    @overload
     def translate(
-        self, texts: Iterable[str], options: TranslationOptions = DEFAULTS, prefixes: Iterable[str] | None = None
-    ) -> list[str]:
-        """The best translation of each text; see `translate_stream`."""
-        return [translation.text for translation in self.translate_stream(texts, options, prefixes)]
+        self,
+        texts: Iterable[str],
+        options: TranslationOptions = ...,
+        prefixes: Iterable[str] | None = ...,
+        *,
+        num_best: int,
+        **changes: Any,
+    ) -> list[list[str]]: ...
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str],
+        options: TranslationOptions = ...,
+        prefixes: Iterable[str] | None = ...,
+        **changes: Any,
+    ) -> list[str]: ...
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        options: TranslationOptions = DEFAULTS,
+        prefixes: Iterable[str] | None = None,
+        *,
+        num_best: int | None = None,
+        **changes: Any,
+    ) -> str | list[str] | list[list[str]]:
+        """The best translation of a text, or of each of several; see `translate_stream`.
+
+        Args:
+            texts: one text, or several.
+            options: how to translate.
+            prefixes: if given, a target prefix for each text (empty: none).
+            num_best: if given, the answer for several texts is a list of so many translations for each.
+            changes: of `options` or of the search: `beam_size=3`, `sample=True, temperature=0.8, seed=1`,
+                `on_invalid="skip"`; see `TranslationOptions.changed`.
+
+        Raises:
+            TypeError: if there is no such option, or `num_best` goes with one text.
+        """
+        if isinstance(texts, str):
+            if num_best is not None:
+                raise TypeError("num_best is for several texts: give a list, perhaps of one.")
+            return self.translate([texts], options, prefixes, **changes)[0]
+        changed = options.changed({"num_best": num_best, **changes}, self.experiment.search)
+        found = self.translate_stream(texts, changed, prefixes)
+        if num_best is None:
+            return [translation.text for translation in found]
+        return [[each.text for each in translation.candidates] for translation in found]
+
+    def translations(self, texts: Iterable[str], **changes: Any) -> list[Translation]:
+        """The translations of texts with scores and tokens; `records` makes a table of them.
+
+        Args:
+            texts: several texts.
+            changes: as of `translate`.
+        """
+        return list(self.translate_stream(texts, DEFAULTS.changed(changes, self.experiment.search)))
+
+    def attention(self, text: str, translation: str | None = None) -> AttentionTrace:
+        """The attention weights of a text and its translation (None: the model's own), which a notebook draws.
+
+        Raises:
+            ConfigurationError, DataError: as of `attend`.
+        """
+        return attend(self, text, self.translate(text) if translation is None else translation, "text")
 
     def translate_stream(
         self,

@@ -1,0 +1,92 @@
+"""One command: its help in one style, and no file that is silently left out because another one is named after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+from typer.models import ArgumentInfo, OptionInfo
+
+VALUES = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "TEXT"}
+"""What the help writes for a value of a type, unless the option says something better."""
+
+
+class Command(TyperCommand):
+    """A command of `jointnmt`."""
+
+    files: frozenset[str] = frozenset()
+    """The parameters that name a file or a folder."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] RUN [TEXT]...`: arguments without braces."""
+        return [self.options_metavar or "", *map(_usage, self._arguments())]
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`, a flag like the others."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse a second file where one is taken; of other values the last one counts, as of any command.
+
+        Raises:
+            typer.BadParameter: naming the option.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        params: list[Any] = self.params
+        for param in params:
+            takes_one = param.name in self.files and param not in self._arguments() and not param.multiple
+            if takes_one and sum(each is param for each in order) > 1:
+                raise typer.BadParameter("is given twice, and takes one file.", ctx=ctx, param=param)
+        return super().parse_args(ctx, args)
+
+    def _arguments(self) -> list[Any]:
+        return [param for param in self.params if param.param_type_name == "argument"]
+
+
+def command_of(name: str, function: Callable[..., None]) -> Any:
+    """The command `name` that calls a function of the command line."""
+    function.__annotations__ = hints = get_type_hints(function, include_extras=True)  # else typer evaluates them again
+    for hint in hints.values():
+        for info in getattr(hint, "__metadata__", ()):
+            if isinstance(info, ArgumentInfo | OptionInfo) and info.metavar is None:
+                info.metavar = _value(hint)
+    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    single.command(name, cls=Command)(function)
+    command: Any = typer.main.get_command(single)
+    command.files = frozenset(each for each, hint in hints.items() if Path in _parts(hint))
+    for argument in command._arguments():
+        argument.display_type_rich = lambda ctx: ""  # its name says what it is; there is no setting for this
+    return command
+
+
+def _parts(hint: Any) -> list[Any]:
+    """A type and all that it is made of."""
+    parts = [hint]
+    for part in parts:
+        if get_origin(part) is not Literal:
+            parts += get_args(part)
+    return parts
+
+
+def _value(hint: Any) -> str | None:
+    """What the help writes for a value: nothing for a flag, the choices if there are some."""
+    parts = _parts(hint)
+    if bool in parts:
+        return ""
+    choices = next((get_args(part) for part in parts if get_origin(part) is Literal), None)
+    return (
+        "|".join(choices)
+        if choices
+        else next((VALUES[part] for part in parts if isinstance(part, type) and part in VALUES), None)
+    )
+
+
+def _usage(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return (name if argument.required else f"[{name}]") + ("..." if argument.nargs != 1 else "")

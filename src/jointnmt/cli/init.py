@@ -1,0 +1,110 @@
+"""`jointnmt init`."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from jointnmt.cli.texts import (
+    ColumnsOption,
+    EncodingOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+    check_language,
+    read_texts,
+)
+from jointnmt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from jointnmt.data.quality.languages import SideLanguage
+    from jointnmt.planning.project import Project
+
+logger = logging.getLogger(__name__)
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]...", help="More files of --from.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="FILES...", help="Your text: all that `jointnmt data check` reads."),
+    ] = None,
+    source: SourceLanguageOption = None,
+    target: TargetLanguageOption = None,
+    columns: ColumnsOption = None,
+    encoding: EncodingOption = None,
+    family: Annotated[
+        Literal["transformer", "reformer-base", "reformer-fast"], typer.Option(help="Of the model.")
+    ] = "transformer",
+    seed: Annotated[int, typer.Option(min=0, help="Of what is held out, and of the training.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write even if the folder is not empty.")] = False,
+) -> None:
+    """Begin with text of one's own: check it, hold out test text, and write a recipe that fits it and this machine.
+
+    DIR gets `data/` (training, validation and test text without overlap; files that are named valid, dev or test are
+    taken as such), `removed.tsv` (what was left out, and why) and `recipe.yaml`. FILES stay as they are.
+    """
+    from jointnmt.data.quality.clean import check_folder
+    from jointnmt.data.quality.report import quality_report
+    from jointnmt.planning.project import write_project
+
+    if not files:
+        raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
+    check_folder(directory, overwrite)
+    checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
+    codes = _agreed(languages)
+    typer.echo(quality_report(checked, languages).render())
+    project = write_project(checked, directory, codes, family, seed)
+    for line in _summary(project):
+        typer.echo(line)
+
+
+def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
+    """The languages, asked for at a terminal if they are not sure."""
+    codes = []
+    for side, option in zip(languages, ("source", "target"), strict=True):
+        if side.sure:
+            codes.append(side.language)
+        elif sys.stdin.isatty() and sys.stderr.isatty():
+            question = f"Code of the {option} language ({side.reason})"
+            codes.append(str(typer.prompt(question, default=side.language or None, err=True)).strip())
+            check_language(f"the {option} language", codes[-1])
+        else:
+            raise ConfigurationError(f"The {option} language is {side.reason}. Say it: --{option} CODE, such as de.")
+    if codes[0] == codes[1]:
+        raise ConfigurationError(f"Source and target are both {codes[0]}. Say the languages: --source, --target.")
+    return codes[0], codes[1]
+
+
+def _summary(project: "Project") -> list[str]:
+    """What was made, how long training takes, what to expect, and the next commands."""
+    from jointnmt.planning.expectation import expectation
+
+    parts, plan, directory = project.parts, project.plan, project.directory
+    counts = ", ".join(f"{part} {count:,}" for part, count in parts.pairs.items())
+    left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
+    given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
+    rate = (project.machine.rates or {})[project.machine.precision]
+    run = directory / "run"
+    return [
+        "",
+        f"{parts.directory}: sentence pairs: {counts}{given}{left_out}",
+        f"{project.recipe}: {project.family}, {plan.size.vocabulary:,} pieces, {plan.updates:,} updates",
+        f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target "
+        "pieces a second, measured)",
+        f"expect: {expectation(project.corpus.pairs)}.",
+        "",
+        "next:",
+        f"  jointnmt train {project.recipe} --out {run}",
+        f"  jointnmt evaluate {run} --source {parts.paths('test')[0]} --reference {parts.paths('test')[1]}",
+        f"  jointnmt translate {run} < {parts.paths('test')[0]}",
+    ]
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "a minute"
+    return f"{minutes} minutes" if minutes < 120 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,82 @@
+"""One's own text on the command line: options that say what it is, and reading and checking it with progress."""
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jointnmt.cli.console import stderr
+from jointnmt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from jointnmt.data.quality.check import CheckedText
+    from jointnmt.data.quality.languages import SideLanguage
+
+logger = logging.getLogger(__name__)
+
+SourceLanguageOption = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Code of the source language.", show_default="told")
+]
+TargetLanguageOption = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Code of the target language.", show_default="told")
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE,TARGET",
+        help="In files of pairs: columns from 0, or keys of JSON.",
+        show_default="told by content",
+    ),
+]
+EncodingOption = Annotated[str | None, typer.Option(help="Of files that are not UTF-8, such as cp1252.")]
+
+
+def read_texts(
+    files: list[Path], source: str | None, target: str | None, columns: str | None, encoding: str | None
+) -> "tuple[list[CheckedText], tuple[SideLanguage, SideLanguage]]":
+    """The texts that files are, checked, and their languages; shows on a terminal how far it is.
+
+    Raises:
+        ConfigurationError: if an option makes no sense, or it is not clear which files belong together.
+        DataError: if a file cannot be read.
+    """
+    from jointnmt.data.quality.check import check_texts
+    from jointnmt.data.quality.languages import settle_languages
+    from jointnmt.data.quality.texts import gather_texts
+
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    if wanted is not None and (len(wanted) != 2 or not all(wanted)):
+        raise ConfigurationError(f"--columns {columns}: name two, such as 0,1 or source,target.")
+    _check_encoding(encoding)
+    check_language("--source", source)
+    check_language("--target", target)
+    texts, languages = settle_languages(gather_texts(files, wanted, encoding), source, target)
+    shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
+    with stderr().status("reading") if shown else nullcontext() as status:
+
+        def progress(what: str, done: int) -> None:
+            if status is not None:
+                status.update(f"{what}: {done:,} pairs")
+
+        return check_texts(texts, languages, progress=progress), languages
+
+
+def _check_encoding(encoding: str | None) -> None:
+    try:
+        "".encode(encoding or "utf-8")
+    except LookupError:
+        raise ConfigurationError(f"--encoding {encoding}: there is no such encoding. Try cp1252 or latin-1.") from None
+
+
+def check_language(option: str, code: str | None) -> None:
+    """Refuse what is no code of a language.
+
+    Raises:
+        ConfigurationError: naming the option, and the code that may be meant.
+    """
+    from jointnmt.text.languages import check_code
+
+    if code is not None and (wrong := check_code(code)):
+        raise ConfigurationError(f"{option}: {wrong}")

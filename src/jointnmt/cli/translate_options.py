@@ -1,0 +1,108 @@
+"""The options of `jointnmt translate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from jointnmt.cli.options import COMPRESSED, COMPUTATION, panel
+
+TextsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Text to translate at once.", show_default="lines of --input"),
+]
+TextOption = Annotated[
+    list[str] | None,
+    typer.Option("--text", help="Text to translate at once, as the argument. Repeatable."),
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option("--input", "-i", help=f"Lines to translate ({COMPRESSED}).", show_default="standard input"),
+]
+PrefixOption = Annotated[
+    Path | None, typer.Option(help=f"A target prefix for each line, which may be empty ({COMPRESSED}).")
+]
+JsonLinesOption = Annotated[
+    bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")
+]
+AlignmentsOption = Annotated[bool, typer.Option("--alignments", help="With --json: align source and target tokens.")]
+GatesOption = Annotated[
+    bool, typer.Option("--gates", help="With --json: the mean gates of lexical shortcuts, layer by layer.")
+]
+NumBestOption = Annotated[
+    int, typer.Option(min=1, help="Translations per line, each written as line number, score, text (tabs).")
+]
+SplitLongOption = Annotated[
+    bool, typer.Option("--split-long", help="Split lines that are too long for the model at sentence ends.")
+]
+TagOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'<TAG>'",
+        help="Put before every line, such as '<2en>'; the model was trained with it.",
+        show_default="none",
+    ),
+]
+InvalidOption = Annotated[
+    Literal["error", "skip"] | None,
+    typer.Option(
+        "--on-invalid",
+        help="What to do about a line that is no UTF-8 text, too long or otherwise cannot be translated: end with an "
+        "error, after the lines before it; or write an empty line and count it.",
+        show_default="error; skip on a terminal",
+    ),
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Continue --out where an interrupted call with the same --input stopped.")
+]
+UntrustedOption = Annotated[
+    bool, typer.Option("--untrusted", help="Refuse lines and searches that would cost too much; see --limit.")
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="With --untrusted, another limit: line_characters, sentence_tokens, beam_size, num_best or "
+        "sentence_cells. Repeatable.",
+    ),
+]
+
+SEARCH, SAMPLING = "Search", "Sampling"
+OF_RUN = "as in the run"
+
+BeamOption = Annotated[int | None, panel(SEARCH, "Beam size.", min=1, show_default=OF_RUN)]
+LengthPenaltyOption = Annotated[
+    float | None,
+    panel(SEARCH, "Exponent p of score = log-probability / length ** p.", min=0, show_default=OF_RUN),
+]
+FactorOption = Annotated[
+    float | None,
+    panel(SEARCH, "Factor of the maximum length in tokens: factor * source + offset.", min=0, show_default=OF_RUN),
+]
+OffsetOption = Annotated[
+    int | None,
+    panel(SEARCH, "Offset of the maximum length in tokens: factor * source + offset.", min=0, show_default=OF_RUN),
+]
+NoUnknownOption = Annotated[bool, panel(SEARCH, "Never generate `<unk>`.", "--no-unknown")]
+SampleOption = Annotated[bool, panel(SAMPLING, "Sample instead of beam search.", "--sample")]
+TemperatureOption = Annotated[
+    float | None, panel(SAMPLING, "Temperature; below 1 favours likely tokens.", show_default="1")
+]
+TopKOption = Annotated[int | None, panel(SAMPLING, "Sample from the k most likely tokens.", min=1, show_default="all")]
+TopPOption = Annotated[
+    float | None, panel(SAMPLING, "Sample from the fewest tokens with this total probability.", show_default="1")
+]
+SeedOption = Annotated[int | None, panel(SAMPLING, "Random seed.", min=0, show_default="0")]
+WindowOption = Annotated[
+    int | None,
+    panel(
+        COMPUTATION,
+        "Lines read ahead for batches of similar lengths. 1: each is translated as soon as it is read, for pipes that "
+        "wait.",
+        min=1,
+        show_default="1024; 1 on a terminal",
+    ),
+]

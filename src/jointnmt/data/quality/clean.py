@@ -1,0 +1,66 @@
+"""A clean copy of checked texts, and an account of what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from jointnmt.data.quality.check import CheckedText
+from jointnmt.data.quality.problems import NUMBERS
+from jointnmt.errors import ConfigurationError
+
+REMOVED = "removed.tsv"
+"""The file of what was left out: place, reason, source, target."""
+
+
+def check_folder(directory: Path, overwrite: bool = False) -> None:
+    """Find out before the work whether a folder may be written to: it is new or empty, or may be overwritten.
+
+    Raises:
+        ConfigurationError: if not.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise ConfigurationError(f"{directory}: is no folder. Choose another name.")
+    if not overwrite and directory.is_dir() and any(directory.iterdir()):
+        raise ConfigurationError(f"{directory}: is not empty. Choose another folder, or say --overwrite.")
+
+
+def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str]) -> dict[str, int]:
+    """Write the pairs without a problem as `PART.LANGUAGE`, and all others, with their reasons, to `removed.tsv`.
+
+    Files are UTF-8, a sentence a line, without byte order marks; white space within a line becomes one space.
+
+    Returns:
+        Pairs of each part.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, int] = {}
+    for part in dict.fromkeys(each.text.part for each in checked):
+        counts[part] = sum(int(each.good.sum()) for each in checked if each.text.part == part)
+        texts = (each for each in checked if each.text.part == part)
+        pairs = ((pair.source, pair.target) for text in texts for pair in text.good_pairs())
+        write_pairs(pairs, (directory / f"{part}.{languages[0]}", directory / f"{part}.{languages[1]}"))
+    write_removed(checked, directory / REMOVED)
+    return counts
+
+
+def write_removed(checked: Sequence[CheckedText], path: Path) -> None:
+    """Write the pairs that have a problem: place, reason, source, target."""
+    names = {number: name for name, number in NUMBERS.items()}
+    with path.open("w", encoding="utf-8", errors="replace", newline="\n") as stream:
+        for each in checked:
+            for pair, number in zip(each.text.pairs(), each.problems.tolist(), strict=True):
+                if number:
+                    place = f"{each.text.files[0]}:{pair.line}"
+                    sides = (" ".join(text.split()) for text in (pair.source, pair.target))
+                    stream.write("\t".join([place, names[number], *sides]) + "\n")
+
+
+def write_pairs(pairs: Iterable[tuple[str, str]], paths: tuple[Path, Path]) -> None:
+    """Write sentence pairs to two files, a sentence a line; white space within a line becomes one space."""
+    with ExitStack() as stack:
+        streams = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+        for pair in pairs:
+            for stream, text in zip(streams, pair, strict=True):
+                stream.write(" ".join(text.split()) + "\n")

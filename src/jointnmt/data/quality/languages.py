@@ -1,0 +1,133 @@
+"""Which languages parallel texts are in, and which of their sides is the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from jointnmt.data.quality.texts import GivenPair, GivenText
+from jointnmt.errors import DataError
+from jointnmt.text.identification import MajorityLanguage, identifiable, language_of_lines
+from jointnmt.text.languages import base_language
+
+LEAST_SHARE = 0.6
+"""Of the lines that are long enough to tell: fewer in one language leave it open."""
+
+SAMPLE = 500
+"""Pairs that languages are told by, at least, if there are as many: spread evenly over the text."""
+
+
+@dataclass(frozen=True)
+class SideLanguage:
+    """The language of one side of the texts, and how it is known."""
+
+    language: str
+    """Empty if it is not known."""
+    reason: str
+    sure: bool
+
+    @property
+    def checked(self) -> bool:
+        """Whether a sentence in another language can be noticed."""
+        return self.sure and base_language(self.language) in identifiable()
+
+
+def settle_languages(
+    texts: Sequence[GivenText], source: str | None = None, target: str | None = None
+) -> tuple[list[GivenText], tuple[SideLanguage, SideLanguage]]:
+    """The texts with their sides in the same order, and the languages of source and target.
+
+    Args:
+        texts: as they were given.
+        source: code of the source language, if it is said; None: that of the first text's first side.
+        target: likewise.
+
+    Raises:
+        DataError: if one of the texts is in other languages than the first one.
+    """
+    found = [_sides(text) for text in texts]
+    first = _said(found[0], source, target)
+    oriented = [_oriented(text, sides, first) for text, sides in zip(texts, found, strict=True)]
+    return oriented, first
+
+
+def _said(
+    found: tuple[SideLanguage, SideLanguage], source: str | None, target: str | None
+) -> tuple[SideLanguage, SideLanguage]:
+    """The languages as they are said, or else as they are found."""
+    if source is None and target is None:
+        return found
+    codes = [base_language(side.language) for side in found]
+    swapped = (source is not None and base_language(source) == codes[1] != codes[0]) or (
+        target is not None and base_language(target) == codes[0] != codes[1]
+    )
+    sides = found[::-1] if swapped else found
+    said = [
+        side if code is None else SideLanguage(code, "as said", True)
+        for side, code in zip(sides, (source, target), strict=True)
+    ]
+    return said[0], said[1]
+
+
+def _oriented(
+    text: GivenText, sides: tuple[SideLanguage, SideLanguage], wanted: tuple[SideLanguage, SideLanguage]
+) -> GivenText:
+    codes, expected = ([base_language(side.language) for side in each] for each in (sides, wanted))
+    if codes == expected:
+        return text
+    if codes == expected[::-1]:
+        return swapped(text)
+    if codes[0] == expected[1] or codes[1] == expected[0]:
+        return swapped(text)
+    if all(side.sure for side in (*sides, *wanted)) and not set(codes) & set(expected):
+        raise DataError(
+            f"{text.name}: is in {codes[0]} and {codes[1]}, but the source should be {expected[0]} and the target "
+            f"{expected[1]}. Leave it out, or say the languages: --source, --target."
+        )
+    return text
+
+
+def swapped(text: GivenText) -> GivenText:
+    """The text with source and target exchanged."""
+    if text.kind == "lines":
+        return replace(text, files=text.files[::-1], encodings=text.encodings[::-1])
+    source, target = text.selection.fields
+    languages = text.selection.languages[::-1]
+    return replace(
+        text, selection=replace(text.selection, fields=(target, source), languages=(languages[0], languages[1]))
+    )
+
+
+def _sides(text: GivenText) -> tuple[SideLanguage, SideLanguage]:
+    pairs = _spread(pair for pair in text.pairs() if not pair.problem)
+    named = text.named_languages
+    return (
+        _side(named[0], language_of_lines(pair.source for pair in pairs)),
+        _side(named[1], language_of_lines(pair.target for pair in pairs)),
+    )
+
+
+def _spread(pairs: Iterable[GivenPair]) -> list[GivenPair]:
+    """Evenly spread pairs, of a text of any length: a corpus that is sorted by length begins with very short ones."""
+    kept: list[GivenPair] = []
+    step = 1
+    for number, pair in enumerate(pairs):
+        if number % step == 0:
+            kept.append(pair)
+        if len(kept) == 4 * SAMPLE:
+            kept, step = kept[::2], 2 * step
+    return kept
+
+
+def _side(named: str | None, told: MajorityLanguage) -> SideLanguage:
+    """The language of a side by the name of its file and by its letters."""
+    by_letters = f"{told.share:.0%} of the longer lines"
+    if named is not None and base_language(named) not in identifiable():
+        return SideLanguage(named, "by its name; it cannot be told by its letters", True)
+    if told.share < LEAST_SHARE:
+        return SideLanguage(
+            named or told.language, f"not clear: {by_letters} look like {told.language or 'any language'}", False
+        )
+    if named is None or base_language(named) == told.language:
+        return SideLanguage(named or told.language, by_letters, True)
+    return SideLanguage(named, f"not clear: its name says {named}, {by_letters} look like {told.language}", False)

@@ -1,0 +1,113 @@
+"""What can be wrong with a sentence pair by itself."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from jointnmt.config import Config
+from jointnmt.data.quality.records import is_heading
+from jointnmt.data.quality.texts import GivenPair
+
+PROBLEMS = {
+    "unreadable": "lines that are no pair: wrong encoding, NUL bytes, no JSON, a key or a side is missing",
+    "columns": "lines with another number of columns than the others",
+    "no-counterpart": "lines at the end of one file that the other lacks",
+    "header": "a first line with names of columns",
+    "empty": "a side is empty",
+    "long": "a side is longer than a sentence is",
+    "shifted": "blocks of lines whose translations stand some lines away",
+    "garbled": "letters that were read in a wrong encoding, such as Ã¼ for ü",
+    "language": "a side is in another language",
+    "copy": "both sides are the same sentence",
+    "ratio": "one side is much longer than the other, for these languages",
+    "duplicate": "the same pair has been there before",
+    "overlap": "the sentence, of either side, is in the validation or test text too",
+}
+"""Each problem by its name, in the order in which they are looked for: a pair counts under the first that it has."""
+
+NUMBERS = {name: number for number, name in enumerate(PROBLEMS, start=1)}
+"""How a problem is stored; 0: none."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+SMOOTHING = 10.0
+"""Characters added to both sides before their ratio is taken: of short sentences it varies much."""
+
+
+class CheckLimits(Config):
+    """From where on a pair counts as odd."""
+
+    max_words: int = Field(100, ge=2, le=100_000, description="words of a side, or characters without spaces / 4")
+    max_ratio: float = Field(
+        2.5, gt=1, le=1000, description="length of a side over the other's, against the median of the text"
+    )
+
+
+def problem_of(pair: GivenPair, limits: CheckLimits) -> str:
+    """The name of the first problem that a pair has by itself, of those that its text shows at once; empty: none."""
+    if pair.problem:
+        if pair.problem == "no counterpart":
+            return "no-counterpart"
+        if pair.problem == "empty line":
+            return "empty"
+        return "columns" if "columns" in pair.problem else "unreadable"
+    if pair.line == 1 and is_heading(pair.source) and is_heading(pair.target):
+        return "header"
+    if not pair.source.strip() or not pair.target.strip():
+        return "empty"
+    if _CONTROL.search(pair.source) or _CONTROL.search(pair.target):
+        return "unreadable"
+    if max(_words(pair.source), _words(pair.target)) > limits.max_words:
+        return "long"
+    if is_garbled(pair.source) or is_garbled(pair.target):
+        return "garbled"
+    if is_copy(pair.source, pair.target):
+        return "copy"
+    return ""
+
+
+def _words(text: str) -> float:
+    return max(len(text.split()), len(text) / 12)
+
+
+def is_copy(source: str, target: str) -> bool:
+    """Whether both sides are the same sentence, of several words: names and numbers are the same in many languages."""
+    return len(source.split()) > 2 and source.casefold().split() == target.casefold().split()
+
+
+def is_garbled(text: str) -> bool:
+    """Whether text was UTF-8 and was read as Windows-1252: turned back, it is UTF-8 again; or letters were lost."""
+    if text.isascii():
+        return False
+    if "\ufffd" in text:
+        return True
+    try:
+        return text.encode("cp1252").decode("utf-8") != text
+    except UnicodeError:
+        return False
+
+
+def odd_ratios(
+    lengths: npt.NDArray[np.integer], max_ratio: float, usable: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Which pairs have a ratio of lengths that is far from the median of the text.
+
+    Args:
+        lengths: `[pairs, 2]`, characters of source and target.
+        max_ratio: how many times the median ratio, or a part of it, a ratio may be.
+        usable: pairs that have both sides, of which the median is taken.
+    """
+    logs = np.log(lengths[:, 1] + SMOOTHING) - np.log(lengths[:, 0] + SMOOTHING)
+    if not usable.any():
+        return np.zeros(len(logs), bool)
+    found: npt.NDArray[np.bool_] = usable & (np.abs(logs - np.median(logs[usable])) > np.log(max_ratio))
+    return found
+
+
+def comparable(text: str) -> str:
+    """A sentence without what two versions of it may differ in: case, punctuation, spaces."""
+    return "".join(filter(str.isalnum, text.casefold())) or text.strip()

@@ -1,0 +1,179 @@
+"""Which columns or keys of a file of pairs hold the source and the target, and whether its first line is a header."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jointnmt.errors import ConfigurationError
+from jointnmt.extras import extra
+
+HEADINGS = frozenset(
+    {"source", "target", "src", "tgt", "trg", "input", "output", "from", "to", "id", "score", "lang", "language"}
+    | {"sentence", "sentences", "text", "texts", "translation", "translations", "original", "segment"}
+)
+"""Words of headers, besides codes and names of languages."""
+
+NAMED_IN = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
+"""Languages in which the names of languages are known."""
+
+MOST_WORDS = 3
+"""Of a heading."""
+
+TEXT_SHARE, DISTINCT_SHARE, SPACED_SHARE = 0.8, 0.4, 0.3
+"""Shares of the cells of a column of sentences that have letters, that differ, and that have spaces or no ASCII."""
+
+
+@dataclass(frozen=True)
+class PairFields:
+    """Where source and target stand in a line."""
+
+    fields: tuple[str, str] = ("0", "1")
+    """Column numbers from 0, or keys, dots for nested ones."""
+    columns: int | None = None
+    """Of a table: columns of its lines; None: the lines are JSON."""
+    note: str = ""
+    """What is left out of every line."""
+    languages: tuple[str | None, str | None] = (None, None)
+    """Which header, keys or the file itself name."""
+
+    def pick(self, content: str) -> tuple[str, str, str]:
+        """Source, target and, if there are none, the problem of a line."""
+        return self._cells(content) if self.columns is not None else self._values(content)
+
+    def _cells(self, content: str) -> tuple[str, str, str]:
+        cells = content.split("\t")
+        if len(cells) != self.columns:
+            return "", "", f"{len(cells)} columns instead of {self.columns}" if content.strip() else "empty line"
+        source, target = (cells[int(number)] for number in self.fields)
+        return source, target, ""
+
+    def _values(self, content: str) -> tuple[str, str, str]:
+        try:
+            record = json.loads(content)
+        except (ValueError, RecursionError):
+            return "", "", "not JSON" if content.strip() else "empty line"
+        values = [_value(record, key) for key in self.fields]
+        for key, value in zip(self.fields, values, strict=True):
+            if not isinstance(value, str):
+                return "", "", f"no text under the key {key!r}"
+        source, target = (" ".join(str(value).split()) for value in values)
+        return source, target, ""
+
+
+def _value(record: Any, key: str) -> Any:
+    for part in key.split("."):
+        record = record.get(part) if isinstance(record, dict) else None
+    return record
+
+
+def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:
+    """The columns of a table, as wanted, or else the first two that look like sentences.
+
+    Raises:
+        ConfigurationError: if there are no two, or no such columns.
+    """
+    rows = [line.split("\t") for line in lines if line.strip()]
+    if not rows:
+        return PairFields(columns=2)
+    widths = [len(row) for row in rows]
+    columns = max(set(widths), key=widths.count)
+    rows = [row for row in rows if len(row) == columns]
+    header = rows[0] if all(map(is_heading, rows[0])) else []
+    if wanted is not None:
+        if not all(name.isdecimal() and int(name) < columns for name in wanted):
+            raise ConfigurationError(f"{path}: has columns 0 to {columns - 1}; --columns asks for {','.join(wanted)}.")
+        chosen = list(wanted)
+    else:
+        chosen = [str(number) for number in range(columns) if _is_text([row[number] for row in rows])][:2]
+        if columns == 2:
+            chosen = ["0", "1"]
+        if len(chosen) < 2:
+            raise ConfigurationError(
+                f"{path}: its lines have {columns} columns, and no two of them look like sentences. Name them: "
+                "--columns 0,1 (source, target; columns count from 0)."
+            )
+    rest = [str(number) for number in range(columns) if str(number) not in chosen]
+    note = f"{path}: {columns} columns; read are {' and '.join(chosen)}, not {', '.join(rest)}" if rest else ""
+    languages = [_heading_language(header[int(number)]) if header else None for number in chosen]
+    return PairFields((chosen[0], chosen[1]), columns, note, (languages[0], languages[1]))
+
+
+def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) -> PairFields:
+    """The keys of JSON lines, as wanted, or else `source` and `target`, or the first two that look like sentences.
+
+    Raises:
+        ConfigurationError: if there are no two.
+    """
+    if wanted is not None:
+        return PairFields((wanted[0], wanted[1]), languages=(_last_code(wanted[0]), _last_code(wanted[1])))
+    values: dict[str, list[str]] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        for key, value in _strings(record):
+            values.setdefault(key, []).append(value)
+    found = [key for key, cells in values.items() if _is_text(cells)]
+    chosen = ["source", "target"] if {"source", "target"} <= values.keys() else found[:2]
+    if len(chosen) < 2:
+        raise ConfigurationError(
+            f"{path}: no two keys look like sentences (its keys: {', '.join(values) or 'none'}). Name them: "
+            "--columns source,target (dots for nested keys)."
+        )
+    rest = [key for key in found if key not in chosen]
+    note = f"{path}: read are the keys {' and '.join(chosen)}, not {', '.join(rest)}" if rest else ""
+    return PairFields((chosen[0], chosen[1]), None, note, (_last_code(chosen[0]), _last_code(chosen[1])))
+
+
+def _strings(record: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in record.items() if isinstance(record, dict) else ():
+        name = f"{prefix}{key}"
+        if isinstance(value, str):
+            yield name, value
+        elif isinstance(value, dict) and not prefix:
+            yield from _strings(value, f"{name}.")
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Whether the cells of a column look like sentences: they have letters, and are not the same again and again."""
+    with_letters = sum(any(map(str.isalpha, cell)) for cell in cells)
+    spaced = sum(" " in cell.strip() or not cell.isascii() for cell in cells)
+    shares = [count / len(cells) for count in (with_letters, len(set(cells)), spaced)]
+    return shares[0] >= TEXT_SHARE and shares[1] >= DISTINCT_SHARE and shares[2] >= SPACED_SHARE
+
+
+def is_heading(cell: str) -> bool:
+    """Whether a cell reads as the name of a column: a word of `HEADINGS`, or a language."""
+    words = [word for word in re.split(r"[\s_\-./()\"']+", cell.strip().casefold()) if word]
+    return 0 < len(words) <= MOST_WORDS and all(word in HEADINGS or word in _languages() for word in words)
+
+
+def _heading_language(cell: str) -> str | None:
+    words = re.split(r"[\s_\-./()\"']+", cell.strip().casefold())
+    return next((_languages()[word] for word in words if word in _languages()), None)
+
+
+def _last_code(key: str) -> str | None:
+    return _languages().get(key.rpartition(".")[2].casefold())
+
+
+@cache
+def _languages() -> dict[str, str]:
+    """Codes by codes of two letters and by names, in the languages of `NAMED_IN`."""
+    with extra("data"):
+        from babel import Locale
+
+    found: dict[str, str] = {}
+    for code in NAMED_IN:
+        for language, name in Locale(code).languages.items():
+            if len(language) == 2:
+                found.setdefault(name.casefold(), language)
+                found[language] = language
+    return found

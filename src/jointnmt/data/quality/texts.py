@@ -1,0 +1,295 @@
+"""Parallel text as people have it: which files belong together, what is in them, and their pairs, line by line.
+
+The readers of `data.corpus` stop at the first bad line, as a training must. These go on, and say what is wrong.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
+from jointnmt.data.quality.markup import MARKUP, markup_languages, markup_pairs
+from jointnmt.data.quality.records import PairFields, select_columns, select_keys
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.extras import extra
+
+CorpusPart = Literal["train", "valid", "test"]
+
+PART_NAMES: tuple[tuple[CorpusPart, tuple[str, ...]], ...] = (
+    ("valid", ("valid", "validation", "val", "dev", "development")),
+    ("test", ("test", "eval", "devtest")),
+)
+"""Words in the name of a file that say which part of a corpus it is; all others are training text."""
+
+NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new", "old", "out", "val", "dev")
+"""Words in names of files that are as short as codes of languages."""
+
+HEAD_BYTES, HEAD_LINES = 2**18, 500
+"""What is looked at of a file before it is read."""
+
+
+class GivenPair(NamedTuple):
+    """A pair as it stands in the files."""
+
+    line: int
+    """Line number, from 1."""
+    source: str
+    target: str
+    problem: str = ""
+    """Why the line is no pair; empty: it is one."""
+
+
+@dataclass(frozen=True)
+class GivenText:
+    """A parallel text in one file of pairs, or in two files of lines."""
+
+    files: tuple[Path, ...]
+    kind: Literal["lines", ".tsv", ".jsonl", ".tmx", ".xliff"]
+    selection: PairFields = field(default_factory=PairFields)
+    """Where source and target stand in a line."""
+    encodings: tuple[str, ...] = ("utf-8",)
+    """Of each file."""
+    notes: tuple[str, ...] = ()
+    """What is unusual about the files, and harmless: it is undone in reading."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return " + ".join(map(str, self.files))
+
+    @property
+    def part(self) -> CorpusPart:
+        """The part of a corpus that the name of the (first) file says it is."""
+        words = set(re.split(r"[^a-z]+", self.files[0].name.lower()))
+        return next((part for part, names in PART_NAMES if words & set(names)), "train")
+
+    @property
+    def named_languages(self) -> tuple[str | None, str | None]:
+        """Language codes that the names of two files end in, such as `train.de`, or that the files state."""
+        if self.kind != "lines":
+            return self.selection.languages
+        first, second = (_code(path) for path in self.files)
+        return first, second
+
+    def pairs(self) -> Iterator[GivenPair]:
+        """All pairs, good or bad, in the order of the files.
+
+        Raises:
+            DataError: if a file cannot be read.
+        """
+        if self.kind in MARKUP:
+            yield from (GivenPair(*pair) for pair in markup_pairs(self.files[0], self.selection))
+            return
+        columns = [text_lines(*each) for each in zip(self.files, self.encodings, strict=True)]
+        for line, row in enumerate(zip_longest(*columns, fillvalue=MISSING), start=1):
+            yield self._pair(line, row)
+
+    def _pair(self, line: int, row: Sequence[str]) -> GivenPair:
+        for text in row:
+            if text in PROBLEMS:
+                return GivenPair(line, "", "", PROBLEMS[text])
+        if self.kind == "lines":
+            return GivenPair(line, row[0], row[1])
+        source, target, problem = self.selection.pick(row[0])
+        return GivenPair(line, source, target, problem)
+
+
+MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
+PROBLEMS = {MISSING: "no counterpart", UNDECODABLE: "wrong encoding", NUL: "NUL byte"}
+"""What stands for a line that cannot be used: no text has a NUL byte."""
+
+
+def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a file, perhaps compressed, as text; in place of a bad one, a key of `PROBLEMS`.
+
+    Raises:
+        DataError: if the file cannot be read.
+    """
+    if encoding.startswith("utf-16"):  # line feeds are no single bytes there
+        try:
+            with io.TextIOWrapper(open_text(path), encoding=encoding, errors="replace", newline="\n") as stream:
+                yield from (line.removesuffix("\n").removesuffix("\r") for line in stream)
+        except UNREADABLE as error:
+            raise DataError(f"{path}: the file cannot be read: {error}. Check that it is whole.") from error
+        return
+    for raw in cut_lines(path):
+        if b"\0" in raw:
+            yield NUL
+            continue
+        try:
+            yield raw.decode(encoding)
+        except UnicodeDecodeError:
+            yield UNDECODABLE
+
+
+def gather_texts(
+    files: Sequence[Path], columns: Sequence[str] | None = None, encoding: str | None = None
+) -> list[GivenText]:
+    """The texts that files are: files of pairs by themselves, files of lines two by two, by their names.
+
+    Args:
+        files: in any order; two files of lines belong together if their names differ in a language code alone, or if
+            there are no other two.
+        columns: of source and target in files of pairs, numbers from 0 or keys; None: found by their content.
+        encoding: of files that are not UTF-8 (nor UTF-16 with its mark); None: their bad lines are problems.
+
+    Raises:
+        DataError: if a file cannot be read.
+        ConfigurationError: if it is not clear which files belong together, or which columns are meant.
+    """
+    texts: list[GivenText] = []
+    singles: list[Path] = []
+    for path in files:
+        head = _head(path)
+        kind = _kind(path, head)
+        if kind is None:
+            singles.append(path)
+            continue
+        text = _described(GivenText((path,), kind), [head], encoding)
+        if kind == ".tsv":
+            text = replace(text, selection=select_columns(path, _sample(text), columns))
+        elif kind == ".jsonl":
+            text = replace(text, selection=select_keys(path, _sample(text), columns))
+        else:
+            text = replace(text, selection=PairFields(languages=markup_languages(path)))
+        texts.append(_with_extra_columns(text))
+    for pair in _two_by_two(singles):
+        texts.append(_described(GivenText(pair, "lines"), [_head(path) for path in pair], encoding))
+    return texts
+
+
+def _sample(text: GivenText) -> list[str]:
+    lines = text_lines(text.files[0], text.encodings[0])
+    return [line for line in islice(lines, HEAD_LINES) if line not in PROBLEMS]
+
+
+def _with_extra_columns(text: GivenText) -> GivenText:
+    note = text.selection.note
+    return replace(text, notes=(*text.notes, note)) if note else text
+
+
+def _kind(path: Path, head: bytes) -> Literal[".tsv", ".jsonl", ".tmx", ".xliff"] | None:
+    """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
+    named = suffixes[-1].lower() if suffixes else ""
+    if named in (".tsv", ".jsonl", ".tmx"):
+        return named  # type: ignore[return-value]
+    if named in (".xlf", ".xliff", ".sdlxliff"):
+        return ".xliff"
+    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    lines = [line for line in head.decode(encoding, "replace").split("\n")[:HEAD_LINES][:-1] if line.strip()]
+    if lines and sum("\t" in line for line in lines) > 0.9 * len(lines):
+        return ".tsv"
+    if lines and all(line.startswith("{") for line in lines[:10]) and _is_json(lines[0]):
+        return ".jsonl"
+    return None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open_text(path) as stream:
+            return stream.read(HEAD_BYTES)
+    except UNREADABLE as error:
+        raise DataError(f"{path}: the file cannot be read: {error}. Check that it exists and is whole.") from error
+
+
+def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) -> GivenText:
+    """The text with the encodings of its files, and notes on them."""
+    encodings, notes = [], []
+    for path, head in zip(text.files, heads, strict=True):
+        found = "utf-8"
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            found = "utf-16"
+            notes.append(f"{path}: is UTF-16, not UTF-8")
+        elif head.startswith(b"\xef\xbb\xbf"):
+            notes.append(f"{path}: begins with a byte order mark")
+        if found == "utf-8" and text.kind not in MARKUP and not _is_utf8(path):
+            guess = _guessed(path)
+            if encoding:
+                found = encoding
+                notes.append(f"{path}: is read as {encoding}")
+            else:
+                notes.append(f"{path}: is not UTF-8 throughout" + (f"; perhaps {guess} (--encoding)" if guess else ""))
+        if (b"\r\0\n" if found == "utf-16" else b"\r\n") in head:
+            notes.append(f"{path}: lines end in CRLF, as on Windows")
+        encodings.append(found)
+    return replace(text, encodings=tuple(encodings), notes=tuple(notes))
+
+
+def _is_utf8(path: Path) -> bool:
+    for raw in cut_lines(path):
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _guessed(path: Path) -> str:
+    """The likeliest encoding of the lines that are not UTF-8."""
+    with extra("data"):
+        from charset_normalizer import from_bytes
+
+    bad = []
+    for raw in cut_lines(path):
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError:
+            bad.append(raw)
+        if len(bad) == HEAD_LINES:
+            break
+    best = from_bytes(b"\n".join(bad)).best()
+    return best.encoding if best else ""
+
+
+def _code(path: Path) -> str | None:
+    """The language code in a file's name: its ending, or else a word of its stem."""
+    name = path.name
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    words = name.lower().split(".")
+    for word in [*reversed(words[1:]), *re.split(r"[-_]", words[0])]:
+        if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4})?", word) and word not in (
+            "txt",
+            "tok",
+            "bpe",
+            "src",
+            "tgt",
+            "trg",
+        ):
+            return word
+    return None
+
+
+def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Files of lines in pairs: those whose names are the same but for a language, or the only two."""
+    if len(files) == 2:
+        return [(files[0], files[1])]
+    groups: dict[str, list[Path]] = defaultdict(list)
+    for path in files:
+        code = _code(path)
+        stem = re.sub(rf"(?<![a-z0-9]){re.escape(code)}(?![a-z0-9])", "*", path.name.lower()) if code else path.name
+        groups[str(path.with_name(stem))].append(path)
+    odd = [path for group in groups.values() if len(group) != 2 for path in group]
+    if odd:
+        raise ConfigurationError(
+            f"{', '.join(map(str, odd))}: it is not clear which two of these files belong together. Two files of "
+            "lines need names that differ in the language alone, such as train.de and train.en; a single file of pairs "
+            "ends in .tsv, .jsonl, .tmx or .xliff (perhaps compressed)."
+        )
+    return [(group[0], group[1]) for group in groups.values()]

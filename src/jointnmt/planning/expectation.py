@@ -1,0 +1,41 @@
+"""What translations to expect of a corpus of a certain size, from measurements on the bundled corpus."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+MEASURED: tuple[tuple[int, float], ...] = ((3_000, 14.1), (162_136, 46.6))
+"""Training pairs, and BLEU on 2,000 unseen sentences of the same kind: everyday German to English, recipes of
+`jointnmt init`. `docs/own-text.md` has command, seeds and hardware."""
+
+
+def expected_bleu(pairs: int) -> float:
+    """BLEU that the bundled corpus comes to with so many pairs: between measurements, linear in their logarithm."""
+    if pairs <= MEASURED[0][0]:
+        return MEASURED[0][1] * pairs / MEASURED[0][0]
+    for (fewer, low), (more, high) in pairwise(MEASURED):
+        if pairs <= more:
+            return low + (high - low) * math.log(pairs / fewer) / math.log(more / fewer)
+    return MEASURED[-1][1]
+
+
+def expectation(pairs: int) -> str:
+    """What to expect, for people."""
+    last = MEASURED[-1]
+    if pairs > last[0]:
+        measured = f"above BLEU {last[1]:.0f}, which short everyday German-English sentences come to with {last[0]:,}"
+    else:
+        measured = (
+            f"near BLEU {expected_bleu(pairs):.0f} if it is like the measured corpus, short everyday German-English "
+            "sentences"
+        )
+    return f"{pairs:,} pairs to learn from: {measured}; {_verdict(pairs)}"
+
+
+def _verdict(pairs: int) -> str:
+    if pairs < 6_000:
+        return "enough for gist at best, with many sentences wrong. Long or varied sentences come to less"
+    if pairs < 60_000:
+        return "simple sentences often right, rare words wrong. Long or varied sentences come to less"
+    return "everyday sentences mostly right. Long or varied sentences come to less"

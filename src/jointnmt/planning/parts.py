@@ -1,0 +1,94 @@
+"""The parts of a corpus of one's own, written: training, validation and test text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from jointnmt.data.quality.check import CheckedText
+from jointnmt.data.quality.texts import CorpusPart
+from jointnmt.errors import DataError
+from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
+
+FEWEST_PAIRS = 500
+"""Of training text: with less, there is nothing to learn from."""
+
+PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
+
+
+@dataclass(frozen=True)
+class CorpusParts:
+    """What was written."""
+
+    directory: Path
+    languages: tuple[str, str]
+    pairs: dict[CorpusPart, int]
+    words: int
+    """Of the training text's target side."""
+    left_out: int
+    """Good pairs that share a sentence with what is held out."""
+    given: tuple[CorpusPart, ...]
+    """Parts that were there already, by the names of their files; the others are held out of the training text."""
+
+    def paths(self, part: CorpusPart) -> tuple[Path, Path]:
+        """The files of a part, source and target."""
+        return self.directory / f"{part}.{self.languages[0]}", self.directory / f"{part}.{self.languages[1]}"
+
+
+def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> CorpusParts:
+    """Divide the pairs without a problem into parts and write them, as `PART.LANGUAGE`.
+
+    Raises:
+        DataError: if there are too few pairs to train on.
+    """
+    assigned = _assigned(checked, seed)
+    numbers = np.concatenate(list(assigned.values()))
+    pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
+    if pairs["train"] < FEWEST_PAIRS:
+        raise DataError(
+            f"There are {pairs['train']:,} sentence pairs to learn from, of {sum(map(len, checked)):,} read; at least "
+            f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. "
+            "`jointnmt data check` says what is wrong with the others."
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        files = {
+            part: [
+                stack.enter_context((directory / f"{name}.{language}").open("w", encoding="utf-8", newline="\n"))
+                for language in languages
+            ]
+            for part, name in PARTS.items()
+        }
+        for number, text in enumerate(checked):
+            for part, pair in zip(assigned[number].tolist(), text.good_pairs(), strict=True):
+                for stream, sentence in zip(files.get(part, ()), (pair.source, pair.target), strict=part in files):
+                    stream.write(" ".join(sentence.split()) + "\n")
+    words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
+    given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
+    return CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
+
+
+def _assigned(checked: Sequence[CheckedText], seed: int) -> dict[int, npt.NDArray[np.uint8]]:
+    """The part of each good pair of each text."""
+    given = {text.text.part for text in checked}
+    train = [number for number, text in enumerate(checked) if text.text.part == "train"]
+    sides = [checked[number].sides[checked[number].good] for number in train]
+    held = num_held_out(sum(map(len, sides)))
+    drawn = hold_out(
+        np.concatenate([np.zeros((0, 2), np.uint64), *sides]),
+        0 if "valid" in given else held,
+        0 if "test" in given else held,
+        seed,
+    )
+    divided = np.split(drawn, np.cumsum([len(each) for each in sides])[:-1]) if train else []
+    assigned = dict(zip(train, divided, strict=True))
+    for number, text in enumerate(checked):
+        if number not in assigned:
+            part = VALID if text.text.part == "valid" else TEST
+            assigned[number] = np.full(int(text.good.sum()), part, np.uint8)
+    return assigned

@@ -1,0 +1,113 @@
+"""The recipe of a plan as YAML, with comments that say why each value is what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jointnmt.bounded_yaml import parse_yaml
+from jointnmt.planning.parts import CorpusParts
+from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
+
+
+def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
+    """A recipe that `jointnmt train` takes as it is."""
+    sections = {section: _section(section, plan.values[section]) for section in plan.values}
+    why = _reasons(corpus, plan, machine)
+    source, target = parts.languages
+    lines = [
+        f"# {source} to {target}, {corpus.pairs:,} sentence pairs. Written by `jointnmt init`; yours to change.",
+        "# docs/configuration.md has every key; `jointnmt train ... --set key.path=value` tries a value out.",
+        f"name: {_scalar(name)}",
+        f"seed: {seed}",
+        "",
+        "data:",
+        f"  root: {_scalar(parts.directory.name)}",
+        f"  source_language: {_scalar(source)}",
+        f"  target_language: {_scalar(target)}",
+        f"  train: [{_files(parts, 'train')}]",
+        f"  validation: [{_files(parts, 'valid')}]",
+        "  # Training pairs that are longer than what the model takes are left out, and counted.",
+        f"  filters: {{max_length: {plan.values['model']['max_length']}}}",
+    ]
+    for section, text in sections.items():
+        lines += ["", *(f"# {line}" for line in why[section]), text]
+    return "\n".join(lines) + "\n"
+
+
+def _files(parts: CorpusParts, part: str) -> str:
+    source, target = parts.languages
+    return f"{{source: {part}.{source}, target: {part}.{target}}}"
+
+
+def _section(name: str, values: Mapping[str, Any]) -> str:
+    rows = [f"{name}:"]
+    for key, value in values.items():
+        rows.append(f"  {key}: {_flow(value)}")
+    return "\n".join(rows)
+
+
+def _scalar(text: str) -> str:
+    """A text in YAML, quoted if it would be read as something else, as `no` is."""
+    plain = re.fullmatch(r"[\w./-]+", text) and parse_yaml(text) == text
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _flow(value: Any) -> str:
+    """A value in YAML's flow style."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return json.dumps(value) if not isinstance(value, str) else value
+
+
+def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, list[str]]:
+    """A few lines on each section."""
+    size = plan.size
+    passes = plan.pieces / corpus.target_pieces
+    return {
+        "segmentation": [
+            f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each",
+            "has to be seen often enough to be learnt. One vocabulary for both sides: names are the same in both.",
+        ],
+        "model": [
+            f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
+            "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
+            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/own-text.md).",
+            f"max_length: the longest sentence in pieces that the model will take ({_longest(corpus)}).",
+        ],
+        "batches": [
+            f"Updates of {size.update_pieces:,} target pieces: a small corpus needs many updates more than exact ones.",
+            f"A batch fits this machine ({_hardware(machine)}).",
+        ],
+        "training": [
+            f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.target_pieces:,} target pieces.",
+            f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero: the last weights are the best,",
+            "and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
+            _precision(machine),
+        ],
+        "validation": [
+            f"{VALIDATIONS} times in all, by BLEU: with little text, perplexity rises before translations get worse.",
+            f"Patience: {PATIENCE} of them, {PATIENCE * 100 // VALIDATIONS}% of the training, more than the warm-up.",
+        ],
+        "search": ["Beam search; `jointnmt translate` takes this as its default."],
+    }
+
+
+def _longest(corpus: CorpusCounts) -> str:
+    return f"yours has up to {corpus.longest}" if corpus.longest else "yours were not counted"
+
+
+def _hardware(machine: Machine) -> str:
+    memory = f", {machine.memory:.0f} GiB" if machine.memory else ""
+    return machine.gpu or f"{machine.cores} {'core' if machine.cores == 1 else 'cores'}{memory}, no GPU"
+
+
+def _precision(machine: Machine) -> str:
+    if not machine.rates:
+        return "Precision: not measured."
+    rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in machine.rates.items())
+    return f"Precision: measured here, in target pieces a second: {rates}."

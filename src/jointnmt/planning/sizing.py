@@ -1,0 +1,224 @@
+"""How large a model, and how long a training, a corpus and a machine call for: pure functions of a few numbers.
+
+Sizes and rates of small corpora were chosen by measurement on the bundled corpus; `docs/own-text.md` has the
+figures, the command and the hardware.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from jointnmt.config import merged
+
+Family = Literal["transformer", "reformer-base", "reformer-fast"]
+
+WARMUP_SHARE = 10
+"""The warm-up is one update in so many."""
+
+FEWEST_PIECES, WORDS_A_PIECE = 500, 8
+"""A vocabulary has so many pieces, or one for so many words of the text."""
+
+VALIDATIONS = 12
+"""Over the whole training: each costs the translation of some hundred sentences."""
+
+PATIENCE = 4
+"""Validations without improvement; a third of the training, more than the warm-up takes."""
+
+MOST_TRANSLATED = 500
+"""Validation sentences that are translated for BLEU: more would cost more than they tell."""
+
+LONGEST = 256
+"""Pieces of a sentence that a recipe admits at most: memory of attention grows with their square."""
+
+LITTLE_MEMORY = 4.0
+"""GiB under which a batch is a part of an update."""
+
+
+@dataclass(frozen=True)
+class CorpusCounts:
+    """What a recipe needs to know of the training text."""
+
+    pairs: int
+    words: int
+    """Of the target side; characters, in languages without spaces."""
+    pieces: int | None = None
+    """Of the target side, end marks included; None: not segmented yet, estimated from the words."""
+    longest: int | None = None
+    """Pieces of the longest sentence of either side, end mark included; None: not known."""
+
+    @property
+    def target_pieces(self) -> int:
+        """Pieces of the target side, estimated if they have not been counted."""
+        return self.pieces or round(1.4 * self.words) + self.pairs
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a recipe needs to know of the computer; rates are measured (`planning.speed`)."""
+
+    cores: int
+    gpu: str | None = None
+    """Name of a GPU that torch can use."""
+    memory: float | None = None
+    """GiB of main memory; None: not known."""
+    rates: Mapping[str, float] | None = None
+    """Target pieces a second in training, by precision; None: not measured."""
+
+    @property
+    def precision(self) -> str:
+        """The precision that trains fastest here: bfloat16 on a GPU, float32 where nothing has been measured."""
+        if self.rates:
+            return max(self.rates, key=lambda name: self.rates[name] if self.rates else 0.0)
+        return "bfloat16" if self.gpu else "float32"
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Sizes and rates for corpora up to a number of words."""
+
+    words: float
+    """Of the target side; larger corpora take the next size."""
+    vocabulary: int
+    width: int
+    """E; feed-forward blocks are four times as wide."""
+    heads: int
+    layers: int
+    """Of the encoder, and of the decoder."""
+    dropout: float
+    smoothing: float
+    passes: float
+    """Epochs: how often each sentence is seen."""
+    peak_rate: float
+    update_pieces: int
+
+
+SIZES = (
+    ModelSize(48e3, 2000, 128, 4, 3, 0.3, 0.1, 70, 0.003, 1024),
+    ModelSize(160e3, 3000, 128, 4, 3, 0.3, 0.1, 30, 0.003, 1024),
+    ModelSize(600e3, 4000, 128, 4, 4, 0.2, 0.1, 15, 0.003, 1024),
+    ModelSize(4e6, 8000, 128, 4, 4, 0.1, 0.1, 6, 0.003, 1024),
+    ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
+    ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
+)
+"""The first, the second and the fourth as measured; the third lies between. The last two are sizes of the literature:
+IWSLT's, and the base model of Vaswani et al. (2017)."""
+
+
+def size_for(words: int) -> ModelSize:
+    """The size for a corpus of so many target words; the smallest ones get fewer pieces, for each to be seen often."""
+    size = next(size for size in SIZES if words <= size.words)
+    most = max(FEWEST_PIECES, words // WORDS_A_PIECE // 100 * 100)
+    return replace(size, vocabulary=min(size.vocabulary, most))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training for a corpus on a machine."""
+
+    size: ModelSize
+    updates: int
+    warmup: int
+    values: Mapping[str, Any]
+    """The recipe, but for its name and its data."""
+    seconds: float | None
+    """The updates take, by the measured rate; None: not measured."""
+
+    @property
+    def pieces(self) -> int:
+        """Target pieces that the training computes."""
+        return self.updates * int(self.values["batches"]["update_tokens"])
+
+
+def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer") -> Plan:
+    """The training that a corpus and a machine call for.
+
+    Args:
+        corpus: of the training text alone, without what is held out.
+        machine: decides precision and batches, and with its measured rates how long it takes.
+        family: of the model. The Transformer is the default as it is the best of the families at 160,000 pairs, and
+            takes half of Reformer-fast's time.
+
+    Raises:
+        ValueError: if there are no pairs.
+    """
+    if corpus.pairs < 1 or corpus.words < 1:
+        raise ValueError("there is no text to learn from")
+    size = size_for(corpus.words)
+    updates = max(100, round(size.passes * corpus.target_pieces / size.update_pieces))
+    updates = math.ceil(updates / VALIDATIONS) * VALIDATIONS  # so that the last update is validated
+    warmup = math.ceil(updates / WARMUP_SHARE)
+    longest = min(LONGEST, max(64, _rounded(1.25 * (corpus.longest or LONGEST))))
+    values: dict[str, Any] = {
+        "segmentation": {
+            "kind": "bpe",
+            "joint": True,
+            "vocabulary_size": size.vocabulary,
+            "split_punctuation": True,
+        },
+        "model": _model(family, size) | {"max_length": longest},
+        "batches": _batches(size, machine, longest, family),
+        "training": _training(size, updates, warmup, machine.precision),
+        "validation": {
+            "every_updates": updates // VALIDATIONS,
+            "metric": "bleu",
+            "bleu_every": 1,
+            "bleu_sentences": MOST_TRANSLATED,
+            "patience": PATIENCE,
+        },
+        "search": {"beam_size": 5, "length_penalty": 1.0},
+    }
+    rate = (machine.rates or {}).get(machine.precision)
+    seconds = None if not rate else updates * size.update_pieces / rate
+    return Plan(size, updates, warmup, values, seconds)
+
+
+def _model(family: Family, size: ModelSize) -> dict[str, Any]:
+    shared = {
+        "family": family,
+        "embed_dim": size.width,
+        "num_heads": size.heads,
+        "ffn_dim": 4 * size.width,
+        "dropout": size.dropout,
+        "embeddings": "all",
+    }
+    stacks: dict[Family, dict[str, int]] = {
+        "transformer": {"encoder_layers": size.layers, "decoder_layers": size.layers},
+        "reformer-base": {"num_layers": size.layers},
+        "reformer-fast": {"prenet_layers": size.layers, "num_layers": max(1, size.layers - 1)},
+    }
+    return merged(shared, stacks[family])  # type: ignore[no-any-return]
+
+
+def _batches(size: ModelSize, machine: Machine, longest: int, family: Family) -> dict[str, int]:
+    """Updates are the same on every machine, as quality depends on them; batches, their parts, fit its memory."""
+    little = machine.gpu is None and machine.memory is not None and machine.memory < LITTLE_MEMORY
+    pieces = max(longest, size.update_pieces // 2 if little else size.update_pieces)
+    if machine.gpu is None:
+        pieces = min(pieces, max(longest, 4096))
+    update = max(pieces, size.update_pieces)
+    batches = {"max_tokens": pieces, "update_tokens": update}
+    if family != "transformer":  # memory of a joint representation grows with its cells
+        batches["max_cells"] = max(longest * longest, 16 * pieces)
+    if machine.gpu:
+        batches["overhead_cells"] = 50_000  # a GPU has cells to spare: fewer, fuller batches
+    return batches
+
+
+def _training(size: ModelSize, updates: int, warmup: int, precision: str) -> dict[str, Any]:
+    return {
+        "max_updates": updates,
+        "precision": precision,
+        "label_smoothing": size.smoothing,
+        "optimizer": {"betas": [0.9, 0.98]},
+        "schedule": {"peak_rate": size.peak_rate, "warmup_steps": warmup, "zero_at": updates},
+        "average_best": 1,
+        "keep_best": 1,
+    }
+
+
+def _rounded(pieces: float) -> int:
+    """Up to the next multiple of 16."""
+    return 16 * math.ceil(pieces / 16)

@@ -1,0 +1,43 @@
+"""What a comparison comes to, in words: what differs significantly, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jointnmt.evaluation.scores import TITLES
+from jointnmt.evaluation.significance import FEWEST_COMPARED, SIGNIFICANT, Comparison
+
+LOWER_IS_BETTER = frozenset({"ter"})
+
+
+def verdict(comparisons: Sequence[Comparison]) -> str:
+    """A sentence for each system but the first, which it is compared with."""
+    if not comparisons:
+        return "One system: there is nothing to compare it with."
+    first = comparisons[0].systems[0].system
+    number = len(comparisons[0].systems)
+    return " ".join(_of_system(first, comparisons, place) for place in range(1, number))
+
+
+def _of_system(first: str, comparisons: Sequence[Comparison], place: int) -> str:
+    name = comparisons[0].systems[place].system
+    different, alike = [], []
+    for comparison in comparisons:
+        baseline, found = comparison.systems[0], comparison.systems[place]
+        if found.p_value is None:
+            return f"{name} and {first}: fewer than {FEWEST_COMPARED} sentences are too few to compare."
+        change = found.score - baseline.score
+        said = f"{TITLES[comparison.metric]} ({change:+.2f}, p = {found.p_value:.3f})"
+        if found.p_value >= SIGNIFICANT:
+            alike.append(said)
+            continue
+        better = (change > 0) != (comparison.metric in LOWER_IS_BETTER)
+        different.append(f"{'better' if better else 'worse'} by {said}")
+    if not different:
+        return f"No significant difference between {name} and {first}: {_listed(alike)}."
+    rest = f"; no significant difference by {_listed(alike)}" if alike else ""
+    return f"{name} is significantly {_listed(different)} than {first}{rest}."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,0 +1,38 @@
+"""Models that come with the package, named `package:NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jointnmt.errors import ModelError
+
+MODELS = Path(__file__).parents[1] / "pretrained"
+"""In a clone, a link to the folder of this name in its root."""
+
+OF_PACKAGE = "package:"
+
+
+def shipped_models() -> list[str]:
+    """Names of the models of the package."""
+    return sorted(each.parent.name for each in MODELS.glob("*/model.safetensors"))
+
+
+def is_shipped(run: Path) -> bool:
+    """Whether this names a model of the package; a recipe of the package may be named likewise."""
+    name = str(run)
+    return name.startswith(OF_PACKAGE) and name.removeprefix(OF_PACKAGE) in shipped_models()
+
+
+def locate_run(run: Path) -> Path:
+    """The directory of a run, given as a path or as `package:NAME`.
+
+    Raises:
+        ModelError: if the package has no such model.
+    """
+    name = str(run)
+    if not name.startswith(OF_PACKAGE):
+        return run
+    name = name.removeprefix(OF_PACKAGE)
+    if name not in shipped_models():
+        raise ModelError(f"{run}: there is no such model in the package. It has: {', '.join(shipped_models())}.")
+    return MODELS / name

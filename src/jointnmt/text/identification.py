@@ -1,0 +1,73 @@
+"""Which language a text is in, as its letters say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+from jointnmt.extras import extra
+
+FEWEST_LETTERS = 20
+"""A shorter text says too little: on the bundled corpus, no longer sentence is taken for another language with
+`SURE`."""
+
+SURE = 0.95
+"""Probability above which a text is taken to be in a language."""
+
+ALIKE = ({"nb", "nn", "no", "da"}, {"bs", "hr", "sr"}, {"id", "ms", "jv"}, {"gl", "pt"}, {"xh", "zu"})
+"""Languages that are not told apart by the sentence."""
+
+
+class MajorityLanguage(NamedTuple):
+    """The language of a text of many lines."""
+
+    language: str
+    share: float
+    """Of the lines that are long enough to tell: those in this language. 0 if there are none."""
+
+
+def ranked(text: str) -> list[tuple[str, float]]:
+    """All languages that can be told, with their probabilities, likeliest first."""
+    found: list[tuple[str, float]] = _identifier().rank(text)
+    return found
+
+
+def language_of(text: str) -> tuple[str, float] | None:
+    """The likeliest language of a sentence and its probability; None if it has too few letters to tell."""
+    if sum(map(str.isalpha, text)) < (FEWEST_LETTERS if text.isascii() else FEWEST_LETTERS // 2):
+        return None
+    language, probability = _identifier().classify(text)
+    return str(language), float(probability)
+
+
+def language_of_lines(lines: Iterable[str]) -> MajorityLanguage:
+    """The language that most lines are in."""
+    found = Counter(told[0] for line in lines if (told := language_of(line)) is not None)
+    if not found:
+        return MajorityLanguage("", 0.0)
+    language, count = found.most_common(1)[0]
+    return MajorityLanguage(language, count / found.total())
+
+
+def is_other_language(text: str, language: str) -> str | None:
+    """The language that a sentence surely is in, if that is another than `language` and none that is much alike."""
+    told = language_of(text)
+    if told is None or told[0] == language or told[1] < SURE:
+        return None
+    return None if any({told[0], language} <= group for group in ALIKE) else told[0]
+
+
+@cache
+def identifiable() -> frozenset[str]:
+    """The codes of the languages that can be told."""
+    return frozenset(map(str, _identifier().nb_classes))
+
+
+@cache
+def _identifier() -> Any:
+    with extra("data"):
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # reading its table takes a moment
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

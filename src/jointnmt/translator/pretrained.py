@@ -1,0 +1,120 @@
+"""Translators as folders, and on the Hugging Face Hub: what is imported with them stays away until it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from jointnmt.experiment import Experiment
+from jointnmt.models import TranslationModel
+from jointnmt.runs.weights import StoredPrecision
+from jointnmt.text.segmentation import Segmentation
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCard
+
+    from jointnmt.evaluation.scores import Scores
+
+
+class Pretrained:
+    """Adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a translator.
+
+    The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
+    card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
+
+    `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have the arguments of `generate_model_card`.
+    """
+
+    trained: TranslationModel
+    """The model as it was trained."""
+    segmentation: Segmentation
+    experiment: Experiment
+    run: Path | None = None
+    """The directory that the model was loaded from; its log has the validation scores."""
+
+    @classmethod
+    def load(cls, run: Path | str, *args: Any, **options: Any) -> Self:
+        """Read a RUN directory."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """Load a folder, or download and cache a repository of the Hub (`user/name`).
+
+        Takes the options of `load` besides those of huggingface_hub (`revision`, `cache_dir`, `local_files_only`, ...).
+
+        Raises:
+            ModelError: if there is no such folder or repository, or its model is incomplete.
+        """
+        from jointnmt.hub import load_pretrained
+
+        found: Self = load_pretrained(pretrained_model_name_or_path, cls.load, options)
+        return found
+
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *,
+        weights: StoredPrecision = "float32",
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        model_card_kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> str | None:
+        """Save as a folder, with weights stored in this precision: in 16 bits, it takes half the room.
+
+        A folder that is there is replaced at the end by a whole new one, and keeps its other files. Takes the options
+        of huggingface_hub, too. A model card (README.md) that is there is left as it is.
+
+        Returns:
+            With `push_to_hub`, the URL of the commit.
+
+        Raises:
+            ConfigurationError: if there is no such precision, or a weight is beyond its range.
+            OSError: if it cannot be written; a folder that is there stays as it was.
+        """
+        from jointnmt.hub import HubFolder
+
+        folder = Path(save_directory)
+        card = {"weights": weights, **(model_card_kwargs or {})}
+        HubFolder(self).save(folder, card)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(repo_id or folder.name, weights=card["weights"], model_card_kwargs=card, **options)
+
+    def push_to_hub(self, repo_id: str, *, weights: StoredPrecision = "float32", **options: Any) -> str:
+        """Upload the folder to a repository of the Hub, created if needed; returns the URL of the commit.
+
+        Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
+        """
+        from jointnmt.hub import HubFolder
+
+        card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
+        return HubFolder(self).push_to_hub(repo_id, model_card_kwargs=card, **options)
+
+    def generate_model_card(
+        self,
+        scores: Mapping[str, Scores] | None = None,
+        licence: str | None = None,
+        data_licence: str | None = None,
+        limits: str = "Nothing more is stated yet.",
+        weights: StoredPrecision = "float32",
+        repo_id: str = "USER/NAME",
+    ) -> ModelCard:
+        """The model card: data, scores, limits, settings and licences.
+
+        Args:
+            scores: on test sets, by their names.
+            licence: of the model, as text; an identifier such as MIT is given to the Hub, too. None: not stated.
+            data_licence: sources and licences of the training text. None: not stated.
+            limits: what the model cannot do, besides what follows from its settings.
+            weights: the precision that they are stored in.
+            repo_id: what `from_pretrained` is to be called with in the example.
+
+        Raises:
+            MissingPackageError: without jinja2, which the extra `report` has.
+        """
+        from jointnmt.hub import HubFolder
+
+        return HubFolder(self).generate_model_card(scores, licence, data_licence, limits, weights, repo_id)

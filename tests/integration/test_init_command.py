@@ -1,0 +1,123 @@
+"""From a messy file to a translator, by the command line alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from jointnmt.cli.main import app
+from jointnmt.experiment import Experiment
+from jointnmt.planning import speed
+from support.messy import messy_table, sentence_pairs
+
+pytestmark = pytest.mark.integration
+
+Invoke = Callable[..., Result]
+
+PAIRS = sentence_pairs(1200)
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
+    monkeypatch.setattr(speed, "SECONDS", 0.05)
+    monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "cache"))
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+    return lambda *arguments, **options: runner.invoke(app, [str(argument) for argument in arguments], **options)
+
+
+@pytest.mark.slow
+def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> None:
+    messy_table(tmp_path / "mine.tsv", PAIRS, slice(300, 420))
+    folder = tmp_path / "mine"
+    begun = invoke("init", folder, "--from", tmp_path / "mine.tsv")
+    assert begun.exit_code == 0, begun.output
+    assert "lines 302 to 421: translations stand 1 line earlier" in begun.output
+    assert f"jointnmt train {folder / 'recipe.yaml'} --out {folder / 'run'}" in begun.output
+
+    parts = {
+        part: [(folder / "data" / f"{part}.{code}").read_text(encoding="utf-8").splitlines() for code in ("de", "en")]
+        for part in ("train", "valid", "test")
+    }
+    pairs = {part: list(zip(*sides, strict=True)) for part, sides in parts.items()}
+    removed = (folder / "removed.tsv").read_text(encoding="utf-8").splitlines()
+    assert sum(map(len, pairs.values())) + len(removed) == len(PAIRS) + 1
+    assert set().union(*pairs.values()) <= set(PAIRS)
+    for side in (0, 1):
+        sentences = [{pair[side] for pair in pairs[part]} for part in pairs]
+        assert not sentences[0] & (sentences[1] | sentences[2]) and not sentences[1] & sentences[2]
+
+    recipe = folder / "recipe.yaml"
+    experiment = Experiment.load(recipe)
+    updates = experiment.training.max_updates
+    assert updates is not None and experiment.training.schedule.warmup_steps < updates / 9
+    assert "measured here" in recipe.read_text(encoding="utf-8")
+
+    short = ["training.max_updates=8", "training.schedule.zero_at=8", "training.schedule.warmup_steps=1"]
+    short += ["validation.every_updates=4", "validation.bleu_sentences=4", "model.embed_dim=16", "model.ffn_dim=32"]
+    settings = [part for setting in short for part in ("--set", setting)]
+    trained = invoke("train", recipe, "--out", folder / "run", *settings)
+    assert trained.exit_code == 0, trained.output
+    translated = invoke("translate", folder / "run", "--input", folder / "data" / "test.de")
+    assert translated.exit_code == 0, translated.output
+
+
+@pytest.mark.slow
+def test_given_parts_are_taken_and_two_files_belong_together(invoke: Invoke, tmp_path: Path) -> None:
+    names = {"corpus": PAIRS[:900], "corpus-test": PAIRS[900:950]}
+    for name, pairs in names.items():
+        for side, code in enumerate(("de", "en")):
+            (tmp_path / f"{name}.{code}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    files = sorted(path for path in tmp_path.iterdir() if path.is_file())
+    begun = invoke("init", tmp_path / "mine", "--from", *files, "--source", "en")
+    assert begun.exit_code == 0, begun.output
+    assert "test 50 (test as given)" in begun.output
+    data = tmp_path / "mine" / "data"
+    assert (data / "test.en").read_text(encoding="utf-8").splitlines() == [target for _, target in PAIRS[900:950]]
+    assert "source_language: en" in (tmp_path / "mine" / "recipe.yaml").read_text(encoding="utf-8")
+
+    again = invoke("init", tmp_path / "mine", "--from", *files)
+    assert again.exit_code == 2 and "is not empty" in again.output
+
+
+def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_path: Path) -> None:
+    expected = messy_table(tmp_path / "mine.tsv", PAIRS, slice(300, 420))
+    text = invoke("data", "check", tmp_path / "mine.tsv", "--fix", tmp_path / "clean")
+    assert text.exit_code == 0, text.output
+    assert "shifted: 120" in text.output and "line 9: Ceci est une phrase" in text.output
+    assert (tmp_path / "clean" / "train.de").exists()
+    found = json.loads(invoke("data", "check", tmp_path / "mine.tsv", "--json").stdout)
+    assert {each["problem"]: each["count"] for each in found["texts"][0]["findings"]} == expected
+    assert found["pairs"] - found["good"] == sum(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["init", "NEW"], 2, "--from is missing"),
+        (["init", "NEW", "--from", "few.tsv"], 3, "to learn from"),
+        (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
+        (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is no language code; de?"),
+        (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
+        (["data", "check", "none.tsv"], 3, "cannot be read"),
+        (["data", "check", "few.tsv", "--columns", "0"], 2, "name two"),
+        (["data", "check", "few.tsv", "--columns", "0,7"], 2, "has columns 0 to 1"),
+        (["data", "check", "few.tsv", "--encoding", "utf-9"], 2, "no such encoding"),
+        (["data", "check", "few.tsv", "--overwrite"], 2, "--fix"),
+    ],
+)
+def test_wrong_usage_is_told(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:50]), encoding="utf-8")
+    Path("odd.tsv").write_text("".join(f"{n} 12\t{n} 13\n" for n in range(900)), encoding="utf-8")
+    Path("FULL").mkdir()
+    Path("FULL/mine").touch()
+    result = invoke(*arguments)
+    assert result.exit_code == code, result.output
+    assert message in result.output
+    assert not Path("NEW").exists()

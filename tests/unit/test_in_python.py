@@ -1,0 +1,106 @@
+"""What people call in Python and in notebooks: options as keywords, tables, pictures, trainings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import jointnmt
+from jointnmt import Translator
+from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from jointnmt.search import SamplingConfig, SearchConfig
+from jointnmt.translator import TranslationOptions, records
+from support.tiny import tiny_recipe, write_corpus
+from support.tiny_run import write_run
+
+TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört"]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    return Translator.load(write_run(tmp_path_factory.mktemp("python") / "mine"), "cpu")
+
+
+def test_options_are_keywords(translator: Translator) -> None:
+    beam = SearchConfig.parse({**translator.experiment.search.plain(), "beam_size": 2}, "test")
+    expected = list(translator.translate_stream(TEXTS, TranslationOptions(beam, num_best=2)))
+    assert translator.translate(TEXTS, beam_size=2, num_best=2) == [
+        [each.text for each in translation.candidates] for translation in expected
+    ]
+    assert translator.translate(TEXTS, beam_size=2) == [translation.text for translation in expected]
+    assert translator.translations(TEXTS, beam_size=2, num_best=2) == expected
+    assert translator.translate(TEXTS[0]) == translator.translate(TEXTS[:1])[0]
+
+
+def test_sampling_is_a_keyword(translator: Translator) -> None:
+    drawn = SamplingConfig.parse({"temperature": 2.0, "max_length_offset": 3}, "test")
+    options = TranslationOptions(drawn, seed=5)
+    assert translator.translate(TEXTS, sample=True, temperature=2.0, seed=5) == translator.translate(TEXTS, options)
+    assert translator.translate(TEXTS, options, seed=6) == translator.translate(
+        TEXTS, TranslationOptions(drawn, seed=6)
+    )
+
+
+def test_wrong_options_are_refused(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="beam is no option of a translation: did you mean beam_size"):
+        translator.translate(TEXTS, beam=3)
+    with pytest.raises(TypeError, match="give a list"):
+        translator.translate(TEXTS[0], num_best=2)
+    with pytest.raises(ConfigurationError, match="temperature"):
+        translator.translate(TEXTS, temperature=0.5)  # without sample=True
+    with pytest.raises(ConfigurationError, match="beam_size: should be at least 1"):
+        translator.translate(TEXTS, beam_size=0)
+
+
+def test_its_representation_says_what_it_is(translator: Translator) -> None:
+    count = sum(parameter.numel() for parameter in translator.trained.parameters())
+    assert repr(translator) == f"<Translator mine: reformer-fast, de to en, {count:,} parameters, float32 on cpu>"
+    run = translator.run
+    assert run is not None
+    other = write_run(run.parent / "other", model={"ffn_dim": 16})
+    assert repr(Translator.load([run, other], "cpu", "bfloat16")).startswith(
+        "<Translator mine + other: reformer-fast, "
+    )
+
+
+def test_records_are_rows_of_a_table(translator: Translator) -> None:
+    found = translator.translations(TEXTS, num_best=2)
+    rows = records(found)
+    assert [(row["line"], row["rank"]) for row in rows] == [(1, 1), (1, 2), (2, 1), (3, 1), (3, 2)]
+    best = found[0].candidates[1]
+    assert rows[1] == {
+        **{"line": 1, "rank": 2, "source": TEXTS[0], "translation": best.text, "score": best.score},
+        **{"log_probability": best.log_probability, "complete": best.complete, "num_tokens": len(best.tokens)},
+    }
+    assert (rows[2]["translation"], rows[2]["score"], rows[2]["num_tokens"]) == ("", 0.0, 0)
+
+
+def test_attention_draws_itself(translator: Translator) -> None:
+    trace = translator.attention("der Hund <b>", "the dog &")
+    assert trace.alignment.shape == (4, 4)
+    assert trace.alignment.sum(1) == pytest.approx(np.ones(4), abs=1e-5)
+    drawn = trace._repr_html_()
+    cells = re.findall(r"<td style=[^>]*>([\d.]+)</td>", drawn)
+    assert [float(cell) for cell in cells] == pytest.approx(trace.alignment.flatten(), abs=0.006)
+    assert "<b>" not in drawn and "&lt;/s&gt;" in drawn
+    assert translator.attention(TEXTS[0]).target_pieces == translator.translate(TEXTS[0]).split()
+
+
+@pytest.mark.slow
+def test_training_takes_a_file_values_or_an_experiment(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    values = tiny_recipe(tmp_path, training__max_updates=4)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(values), encoding="utf-8")
+    logs = {}
+    for name, given in (("file", recipe), ("values", values), ("experiment", Experiment.load(recipe))):
+        logs[name] = jointnmt.train(given, tmp_path / name, ["training.max_updates=2"])
+        assert max(record["step"] for record in logs[name]) == 2
+        assert Translator.load(tmp_path / name, "cpu").experiment.training.max_updates == 2
+    assert len({len(log) for log in logs.values()}) == 1
+    assert jointnmt.train.train is not jointnmt.train  # the module's own function stays

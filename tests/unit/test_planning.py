@@ -1,0 +1,77 @@
+"""What is held out, what is expected, and the recipe's text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import yaml
+
+from jointnmt.experiment import Experiment
+from jointnmt.planning.expectation import MEASURED, expectation, expected_bleu
+from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
+from jointnmt.planning.parts import CorpusParts
+from jointnmt.planning.recipe import recipe_text
+from jointnmt.planning.sizing import CorpusCounts, Machine, plan
+
+
+def digests(pairs: int, sentences: int, seed: int = 1) -> np.ndarray:
+    """Pairs of which many share a sentence."""
+    return np.random.default_rng(seed).integers(0, sentences, (pairs, 2)).astype(np.uint64)
+
+
+@pytest.mark.parametrize("sentences", [150, 5000])
+def test_no_sentence_of_a_part_is_in_another(sentences: int) -> None:
+    sides = digests(1000, sentences)
+    part = hold_out(sides, 60, 40, seed=3)
+    assert np.array_equal(part, hold_out(sides, 60, 40, seed=3))
+    assert (part == TEST).sum() == 40
+    assert 0 < (part == VALID).sum() <= 60
+    for column in (0, 1):
+        found = [set(sides[part == each, column].tolist()) for each in (TRAIN, VALID, TEST)]
+        assert not found[0] & found[1] and not found[0] & found[2] and not found[1] & found[2]
+
+
+def test_pairs_that_share_no_sentence_are_held_out_first() -> None:
+    sides = np.stack([np.arange(1000), np.arange(1000)], axis=1).astype(np.uint64)
+    sides[:500, 0] = 7
+    part = hold_out(sides, 100, 100, seed=1)
+    assert (part[:500] == TRAIN).all()
+    assert not (part == LEFT_OUT).any()
+    assert [(part[500:] == each).sum() for each in (TRAIN, VALID, TEST)] == [300, 100, 100]
+
+
+def test_another_seed_draws_others() -> None:
+    sides = digests(1000, 10**9)
+    assert not np.array_equal(hold_out(sides, 50, 50, seed=1), hold_out(sides, 50, 50, seed=2))
+
+
+@pytest.mark.parametrize(("pairs", "held"), [(600, 60), (3_000, 200), (10_000, 500), (10**6, 2000)])
+def test_a_small_corpus_keeps_most_for_training(pairs: int, held: int) -> None:
+    assert num_held_out(pairs) == held
+
+
+def test_the_expectation_is_what_was_measured() -> None:
+    for pairs, bleu in MEASURED:
+        assert expected_bleu(pairs) == pytest.approx(bleu)
+    scores = [expected_bleu(pairs) for pairs in (500, 2_000, 5_000, 20_000, 100_000, 10**7)]
+    assert scores == sorted(scores) and scores[-1] == MEASURED[-1][1]
+    assert "gist at best" in expectation(2_500) and "2,500 pairs" in expectation(2_500)
+    assert "above BLEU" in expectation(10**6)
+
+
+def test_a_recipe_reads_back_as_the_plan(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    machine = Machine(2, memory=8.0, rates={"float32": 1000.0, "bfloat16": 3000.0})
+    corpus = CorpusCounts(3_000, 22_000, 33_000, 40)
+    chosen = plan(corpus, machine)
+    parts = CorpusParts(
+        tmp_path / 'a "folder": #1', ("no", "en"), {"train": 3_000, "valid": 9, "test": 9}, 22_000, 0, ()
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe_text("on", parts, corpus, chosen, machine, seed=4), encoding="utf-8")
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {section: values[section] for section in chosen.values} == chosen.values
+    experiment = Experiment.load(path)
+    assert (experiment.name, experiment.seed) == ("on", 4)
+    assert experiment.data.root.resolve() == (tmp_path / 'a "folder": #1').resolve()
+    comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("#")]
+    assert any("bfloat16 3,000" in line for line in comments) and len(comments) > 12

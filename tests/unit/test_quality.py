@@ -1,0 +1,266 @@
+"""What is wrong with parallel text: each problem is found, with its lines, and nothing else is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import random
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jointnmt.data.catalogue import BUNDLED
+from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, features, shifted_blocks
+from jointnmt.data.quality.check import CheckedText, check_texts
+from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean
+from jointnmt.data.quality.languages import SideLanguage, settle_languages
+from jointnmt.data.quality.problems import is_copy, is_garbled
+from jointnmt.data.quality.records import is_heading
+from jointnmt.data.quality.report import quality_report
+from jointnmt.data.quality.texts import GivenText, gather_texts
+from jointnmt.errors import ConfigurationError, DataError
+from support.messy import messy_table, sentence_pairs
+
+PAIRS = sentence_pairs(600)
+GERMAN, ENGLISH = SideLanguage("de", "as said", True), SideLanguage("en", "as said", True)
+
+
+def check(*files: Path) -> list[CheckedText]:
+    texts, languages = settle_languages(gather_texts(files))
+    return check_texts(texts, languages)
+
+
+def table(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    return path
+
+
+def bundled(part: str, count: int) -> list[tuple[str, str]]:
+    with lzma.open(BUNDLED / "tatoeba-de-en" / f"{part}.tsv.xz", "rt", encoding="utf-8") as stream:
+        return [(line.split("\t")[0], line.split("\t")[1].strip()) for line in islice(stream, count)]
+
+
+def test_everything_that_is_wrong_with_a_table_is_found_at_once(tmp_path: Path) -> None:
+    expected = messy_table(tmp_path / "mine.tsv", PAIRS, slice(200, 320))
+    (checked,) = check(tmp_path / "mine.tsv")
+    report = quality_report([checked], (GERMAN, ENGLISH)).texts[0]
+    assert {finding.problem: finding.count for finding in report.findings} == expected
+    assert {finding.problem: finding.examples[0].line for finding in report.findings} == {
+        "header": 1, "empty": 5, "copy": 7, "language": 9, "duplicate": 11, "garbled": 13, "long": 15,
+        "ratio": 17, "columns": 19, "shifted": 202,
+    }  # fmt: skip
+    assert report.shifted == ((202, 321, -1),)
+    notes = " ".join(report.notes)
+    assert "byte order mark" in notes and "CRLF" in notes and "3 columns" in notes
+    assert report.good == len(PAIRS) + 1 - sum(expected.values())
+
+
+def test_a_clean_copy_has_the_good_pairs_and_an_account_of_the_others(tmp_path: Path) -> None:
+    expected = messy_table(tmp_path / "mine.tsv", PAIRS, slice(200, 320))
+    written = write_clean(check(tmp_path / "mine.tsv"), tmp_path / "clean", ("de", "en"))
+    source, target = ((tmp_path / "clean" / f"train.{code}").read_bytes().decode() for code in ("de", "en"))
+    assert "\r" not in source and "\ufeff" not in source
+    kept = list(zip(source.splitlines(), target.splitlines(), strict=True))
+    assert set(kept) < set(PAIRS) and written == {"train": len(kept)}
+    removed = (tmp_path / "clean" / REMOVED).read_text(encoding="utf-8").splitlines()
+    assert len(removed) == sum(expected.values())
+    assert removed[0].split("\t")[:2] == [f"{tmp_path / 'mine.tsv'}:1", "header"]
+    (again,) = check(tmp_path / "clean" / "train.de", tmp_path / "clean" / "train.en")
+    assert again.counts() == {}
+
+
+@pytest.mark.slow
+def test_no_false_alarms_on_the_bundled_corpus(tmp_path: Path) -> None:
+    """3 pairs of 166,136 have an odd ratio of lengths, and are no good translations."""
+    folder = BUNDLED / "tatoeba-de-en"
+    checked = check(*(folder / f"{part}.tsv.xz" for part in ("train", "valid", "test")))
+    assert sum(len(each) for each in checked) == 166_136
+    assert [each.counts() for each in checked] == [{"ratio": 3}, {}, {}]
+    assert not any(each.notes for each in checked)
+
+
+def feature_pair(pairs: list[tuple[str, str]]) -> list[np.ndarray]:
+    sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+    words = [FrequentWords.of(side) for side in sides]
+    return [
+        features([each.signature(text) for text in side], np.array([len(text) for text in side]))
+        for each, side in zip(words, sides, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+@pytest.mark.parametrize("shift", [1, -1, 2])
+def test_a_shifted_block_is_found_to_within_a_few_lines(order: str, shift: int) -> None:
+    """In the order of the bundled corpus, by length, lengths say nothing."""
+    pairs = bundled("valid", 2000)
+    pairs.sort(key=lambda pair: len(pair[0])) if order == "sorted" else random.Random(2).shuffle(pairs)
+    assert shifted_blocks(*feature_pair(pairs))[0] == []
+    targets = [target for _, target in pairs]
+    targets[600:800] = [targets[600 + (place + shift) % 200] for place in range(200)]
+    (block,), correlation = shifted_blocks(*feature_pair([(a, b) for (a, _), b in zip(pairs, targets, strict=True)]))
+    assert block.shift == -shift
+    assert abs(block.begin - 600) < 8 and abs(block.end - 800) < 8
+    assert correlation > 0.5
+
+
+def test_a_line_missing_early_shifts_all_the_rest() -> None:
+    targets = [target for _, target in PAIRS]
+    pairs = [(source, target) for (source, _), target in zip(PAIRS[:100] + PAIRS[101:], targets, strict=False)]
+    (block,), _ = shifted_blocks(*feature_pair(pairs))
+    assert block.shift == 1 and abs(block.begin - 100) < 5 and block.end > 590
+
+
+def test_text_that_does_not_belong_together(tmp_path: Path) -> None:
+    targets = [target for _, target in PAIRS]
+    random.Random(1).shuffle(targets)
+    (checked,) = check(table(tmp_path / "a.tsv", [(a, b) for (a, _), b in zip(PAIRS, targets, strict=True)]))
+    assert any("do these lines belong together" in note for note in checked.notes)
+
+
+def test_overlap_is_told_by_the_parts_that_files_are_named_for(tmp_path: Path) -> None:
+    held_out = [(PAIRS[5][0].upper(), "Another translation of this sentence."), *PAIRS[500:520]]
+    train, test = table(tmp_path / "mine-train.tsv", PAIRS[:500]), table(tmp_path / "mine-test.tsv", held_out)
+    checked = check(train, test)
+    assert [each.text.part for each in checked] == ["train", "test"]
+    assert checked[0].counts() == {"overlap": 1} and checked[0].problems[5]
+    assert checked[1].counts() == {}
+
+
+def write_tmx(path: Path, pairs: list[tuple[str, str]]) -> None:
+    units = "\n".join(
+        f'<tu><tuv xml:lang="en"><seg>{b}</seg></tuv><tuv xml:lang="de-DE"><seg>{a}</seg></tuv></tu>' for a, b in pairs
+    )
+    head = '<?xml version="1.0" encoding="utf-8"?>\n<tmx version="1.4"><header srclang="de-DE"/><body>'
+    path.write_text(f"{head}\n{units}\n</body></tmx>", encoding="utf-8")
+
+
+def write_xliff(path: Path, pairs: list[tuple[str, str]]) -> None:
+    units = "".join(
+        f'<trans-unit id="{number}"><source>{a}</source><target>{b}</target></trans-unit>'
+        for number, (a, b) in enumerate(pairs)
+    )
+    path.write_text(
+        '<?xml version="1.0"?><xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="a" '
+        f'source-language="de" target-language="en" datatype="plaintext"><body>{units}</body></file></xliff>',
+        encoding="utf-8",
+    )
+
+
+def write_kind(folder: Path, kind: str) -> list[Path]:
+    """The sentences in files of a kind."""
+    pairs, path = PAIRS[:50], folder / f"mine.{kind}"
+    if kind == "lines":
+        paths = [folder / "mine.de", folder / "mine.en"]
+        for side, each in enumerate(paths):
+            each.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+        return paths
+    if kind == "lines.utf-16":
+        (folder / "de.txt").write_text("".join(f"{a}\r\n" for a, _ in pairs), encoding="utf-16", newline="")
+        (folder / "en.txt").write_text("".join(f"{b}\n" for _, b in pairs), encoding="utf-8")
+        return [folder / "de.txt", folder / "en.txt"]
+    if kind == "tsv.gz":
+        path.write_bytes(gzip.compress("".join(f"{a}\t{b}\n" for a, b in pairs).encode()))
+    elif kind == "txt":  # as Anki exports: a table by its content
+        path.write_text("".join(f"{a}\t{b}\tCC BY {n}\n" for n, (a, b) in enumerate(pairs)), encoding="utf-8")
+    elif kind == "jsonl":
+        records = ({"id": n, "translation": {"de": a, "en": b}} for n, (a, b) in enumerate(pairs))
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    elif kind == "tmx":
+        write_tmx(path, pairs)
+    else:
+        write_xliff(path, pairs)
+    return [path]
+
+
+@pytest.mark.parametrize("kind", ["lines", "lines.utf-16", "tsv.gz", "txt", "jsonl", "tmx", "xlf"])
+def test_every_kind_of_file_gives_the_same_pairs(tmp_path: Path, kind: str) -> None:
+    texts, languages = settle_languages(gather_texts(write_kind(tmp_path, kind)))
+    assert [side.language.partition("-")[0] for side in languages] == ["de", "en"]
+    assert [(pair.source, pair.target) for pair in texts[0].pairs()] == PAIRS[:50]
+
+
+@pytest.mark.parametrize("kind", ["lines", "tsv.gz", "jsonl", "tmx"])
+def test_sides_are_exchanged_where_the_languages_say_so(tmp_path: Path, kind: str) -> None:
+    texts, _ = settle_languages(gather_texts(write_kind(tmp_path, kind)), source="en", target="de")
+    assert [(pair.target, pair.source) for pair in texts[0].pairs()] == PAIRS[:50]
+
+
+def test_several_texts_are_turned_the_same_way(tmp_path: Path) -> None:
+    one, other = table(tmp_path / "a.tsv", PAIRS[:50]), table(tmp_path / "b.tsv", [(b, a) for a, b in PAIRS[50:99]])
+    texts, _ = settle_languages(gather_texts([one, other]))
+    assert [pair.source for text in texts for pair in text.pairs()] == [source for source, _ in PAIRS[:99]]
+
+
+def test_a_language_that_letters_do_not_tell_is_believed_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.hsb").write_text("Dobry dźeń wšitkim ludźom na swěće.\n" * 9, encoding="utf-8")
+    (tmp_path / "a.en").write_text("Good day to all people of the world.\n" * 9, encoding="utf-8")
+    _, (source, target) = settle_languages(gather_texts([tmp_path / "a.hsb", tmp_path / "a.en"]))
+    assert (source.language, source.sure, source.checked) == ("hsb", True, False)
+    assert (target.language, target.sure) == ("en", True)
+
+
+def test_other_encodings_are_named_and_read_when_said(tmp_path: Path) -> None:
+    sources = "".join(f"{a}\n" for a, _ in PAIRS)
+    (tmp_path / "a.de").write_bytes(sources.encode("cp1252"))
+    (tmp_path / "a.en").write_text("".join(f"{b}\n" for _, b in PAIRS[:-2]), encoding="utf-8")
+    (checked,) = check(tmp_path / "a.de", tmp_path / "a.en")
+    bad = sum(not a.isascii() for a, _ in PAIRS)
+    assert checked.counts()["unreadable"] == bad
+    assert any("not UTF-8" in note and "--encoding" in note for note in checked.notes)
+    (text,) = gather_texts([tmp_path / "a.de", tmp_path / "a.en"], encoding="cp1252")
+    (checked,) = check_texts([text], (GERMAN, ENGLISH))
+    assert checked.counts() == {"no-counterpart": 2}
+
+
+def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
+    for name in ("a.de", "a.en", "b.de"):
+        (tmp_path / name).write_text("x\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"b\.de: it is not clear"):
+        gather_texts([tmp_path / name for name in ("a.de", "a.en", "b.de")])
+    (tmp_path / "c.tmx").write_text("no markup", encoding="utf-8")
+    with pytest.raises(DataError, match="TMX"):
+        check(tmp_path / "c.tmx")
+    with pytest.raises(DataError, match="cannot be read"):
+        gather_texts([tmp_path / "none.tsv"])
+
+
+def test_texts_in_other_languages_are_refused(tmp_path: Path) -> None:
+    french = [("Je ne sais pas où se trouve la bibliothèque.", "Non so dove si trova la biblioteca di questa città.")]
+    with pytest.raises(DataError, match="is in fr and it"):
+        check(table(tmp_path / "a.tsv", PAIRS[:20]), table(tmp_path / "b.tsv", french * 9))
+
+
+def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new")
+    check_folder(tmp_path)
+    (tmp_path / "mine").touch()
+    with pytest.raises(ConfigurationError, match="--overwrite"):
+        check_folder(tmp_path)
+    check_folder(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("Grüße", False), ("GrÃ¼ÃŸe", True), ("a\ufffdb", True), ("Ã", False)])
+def test_garbled(text: str, expected: bool) -> None:
+    assert is_garbled(text) is expected
+
+
+def test_a_copy_is_a_sentence_not_a_name() -> None:
+    assert is_copy("This is the same.", "this is the  same.")
+    assert not is_copy("New York", "New York")
+
+
+def test_headings() -> None:
+    assert all(map(is_heading, ["source", "German", "Deutsch", "en", "Sentence (English)", "target_text"]))
+    assert not any(map(is_heading, ["", "Hello", "I speak English", "the source of all evil"]))
+
+
+def test_the_part_is_a_word_of_the_name() -> None:
+    names = ("latest.tsv", "my-test.tsv", "newsdev2015.tsv", "dev.de", "contested.tsv")
+    assert [GivenText((Path(name),), ".tsv").part for name in names] == ["train", "test", "train", "valid", "train"]
+
+
+def test_blocks_are_plain_tuples() -> None:
+    assert sorted([ShiftedBlock(5, 9, 1), ShiftedBlock(2, 4, -1)])[0].begin == 2

@@ -1,0 +1,88 @@
+"""The size of a model and the length of a training, as functions of a corpus and a machine."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from jointnmt.analysis.parameters import count_parameters
+from jointnmt.experiment import Experiment
+from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Family, Machine, plan, size_for
+from jointnmt.training.outlook import Outlook
+
+LAPTOP = Machine(cores=4, memory=16.0, rates={"float32": 2000.0, "bfloat16": 6000.0})
+CORPORA = [CorpusCounts(pairs, 8 * pairs) for pairs in (500, 3_000, 10_000, 30_000, 160_000, 2_000_000, 30_000_000)]
+DATA: dict[str, Any] = {"source_language": "de", "target_language": "en", "train": [{"path": "a.tsv"}]}
+DATA |= {"validation": [{"path": "b.tsv"}]}
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+@pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: f"{corpus.pairs}")
+def test_every_plan_is_a_valid_recipe(corpus: CorpusCounts, family: Family) -> None:
+    experiment = Experiment.parse({"name": "mine", "data": DATA, **plan(corpus, LAPTOP, family).values}, "test")
+    assert experiment.model.family == family
+    assert experiment.model.max_length is not None
+    assert experiment.batches.update_tokens >= experiment.model.max_length
+
+
+@pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: f"{corpus.pairs}")
+def test_the_warm_up_is_a_tenth_and_patience_lasts_longer(corpus: CorpusCounts) -> None:
+    chosen = plan(corpus, LAPTOP)
+    values = chosen.values
+    assert values["training"]["schedule"]["warmup_steps"] == chosen.warmup
+    assert chosen.updates / 11 < chosen.warmup <= chosen.updates / 10 + 1
+    assert PATIENCE * values["validation"]["every_updates"] > 2 * chosen.warmup
+    assert chosen.updates % values["validation"]["every_updates"] == 0  # the last weights are validated
+    assert values["training"]["schedule"]["zero_at"] == values["training"]["max_updates"] == chosen.updates
+
+
+def test_smaller_corpora_get_smaller_vocabularies_and_more_dropout_and_passes() -> None:
+    sizes = [size_for(corpus.words) for corpus in CORPORA]
+    assert [size.vocabulary for size in sizes] == sorted(size.vocabulary for size in sizes)
+    assert [size.dropout for size in sizes] == sorted((size.dropout for size in sizes), reverse=True)
+    assert [size.passes for size in sizes] == sorted((size.passes for size in sizes), reverse=True)
+    assert sizes[1] == SIZES[0] and sizes[-1] == SIZES[-1]
+
+
+def test_updates_follow_from_the_counted_pieces() -> None:
+    few, many = (plan(CorpusCounts(5_000, 40_000, pieces), LAPTOP) for pieces in (60_000, 120_000))
+    assert many.updates == pytest.approx(2 * few.updates, rel=0.02)
+    assert few.updates == pytest.approx(few.size.passes * 60_000 / few.size.update_pieces, rel=0.02)
+
+
+def test_the_fastest_measured_precision_is_taken_and_tells_the_time() -> None:
+    corpus = CORPORA[1]
+    fast, slow = (plan(corpus, Machine(1, rates=rates)) for rates in ({"bfloat16": 6000.0}, {"float32": 600.0}))
+    assert plan(corpus, LAPTOP).values["training"]["precision"] == "bfloat16"
+    assert (
+        plan(corpus, Machine(1, rates={"float32": 9.0, "bfloat16": 2.0})).values["training"]["precision"] == "float32"
+    )
+    assert fast.seconds is not None and slow.seconds == pytest.approx(10 * fast.seconds)
+    assert plan(corpus, Machine(1)).seconds is None
+
+
+def test_updates_do_not_depend_on_the_machine_but_batches_do() -> None:
+    corpus = CORPORA[4]
+    plans = [plan(corpus, machine) for machine in (LAPTOP, Machine(1, memory=2.0), Machine(8, gpu="a GPU"))]
+    assert len({each.updates for each in plans}) == 1
+    assert {each.values["batches"]["update_tokens"] for each in plans} == {1024}
+    assert plans[1].values["batches"]["max_tokens"] < plans[0].values["batches"]["max_tokens"]
+    assert plans[2].values["training"]["precision"] == "bfloat16"
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(ValueError, match="no text"):
+        plan(CorpusCounts(0, 0), LAPTOP)
+
+
+@pytest.mark.parametrize("pairs", [500, 1_000, 2_000, 3_000, 9_000, 50_000])
+def test_training_has_nothing_against_the_plan(pairs: int) -> None:
+    """But that fewer than 2,000 pairs are too few for any model of a use."""
+    chosen = plan(CorpusCounts(pairs, 8 * pairs), LAPTOP)
+    experiment = Experiment.parse({"name": "mine", "data": DATA, **chosen.values}, "test")
+    vocabulary = chosen.size.vocabulary
+    pieces = CorpusCounts(pairs, 8 * pairs).target_pieces
+    parameters = count_parameters(experiment.model, vocabulary, vocabulary).total
+    warnings = Outlook(experiment, pieces // 1024 + 1, pairs, pieces, parameters, vocabulary).warnings()
+    assert ["by heart" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])
