@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ def locate(name: str | Path) -> Path:
         return Path(name)
     file = RECIPES / f"{text.removeprefix(OF_PACKAGE).removesuffix('.yaml')}.yaml"
     if ".." in file.parts or not file.is_file():
-        raise ConfigurationError(f"{shorten(text)}: there is no such recipe. `jointnmt recipes` lists those there are.")
+        near = get_close_matches(text.removeprefix(OF_PACKAGE), names(), 1)
+        meant = f" Did you mean {OF_PACKAGE}{near[0]}?" if near else ""
+        raise ConfigurationError(f"{shorten(text)}: there is no such recipe.{meant} `jointnmt recipes` lists all.")
     return file
 
 

@@ -141,6 +141,15 @@ def test_tags_are_pieces_by_themselves_that_no_text_makes(kind: Any, joint: bool
         assert each.source.decode_ids(each.source.encode_ids("<2en> ab")) == "ab"
 
 
+def test_a_segmentation_without_its_tags_is_damaged(tmp_path: Path) -> None:
+    config = SegmentationConfig(vocabulary_size=40, min_frequency=1, tags=TAGS)
+    Segmentation.train(config, ["ab cd"], ["ab"], "de", "en").save(tmp_path)
+    settings = tmp_path / "segmentation.json"
+    settings.write_text(settings.read_text().replace("<bt>", "<no>"))
+    with pytest.raises(ModelError, match="the vocabulary lacks the tag <no>"):
+        Segmentation.load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

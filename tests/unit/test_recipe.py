@@ -147,6 +147,7 @@ def test_languages_are_codes(tmp_path: Path, code: str, message: str) -> None:
     [
         ("nowhere.yaml", r"mine\.yaml: extends a recipe that cannot be read: .*nowhere\.yaml"),
         ("package:nowhere", "package:nowhere: there is no such recipe. `jointnmt recipes` lists"),
+        ("package:tatoeba/de-en-transfomer", "no such recipe. Did you mean package:tatoeba/de-en-transformer?"),
         ("package:../config", "there is no such recipe"),
         ([1], "extends should be the name of one file"),
     ],

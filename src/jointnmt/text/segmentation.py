@@ -225,14 +225,14 @@ class Segmentation:
             source_language, target_language = settings["languages"]
             names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
             source, target = (_from_json((directory / name).read_text(encoding="utf-8")) for name in names)
-            return cls(
-                Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language)
-            )
+            if missing := [tag for tag in config.tags if source.token_to_id(tag + SPACE) is None]:
+                raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
         except Exception as error:  # tokenizers raises plain Exception
             raise ModelError(
                 f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
                 "or train again."
             ) from error
+        return cls(Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language))
 
     def fingerprint(self) -> str:
         """A hash of everything that affects segmentation."""
