@@ -353,15 +353,17 @@ def test_python_examples_run(page: Path, run: Path, monkeypatch: pytest.MonkeyPa
             exec(code, names)
 
 
-def test_the_quick_start_works_from_top_to_bottom(tmp_path: Path) -> None:
+def test_the_recipe_by_hand_works_from_top_to_bottom(tmp_path: Path) -> None:
     """In a folder with nothing but the recipes, with a corpus and a model small enough for a test."""
     (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
     (recipe,) = blocks(PAGES[0], "yaml")
     (tmp_path / "mine.yaml").write_text(recipe.text, encoding="utf-8")
     text = PAGES[0].read_text(encoding="utf-8")
-    start, end = text.index("## Quick start"), text.index("## Your own text")  # that: test_init_command
+    start, end = text.index("## A recipe by hand"), text.index("## In Python")
     lines = [line for block in re.findall(r"```sh\n(.*?)```", text[start:end], re.S) for line in block.splitlines()]
-    sizes = "--set model.embed_dim=16 --set model.num_layers=1 --set model.prenet_layers=1 --set training.max_updates=2"
+    (unpack,) = re.findall("^jointnmt data .*--out data/mine$", text, re.M)
+    lines.insert(0, unpack)
+    sizes = "--set model.embed_dim=16 --set model.ffn_dim=16 --set training.max_updates=2"
     smaller = "for file in data/mine/*; do head -n 50 $file > lines; mv lines $file; done"
     script = []
     for line in lines:
