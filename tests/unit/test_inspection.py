@@ -221,6 +221,12 @@ def test_next_words_begin_new_words_and_go_on_to_translations(letters: Translato
         assert not prefix or next_piece.startswith("▁") or next_piece == "</s>" or not next_piece[0].isalnum()
 
 
+def test_next_words_are_no_marks_however_likely(letters: Translator) -> None:
+    words = next_words(letters, SOURCE, "", 64).words
+    assert words
+    assert not {"<s>", "<pad>", "<unk>"} & {each.candidate.tokens[0] for each in words}
+
+
 def test_next_words_keep_the_limits(letters: Translator) -> None:
     with pytest.raises(DataError, match="no piece"):
         next_words(letters, SOURCE, "ж")

@@ -13,7 +13,7 @@ from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, bea
 from jointnmt.search.rules import check_prefix, target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import SPACE, Segmenter
-from jointnmt.text.special import eos_id, unk_id
+from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 from jointnmt.translator.results import Candidate, with_end_mark
@@ -126,6 +126,10 @@ def trace_search(
     )
 
 
+NOT_WORDS = (pad_id, bos_id, unk_id)
+"""Pieces that no translation holds, however likely a model finds them."""
+
+
 @torch.no_grad()
 def next_words(
     translator: Translator, source: str, prefix: str = "", count: int = 5, alignments: bool = False
@@ -151,7 +155,7 @@ def next_words(
     begins = [
         (token, value)
         for token, value in likeliest
-        if token == eos_id or (token != unk_id and (not given or begins_word(segmenter, segmenter.piece(token))))
+        if token == eos_id or (token not in NOT_WORDS and (not given or begins_word(segmenter, segmenter.piece(token))))
     ][: count + 2]  # some may lead to the same word
     longer = [replace(sentence, target=(*sentence.target, token)) for token, _ in begins if token != eos_id]
     translated = translator.translate_sentences(longer, TranslationOptions(search, alignments=alignments))
