@@ -263,6 +263,7 @@ def test_lines_without_counterpart_are_shown_and_kept(tmp_path: Path) -> None:
     (finding,) = quality_report([checked], (GERMAN, ENGLISH)).texts[0].findings
     assert (finding.problem, finding.count) == ("no-counterpart", 2)
     assert (finding.examples[0].source, finding.examples[0].target) == (PAIRS[598][0], "(no counterpart)")
+    assert not checked.lengths[598:].any() and not checked.words[598:].any()  # no part of what pairs are compared with
     write_clean([checked], tmp_path / "clean", ("de", "en"))
     assert PAIRS[599][0] in (tmp_path / "clean" / REMOVED).read_text(encoding="utf-8")
 

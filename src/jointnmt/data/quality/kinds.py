@@ -29,6 +29,8 @@ def head_of(path: Path) -> bytes:
     Raises:
         DataError: if it cannot be read, has nothing in it, or is a document of another kind than text.
     """
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder. Name the files in it.")
     try:
         with open_text(path) as stream:
             head = stream.read(HEAD_BYTES)
