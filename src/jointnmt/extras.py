@@ -15,8 +15,8 @@ Extra = Literal["moses", "data", "train", "report", "serve"]
 
 
 @contextmanager
-def extra(name: Extra) -> Iterator[None]:
-    """A context in which packages of an extra are imported.
+def extra(*names: Extra) -> Iterator[None]:
+    """A context in which packages of an extra, or of several that are needed together, are imported.
 
     Raises:
         MissingPackageError: if one of them is not installed, saying how to install it.
@@ -27,7 +27,8 @@ def extra(name: Extra) -> Iterator[None]:
         package = (error.name or str(error)).partition(".")[0]
         if package == "jointnmt":
             raise
+        which = "an extra" if len(names) == 1 else "extras"
         raise MissingPackageError(
-            f"The package {package} is not installed; this needs it. It comes with an extra of jointnmt: "
-            f"pip install 'jointnmt[{name}]'."
+            f"The package {package} is not installed; this needs it. It comes with {which} of jointnmt: "
+            f"pip install 'jointnmt[{','.join(names)}]'."
         ) from error

@@ -51,7 +51,7 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language is no code.
     """
     values: dict[str, Any] = {}
-    for file, said in reversed(_chain(path)):
+    for file, said in reversed(_with_default(_chain(path))):
         if _start(said) is not None:
             values = _without_model(values, file)
         values = _over(values, _with_places(said, values, file.parent), str(file))
@@ -154,11 +154,16 @@ def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         values = _read(following, chain[-1][0] if chain else None)
         chain.append((following, values))
         following = _extended(values, following)
+    return chain
+
+
+def _with_default(chain: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
+    """The chain, ending in the recipe that completes a short one that extends none."""
     file, values = chain[-1]
     if len(chain) == 1 and not ("training" in values and "family" in _section(values, "model")):
         default = DEFAULT if _start(values) is None else OF_TRAINED
         logger.info("%s: what it does not say of model and training is as in %s", file, default)
-        chain.append((locate(default), read_yaml(locate(default))))
+        return [*chain, (locate(default), read_yaml(locate(default)))]
     return chain
 
 

@@ -19,7 +19,7 @@ from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
 from jointnmt.data.quality.problems import is_copy, is_garbled
 from jointnmt.data.quality.records import is_heading
-from jointnmt.data.quality.report import quality_report
+from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
 from jointnmt.data.quality.texts import GivenText, gather_texts
 from jointnmt.errors import ConfigurationError, DataError
 from support.messy import messy_table, sentence_pairs
@@ -225,6 +225,62 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
         check(tmp_path / "c.tmx")
     with pytest.raises(DataError, match="cannot be read"):
         gather_texts([tmp_path / "none.tsv"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", b"", "is empty"),
+        ("a.de", b"\n\n", "is empty"),
+        ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "is a PDF, not text"),
+        ("a.tsv", b"PK\x03\x04\x14", "document of an office program, not text"),
+    ],
+)
+def test_files_without_text_are_refused_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}: .*{message}"):
+        gather_texts([tmp_path / name])
+
+
+def test_a_file_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.tsv", tmp_path):
+        with pytest.raises(DataError) as error:
+            gather_texts([path])
+        assert "Errno" not in str(error.value) and str(error.value).count(str(path)) == 1
+
+
+def test_one_file_of_lines_lacks_the_other(tmp_path: Path) -> None:
+    (tmp_path / "a.de").write_text("x\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"a\.de: .*translations is missing"):
+        gather_texts([tmp_path / "a.de"])
+
+
+def test_lines_without_counterpart_are_shown_and_kept(tmp_path: Path) -> None:
+    for language, side, lines in (("de", 0, 600), ("en", 1, 598)):
+        text = "".join(f"{pair[side]}\n" for pair in PAIRS[:lines])
+        (tmp_path / f"mine.{language}").write_text(text, encoding="utf-8")
+    (checked,) = check(tmp_path / "mine.de", tmp_path / "mine.en")
+    (finding,) = quality_report([checked], (GERMAN, ENGLISH)).texts[0].findings
+    assert (finding.problem, finding.count) == ("no-counterpart", 2)
+    assert (finding.examples[0].source, finding.examples[0].target) == (PAIRS[598][0], "(no counterpart)")
+    assert not checked.lengths[598:].any() and not checked.words[598:].any()  # no part of what pairs are compared with
+    write_clean([checked], tmp_path / "clean", ("de", "en"))
+    assert PAIRS[599][0] in (tmp_path / "clean" / REMOVED).read_text(encoding="utf-8")
+
+
+def test_a_text_that_is_shifted_everywhere_is_told_in_a_few_lines() -> None:
+    blocks = tuple((10 * number + 1, 10 * number + 1, 1) for number in range(40))
+    text = TextReport("mine.tsv", "train", 400, 360, (), (Finding("shifted", 40, ()),), blocks)
+    shown = QualityReport(GERMAN, ENGLISH, (text,)).render()
+    assert len(shown.splitlines()) < 20 and "and 30 more blocks" in shown
+    assert "line 11: translations stand 1 line later" in shown
+
+
+def test_a_short_word_in_a_name_is_no_language(tmp_path: Path) -> None:
+    for name, side in (("my_first.txt", 0), ("my_second.txt", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    _, languages = settle_languages(gather_texts([tmp_path / "my_first.txt", tmp_path / "my_second.txt"]))
+    assert [side.language for side in languages] == ["de", "en"]
 
 
 def test_texts_in_other_languages_are_refused(tmp_path: Path) -> None:

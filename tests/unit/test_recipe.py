@@ -157,9 +157,13 @@ def test_what_cannot_be_extended_is_told_with_the_recipe(tmp_path: Path, extends
         read_recipe(write(tmp_path, "mine.yaml", {"extends": extends}))
 
 
-def test_recipes_are_listed_and_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_recipes_are_listed_and_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO")
     listed = CliRunner().invoke(app, ["recipes"])
+    assert not caplog.records  # a list of recipes takes none of them
     assert listed.exit_code == 0 and all(name in listed.output for name in names())
     assert "The Transformer baseline." in listed.output
     one = CliRunner().invoke(app, ["recipes", "tatoeba/de-en-transformer"])

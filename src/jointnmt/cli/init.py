@@ -16,6 +16,7 @@ from jointnmt.cli.texts import (
     read_texts,
 )
 from jointnmt.errors import ConfigurationError
+from jointnmt.extras import extra
 
 if TYPE_CHECKING:
     from jointnmt.data.quality.languages import SideLanguage
@@ -46,6 +47,10 @@ def init(
     DIR gets `data/` (training, validation and test text without overlap; files that are named valid, dev or test are
     taken as such), `removed.tsv` (what was left out, and why) and `recipe.yaml`. FILES stay as they are.
     """
+    with extra("data", "train"):  # both at once, not one after the other
+        import lightning_fabric  # noqa: F401
+        import py3langid  # noqa: F401
+
     from jointnmt.data.quality.clean import check_folder
     from jointnmt.data.quality.report import quality_report
     from jointnmt.planning.project import write_project

@@ -13,7 +13,7 @@ from typing import cast
 
 import torch
 
-from jointnmt.data.store import build_store
+from jointnmt.data.store import TokenStore, build_store
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.planning.sizing import Machine
@@ -66,10 +66,11 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     precisions = ("bfloat16",) if torch.cuda.is_available() else ("float32", "bfloat16")
     data = experiment.data.model_copy(update={"cache": cache})
     experiment = experiment.model_copy(update={"data": data})
+    store = build_store(experiment.data, segmentation)
     trainers = {}
     for precision in precisions:
         training = experiment.training.model_copy(update={"precision": precision, "devices": 1})
-        trainers[precision] = _trainer(experiment.model_copy(update={"training": training}), segmentation)
+        trainers[precision] = _trainer(experiment.model_copy(update={"training": training}), segmentation, store)
     rates = dict.fromkeys(precisions, 0.0)
     with ExitStack() as stack:
         steps = {precision: trainer.steps() for precision, trainer in trainers.items()}
@@ -84,10 +85,9 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     return Speed(rates, _translation(experiment, segmentation, trainers[fastest]))
 
 
-def _trainer(experiment: Experiment, segmentation: Segmentation) -> Trainer:
+def _trainer(experiment: Experiment, segmentation: Segmentation, store: TokenStore) -> Trainer:
     torch.manual_seed(experiment.seed)
     fabric = launch_fabric(experiment.training)
-    store = build_store(experiment.data, segmentation)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     return Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
 

@@ -107,10 +107,13 @@ class _Columns:
 def _read(
     text: GivenText, languages: tuple[SideLanguage, SideLanguage], limits: CheckLimits, progress: ReadingProgress
 ) -> CheckedText:
-    frequent = FrequentWords.of(pair.source for pair in text.pairs()), FrequentWords.of(p.target for p in text.pairs())
+    frequent = (
+        FrequentWords.of(pair.source for pair in text.pairs() if not pair.problem),
+        FrequentWords.of(pair.target for pair in text.pairs() if not pair.problem),
+    )
     columns = _Columns()
     for number, pair in enumerate(text.pairs(), start=1):
-        sides = pair.source, pair.target
+        sides = ("", "") if pair.problem else (pair.source, pair.target)  # half a pair is no part of the statistics
         problem = problem_of(pair, limits)
         if not problem and _is_foreign(sides, languages):
             problem = "language"

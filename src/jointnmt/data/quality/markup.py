@@ -10,7 +10,7 @@ from typing import Any
 
 from jointnmt.data.corpus import UNREADABLE, open_text
 from jointnmt.data.quality.records import PairFields
-from jointnmt.errors import DataError
+from jointnmt.errors import DataError, reason
 from jointnmt.extras import extra
 
 MARKUP = (".tmx", ".xliff")
@@ -76,7 +76,9 @@ def _read(path: Path) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
             content = stream.read()
         return _memory(content) if ".tmx" in path.suffixes else _document(content)
     except UNREADABLE as error:
-        raise DataError(f"{path}: the file cannot be read: {error}. Check that it exists and is whole.") from error
+        raise DataError(
+            f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
+        ) from error
     except (LxmlError, ValueError) as error:
         raise DataError(
             f"{path}: is no {path.suffix.removeprefix('.').upper()} file, or is damaged: {error}."

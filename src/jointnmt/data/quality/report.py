@@ -9,7 +9,7 @@ from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.languages import SideLanguage
 from jointnmt.data.quality.problems import NUMBERS, PROBLEMS
 
-MOST_EXAMPLES, MOST_CHARACTERS = 3, 60
+MOST_EXAMPLES, MOST_BLOCKS, MOST_CHARACTERS = 3, 10, 60
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,9 @@ def _text_report(checked: CheckedText) -> TextReport:
         if not missing:
             break
         if number and len(examples[names[number]]) < MOST_EXAMPLES:
-            problem = f"({pair.problem})" if pair.problem and not pair.source else ""
-            examples[names[number]].append(Example(pair.line, pair.source or problem, pair.target))
+            problem = f"({pair.problem})" if pair.problem else ""
+            source, target = pair.source or problem, pair.target or (problem if pair.source else "")
+            examples[names[number]].append(Example(pair.line, source, target))
             missing -= 1
     return TextReport(
         text=checked.text.name,
@@ -115,7 +116,9 @@ def _rendered(text: TextReport) -> list[str]:
     for finding in text.findings:
         lines.append(f"  {finding.problem}: {finding.count:,}  {PROBLEMS[finding.problem]}")
         if finding.problem == "shifted":
-            lines += [f"    {_shift(*block)}" for block in text.shifted]
+            lines += [f"    {_shift(*block)}" for block in text.shifted[:MOST_BLOCKS]]
+            if len(text.shifted) > MOST_BLOCKS:
+                lines.append(f"    and {len(text.shifted) - MOST_BLOCKS:,} more blocks (--json has all)")
             continue
         lines += [
             f"    line {example.line}: {_shortened(example.source)} | {_shortened(example.target)}"
@@ -125,8 +128,9 @@ def _rendered(text: TextReport) -> list[str]:
 
 
 def _shift(first: int, last: int, shift: int) -> str:
+    lines = f"line {first}" if first == last else f"lines {first} to {last}"
     return (
-        f"lines {first} to {last}: translations stand {abs(shift)} line{'s' if abs(shift) > 1 else ''} "
+        f"{lines}: translations stand {abs(shift)} line{'s' if abs(shift) > 1 else ''} "
         f"{'later' if shift > 0 else 'earlier'}"
     )
 

@@ -6,7 +6,6 @@ The readers of `data.corpus` stop at the first bad line, as a training must. The
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
+from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of
 from jointnmt.data.quality.markup import MARKUP, markup_languages, markup_pairs
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.extras import extra
 
 CorpusPart = Literal["train", "valid", "test"]
@@ -31,9 +31,6 @@ PART_NAMES: tuple[tuple[CorpusPart, tuple[str, ...]], ...] = (
 
 NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new", "old", "out", "val", "dev")
 """Words in names of files that are as short as codes of languages."""
-
-HEAD_BYTES, HEAD_LINES = 2**18, 500
-"""What is looked at of a file before it is read."""
 
 
 class GivenPair(NamedTuple):
@@ -52,7 +49,7 @@ class GivenText:
     """A parallel text in one file of pairs, or in two files of lines."""
 
     files: tuple[Path, ...]
-    kind: Literal["lines", ".tsv", ".jsonl", ".tmx", ".xliff"]
+    kind: Literal["lines"] | PairKind
     selection: PairFields = field(default_factory=PairFields)
     """Where source and target stand in a line."""
     encodings: tuple[str, ...] = ("utf-8",)
@@ -95,7 +92,8 @@ class GivenText:
     def _pair(self, line: int, row: Sequence[str]) -> GivenPair:
         for text in row:
             if text in PROBLEMS:
-                return GivenPair(line, "", "", PROBLEMS[text])
+                source, target = ("" if each in PROBLEMS else each for each in row) if len(row) == 2 else ("", "")
+                return GivenPair(line, source, target, PROBLEMS[text])
         if self.kind == "lines":
             return GivenPair(line, row[0], row[1])
         source, target, problem = self.selection.pick(row[0])
@@ -118,7 +116,7 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
             with io.TextIOWrapper(open_text(path), encoding=encoding, errors="replace", newline="\n") as stream:
                 yield from (line.removesuffix("\n").removesuffix("\r") for line in stream)
         except UNREADABLE as error:
-            raise DataError(f"{path}: the file cannot be read: {error}. Check that it is whole.") from error
+            raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check that it is whole.") from error
         return
     for raw in cut_lines(path):
         if b"\0" in raw:
@@ -148,8 +146,8 @@ def gather_texts(
     texts: list[GivenText] = []
     singles: list[Path] = []
     for path in files:
-        head = _head(path)
-        kind = _kind(path, head)
+        head = head_of(path)
+        kind = kind_of(path, head)
         if kind is None:
             singles.append(path)
             continue
@@ -162,7 +160,7 @@ def gather_texts(
             text = replace(text, selection=PairFields(languages=markup_languages(path)))
         texts.append(_with_extra_columns(text))
     for pair in _two_by_two(singles):
-        texts.append(_described(GivenText(pair, "lines"), [_head(path) for path in pair], encoding))
+        texts.append(_described(GivenText(pair, "lines"), [head_of(path) for path in pair], encoding))
     return texts
 
 
@@ -174,38 +172,6 @@ def _sample(text: GivenText) -> list[str]:
 def _with_extra_columns(text: GivenText) -> GivenText:
     note = text.selection.note
     return replace(text, notes=(*text.notes, note)) if note else text
-
-
-def _kind(path: Path, head: bytes) -> Literal[".tsv", ".jsonl", ".tmx", ".xliff"] | None:
-    """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
-    named = suffixes[-1].lower() if suffixes else ""
-    if named in (".tsv", ".jsonl", ".tmx"):
-        return named  # type: ignore[return-value]
-    if named in (".xlf", ".xliff", ".sdlxliff"):
-        return ".xliff"
-    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
-    lines = [line for line in head.decode(encoding, "replace").split("\n")[:HEAD_LINES][:-1] if line.strip()]
-    if lines and sum("\t" in line for line in lines) > 0.9 * len(lines):
-        return ".tsv"
-    if lines and all(line.startswith("{") for line in lines[:10]) and _is_json(lines[0]):
-        return ".jsonl"
-    return None
-
-
-def _is_json(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with open_text(path) as stream:
-            return stream.read(HEAD_BYTES)
-    except UNREADABLE as error:
-        raise DataError(f"{path}: the file cannot be read: {error}. Check that it exists and is whole.") from error
 
 
 def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) -> GivenText:
@@ -264,14 +230,7 @@ def _code(path: Path) -> str | None:
         name = name.removesuffix(suffix)
     words = name.lower().split(".")
     for word in [*reversed(words[1:]), *re.split(r"[-_]", words[0])]:
-        if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4})?", word) and word not in (
-            "txt",
-            "tok",
-            "bpe",
-            "src",
-            "tgt",
-            "trg",
-        ):
+        if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4})?", word) and word not in NO_CODES:
             return word
     return None
 
@@ -286,6 +245,12 @@ def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
         stem = re.sub(rf"(?<![a-z0-9]){re.escape(code)}(?![a-z0-9])", "*", path.name.lower()) if code else path.name
         groups[str(path.with_name(stem))].append(path)
     odd = [path for group in groups.values() if len(group) != 2 for path in group]
+    if len(files) == 1:
+        raise ConfigurationError(
+            f"{files[0]}: holds one side of the pairs, line by line; the file of its translations is missing. Give "
+            "both, such as train.de train.en; a single file of pairs ends in .tsv, .jsonl, .tmx or .xliff (perhaps "
+            "compressed), or has a tab in each line."
+        )
     if odd:
         raise ConfigurationError(
             f"{', '.join(map(str, odd))}: it is not clear which two of these files belong together. Two files of "

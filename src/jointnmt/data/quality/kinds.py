@@ -1,0 +1,73 @@
+"""What kind of pairs a file holds, by its name and its first lines; and what is no text at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from jointnmt.data.corpus import COMPRESSED, UNREADABLE, open_text
+from jointnmt.errors import DataError, reason
+
+PairKind = Literal[".tsv", ".jsonl", ".tmx", ".xliff"]
+
+HEAD_BYTES, HEAD_LINES = 2**18, 500
+"""What is looked at of a file before it is read."""
+
+DOCUMENTS = {
+    b"%PDF-": "a PDF",
+    b"PK\x03\x04": "an archive, or a document of an office program",
+    b"\xd0\xcf\x11\xe0": "a document of an office program",
+    b"{\\rtf": "an RTF document",
+}
+"""Files that people take for text, by the bytes that they begin with."""
+
+
+def head_of(path: Path) -> bytes:
+    """The first `HEAD_BYTES` of a file, decompressed.
+
+    Raises:
+        DataError: if it cannot be read, has nothing in it, or is a document of another kind than text.
+    """
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder. Name the files in it.")
+    try:
+        with open_text(path) as stream:
+            head = stream.read(HEAD_BYTES)
+    except UNREADABLE as error:
+        raise DataError(
+            f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
+        ) from error
+    if not head.strip():
+        raise DataError(f"{path}: is empty: there is no text in it.")
+    for beginning, what in DOCUMENTS.items():
+        if head.startswith(beginning):
+            raise DataError(
+                f"{path}: is {what}, not text. Save it as plain text in UTF-8, a sentence in each line, or a table as "
+                "tab-separated text."
+            )
+    return head
+
+
+def kind_of(path: Path, head: bytes) -> PairKind | None:
+    """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
+    named = suffixes[-1].lower() if suffixes else ""
+    if named in (".tsv", ".jsonl", ".tmx"):
+        return named  # type: ignore[return-value]
+    if named in (".xlf", ".xliff", ".sdlxliff"):
+        return ".xliff"
+    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    lines = [line for line in head.decode(encoding, "replace").split("\n")[:HEAD_LINES][:-1] if line.strip()]
+    if lines and sum("\t" in line for line in lines) > 0.9 * len(lines):
+        return ".tsv"
+    if lines and all(line.startswith("{") for line in lines[:10]) and _is_json(lines[0]):
+        return ".jsonl"
+    return None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
