@@ -93,9 +93,9 @@ def test_the_file_shows_all_views_without_a_network(page: Page, runs: list[Path]
         SOURCE,
         "--text",
         "die Katze",
-        "--target",
+        "--translation",
         OWN,
-        "--target",
+        "--translation",
         "the cat",
     )
     page.goto(file.as_uri())

@@ -210,7 +210,7 @@ export class TargetText {
         this.focusAfter = { line, word: word + 1 };
         void this.app.retranslate(line, this.model, prefix).then(() => say(`Translated anew: ${this.app.textOf(line, this.model)}`));
       },
-      closed: () => anchor.isConnected && anchor.focus(),
+      closed: () => this.focusWord(line, word), // the line may have been drawn anew meanwhile
     });
   }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -51,7 +52,9 @@ class Command(TyperCommand):
 
 def command_of(name: str, function: Callable[..., None]) -> Any:
     """The command `name` that calls a function of the command line."""
-    function.__annotations__ = hints = get_type_hints(function, include_extras=True)  # else typer evaluates them again
+    hints = get_type_hints(function, include_extras=True)
+    for each in (function, inspect.unwrap(function)):  # else typer evaluates them again, into other options
+        each.__annotations__ = hints
     for hint in hints.values():
         for info in getattr(hint, "__metadata__", ()):
             if isinstance(info, ArgumentInfo | OptionInfo) and info.metavar is None:
