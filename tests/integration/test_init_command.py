@@ -100,7 +100,7 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
         (["init", "NEW"], 2, "--from is missing"),
         (["init", "NEW", "--from", "few.tsv"], 3, "to learn from"),
         (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
-        (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is no language code; de?"),
+        (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is no language code (is it de?)"),
         (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
         (["data", "check", "none.tsv"], 3, "cannot be read"),
         (["data", "check", "few.tsv", "--columns", "0"], 2, "name two"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 import random
 from itertools import islice
 from pathlib import Path
@@ -253,6 +254,21 @@ def test_one_file_of_lines_lacks_the_other(tmp_path: Path) -> None:
     (tmp_path / "a.de").write_text("x\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"a\.de: .*translations is missing"):
         gather_texts([tmp_path / "a.de"])
+
+
+def test_a_file_or_a_column_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("x\ty\n", encoding="utf-8")
+    (tmp_path / "b").symlink_to("a.tsv")
+    with pytest.raises(ConfigurationError, match=r"b: is named twice"):
+        gather_texts([tmp_path / "a.tsv", tmp_path / "b"])
+    with pytest.raises(ConfigurationError, match=r"source and target are the same"):
+        gather_texts([tmp_path / "a.tsv"], ["0", "0"])
+
+
+def test_a_pipe_is_refused_as_it_can_be_read_only_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="is no file"):
+        gather_texts([tmp_path / "pipe"])
 
 
 def test_lines_without_counterpart_are_shown_and_kept(tmp_path: Path) -> None:

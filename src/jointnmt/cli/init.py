@@ -110,6 +110,6 @@ def _summary(project: "Project") -> list[str]:
 
 def _duration(seconds: float) -> str:
     minutes = round(seconds / 60)
-    if minutes < 1:
+    if minutes <= 1:
         return "a minute"
     return f"{minutes} minutes" if minutes < 120 else f"{seconds / 3600:.1f} hours"

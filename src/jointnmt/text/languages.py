@@ -20,7 +20,7 @@ def check_code(code: str) -> str | None:
     if langcodes.tag_is_valid(code):
         return None
     try:  # names of languages are another package's, of the extra `train`
-        meant = f"; {langcodes.find(code).to_tag()}?"
+        meant = f" (is it {langcodes.find(code).to_tag()}?)"
     except (LookupError, ImportError):
         meant = ""
     return f"{code!r} is no language code{meant}. Give a code such as de, en or pt-BR (ISO 639, BCP 47)."

@@ -29,7 +29,7 @@ TELL_EVERY = 1000
 """Pairs between calls of what shows the progress."""
 
 ReadingProgress = Callable[[str, int], None]
-"""ReadingProgress what is being read, and how many pairs of it are done."""
+"""Told what is being read, and how many pairs of it are done."""
 
 
 @dataclass

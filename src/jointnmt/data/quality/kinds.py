@@ -31,6 +31,8 @@ def head_of(path: Path) -> bytes:
     """
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Name the files in it.")
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: is no file, and text is read more than once. Write it to a file first.")
     try:
         with open_text(path) as stream:
             head = stream.read(HEAD_BYTES)

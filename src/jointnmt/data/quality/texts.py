@@ -141,11 +141,16 @@ def gather_texts(
 
     Raises:
         DataError: if a file cannot be read.
-        ConfigurationError: if it is not clear which files belong together, or which columns are meant.
+        ConfigurationError: if it is not clear which files belong together, or which columns are meant; if a file or a
+            column is named twice.
     """
     texts: list[GivenText] = []
     singles: list[Path] = []
-    for path in files:
+    if columns is not None and len(set(columns)) < len(columns):
+        raise ConfigurationError(f"--columns {','.join(columns)}: source and target are the same.")
+    for number, path in enumerate(files):
+        if path.resolve() in [each.resolve() for each in files[:number]]:
+            raise ConfigurationError(f"{path}: is named twice. Name each file once.")
         head = head_of(path)
         kind = kind_of(path, head)
         if kind is None:
