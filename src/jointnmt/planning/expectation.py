@@ -34,7 +34,7 @@ def expectation(pairs: int) -> str:
 
 
 def _verdict(pairs: int) -> str:
-    if pairs < 6_000:
+    if pairs < 15_000:
         return "enough for gist at best, with many sentences wrong. Long or varied sentences come to less"
     if pairs < 60_000:
         return "simple sentences often right, rare words wrong. Long or varied sentences come to less"
