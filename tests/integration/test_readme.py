@@ -251,6 +251,11 @@ def test_readme_lists_every_command_and_exit_code() -> None:
     assert [int(row[0]) for row in rows if row[0].isdigit()] == list(EXIT_CODES)
 
 
+def test_the_page_on_performance_is_short() -> None:
+    """Method, what is counted, and two tables; the history of what was tried is in the engineering log."""
+    assert len((REPOSITORY / "docs/performance.md").read_text(encoding="utf-8").splitlines()) <= 250
+
+
 def test_the_index_lists_every_page() -> None:
     index = REPOSITORY / "docs/README.md"
     for page in DOCS:
