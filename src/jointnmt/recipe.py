@@ -2,14 +2,14 @@
 
 `extends: FILE` is relative to the file that says so; `extends: package:NAME` is one of the recipes that come with the
 package. Paths in a recipe are relative to it; `cwd:PATH` is relative to the working directory, `package:PATH` to the
-package.
+package, and `package:NAME` as the model to begin with is one of those that come with the package.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import FAMILIES
+from jointnmt.runs.shipped import MODELS, shipped_models
 from jointnmt.text.languages import check_code
 
 logger = logging.getLogger(__name__)
@@ -38,8 +39,8 @@ OF_MODEL = ("model", "segmentation")
 LANGUAGES = ("source_language", "target_language")
 TEXTS = ("train", "validation")
 
-PLACES = (("data", "root"), ("data", "cache"), ("training", "from"))
-"""Keys whose values are paths by themselves."""
+PLACES = {("data", "root"): PACKAGE, ("data", "cache"): PACKAGE, ("training", "from"): MODELS}
+"""Keys whose values are paths by themselves, and the folder that `package:` names in each."""
 
 
 def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -56,9 +57,11 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
             values = _without_model(values, file)
         values = _over(values, _with_places(said, values, file.parent), str(file))
     values = _over_settings(values, settings)
-    for section, key in PLACES:
+    for (section, key), package in PLACES.items():
         if (given := _section(values, section)).get(key) is not None:
-            given[key] = _complete(given[key], Path())
+            given[key] = _complete(given[key], Path(), package)
+    if "data" in values:
+        values["data"] = _with_named_texts(_section(values, "data"))
     if _start(values) is not None:
         values = with_trained(values, values)
     _check_languages(_section(values, "data"), str(path))
@@ -89,7 +92,8 @@ def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, A
             return values
         raise ConfigurationError(
             f"{configuration.parent}: there is no trained model here for training.from ({configuration.name} is "
-            "missing). Give the directory that training or `jointnmt share` wrote."
+            "missing). Give the directory that training or `jointnmt share` wrote, or a model of the package: "
+            f"{', '.join(OF_PACKAGE + name for name in shipped_models())}."
         )
     trained = read_yaml(configuration)
     languages = {key: _section(trained, "data").get(key) for key in LANGUAGES}
@@ -194,7 +198,7 @@ def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) 
 
     One that names texts and no root has its own folder for one; texts that it inherits stay where they are.
     """
-    data, training = dict(_section(said, "data")), dict(_section(said, "training"))
+    data, training = _with_named_texts(_section(said, "data")), dict(_section(said, "training"))
     if any(key in data for key in TEXTS) and data.get("root") is None:
         data["root"] = "."
         before = _section(inherited, "data")
@@ -202,27 +206,40 @@ def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) 
             if key not in data and isinstance(before.get(key), list):
                 data[key] = [_moved(text, before.get("root")) for text in before[key]]
     changed = {"data": data, "training": training}
-    for section, key in PLACES:
+    for (section, key), package in PLACES.items():
         if changed[section].get(key) is not None:
-            changed[section][key] = _complete(changed[section][key], folder)
+            changed[section][key] = _complete(changed[section][key], folder, package)
     return {**said, **{name: section for name, section in changed.items() if section}}
+
+
+def _with_named_texts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with complete paths of its texts' files that begin with `package:` or `cwd:`, wherever its root is."""
+
+    def complete(path: str) -> str:
+        return str(_complete(path, Path())) if path.startswith((OF_PACKAGE, OF_WORKING_DIRECTORY)) else path
+
+    texts = {key: data[key] for key in TEXTS if isinstance(data.get(key), list)}
+    return {**data, **{key: [_with_files(text, complete) for text in given] for key, given in texts.items()}}
 
 
 def _moved(text: Any, root: Any) -> Any:
     """A text with complete paths, which do not depend on the root."""
-    if not isinstance(text, dict) or not isinstance(root, str):
+    return _with_files(text, lambda path: str(Path(root) / path)) if isinstance(root, str) else text
+
+
+def _with_files(text: Any, change: Callable[[str], str]) -> Any:
+    """A text with the paths of its files changed; what is no text is left to validation."""
+    if not isinstance(text, dict):
         return text
-    places = {
-        key: str(Path(root) / path) for key in ("source", "target", "path") if isinstance(path := text.get(key), str)
-    }
-    return {**text, **places}
+    files = {key: change(path) for key in ("source", "target", "path") if isinstance(path := text.get(key), str)}
+    return {**text, **files}
 
 
-def _complete(path: Any, folder: Path) -> Any:
+def _complete(path: Any, folder: Path, package: Path = PACKAGE) -> Any:
     """A complete path, of one that is relative to `folder`; what is no path is left to validation."""
     if not isinstance(path, str):
         return path
-    for scheme, start in ((OF_PACKAGE, PACKAGE), (OF_WORKING_DIRECTORY, Path())):
+    for scheme, start in ((OF_PACKAGE, package), (OF_WORKING_DIRECTORY, Path())):
         if path.startswith(scheme):
             path, folder = path.removeprefix(scheme), start
     return os.path.abspath(folder / os.path.expanduser(path))  # noqa: PTH100, PTH111 (links stay; no error)

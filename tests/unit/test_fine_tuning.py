@@ -12,6 +12,7 @@ import yaml
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.runs.shipped import MODELS, shipped_models
 from jointnmt.runs.weights import read_weights
 from jointnmt.text.segmentation import hash_files
 from jointnmt.train import train
@@ -109,3 +110,14 @@ def test_inherited_models_give_way_and_what_is_no_model_is_an_error(corpus: Path
     assert Experiment.load(recipe(corpus, extends="package:tatoeba/de-en-reformer-fast")).model.family == "transformer"
     with pytest.raises(ConfigurationError, match="there is no trained model here for training"):
         Experiment.load(recipe(corpus), [f"training.from={corpus}"])
+
+
+def test_a_model_of_the_package_is_named_as_everywhere(corpus: Path) -> None:
+    name = shipped_models()[0]
+    path = recipe(corpus)
+    begun = Experiment.load(path, [f"training.from=package:{name}"])
+    assert begun.training.start == MODELS / name and begun.model.embed_dim == 128
+    path.write_text(path.read_text().replace("from: base", f"from: package:{name}"), encoding="utf-8")
+    assert Experiment.load(path) == begun
+    with pytest.raises(ConfigurationError, match=f"package:{name}"):
+        Experiment.load(path, ["training.from=package:tatoeba-xx"])

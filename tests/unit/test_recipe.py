@@ -15,7 +15,7 @@ from jointnmt.data.corpus import read_pairs
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
-from jointnmt.recipe import names, read_recipe
+from jointnmt.recipe import PACKAGE, names, read_recipe
 from support.tiny import write_corpus
 
 EIGHT_LINES = """name: mine
@@ -172,3 +172,26 @@ def test_recipes_are_listed_and_printed(
     assert whole["segmentation"]["vocabulary_size"] == 8000 and Path(whole["data"]["root"]).is_dir()
     assert CliRunner().invoke(app, ["recipes", "nowhere"]).exit_code == 2
     assert CliRunner().invoke(app, ["recipes", "--whole"]).exit_code == 2
+
+
+def test_files_of_a_text_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the package, in the working directory, or where another recipe lies: each by its own name."""
+    monkeypatch.chdir(tmp_path)
+    bundled = "package:corpora/tatoeba-de-en/train.tsv.xz"
+    (tmp_path / "recipes").mkdir()
+    base = tmp_path / "recipes/base.yaml"
+    base.write_text(f"data: {{train: [{{source: a.de, target: cwd:a.en}}, {{path: '{bundled}'}}]}}", encoding="utf-8")
+    heir = tmp_path / "heir.yaml"
+    heir.write_text("{extends: recipes/base.yaml, data: {validation: [{path: valid.tsv}]}}", encoding="utf-8")
+    corpus = str(PACKAGE / "corpora/tatoeba-de-en/train.tsv.xz")
+    root = str(tmp_path / "recipes")
+    assert read_recipe(base)["data"] == {
+        "root": root,
+        "train": [{"source": "a.de", "target": str(tmp_path / "a.en")}, {"path": corpus}],
+    }
+    assert read_recipe(heir)["data"]["train"] == [
+        {"source": f"{root}/a.de", "target": str(tmp_path / "a.en")},
+        {"path": corpus},
+    ]
+    set_here = read_recipe(base, [f"data.train=[{{path: '{bundled}'}}]"])
+    assert set_here["data"]["train"] == [{"path": corpus}]
