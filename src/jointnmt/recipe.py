@@ -18,7 +18,7 @@ from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import FAMILIES
-from jointnmt.runs.shipped import MODELS, shipped_models
+from jointnmt.shipped import MODELS, shipped_models
 from jointnmt.text.languages import check_code
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ import yaml
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
-from jointnmt.runs.shipped import MODELS, shipped_models
 from jointnmt.runs.weights import read_weights
+from jointnmt.shipped import MODELS, shipped_models
 from jointnmt.text.segmentation import hash_files
 from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay

@@ -11,8 +11,8 @@ from jointnmt.cli.main import app
 from jointnmt.errors import ModelError
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.members import members_of
-from jointnmt.runs.shipped import MODELS, locate_run, shipped_models
 from jointnmt.serving.names import named_paths
+from jointnmt.shipped import MODELS, locate_run, shipped_models
 from jointnmt.translator import Translator
 
 NAME = "tatoeba-de-en-transformer"

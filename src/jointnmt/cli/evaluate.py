@@ -21,7 +21,7 @@ from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import METRICS, corpus_metrics
 from jointnmt.runs.members import members_of
-from jointnmt.runs.shipped import locate_run
+from jointnmt.shipped import locate_run
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
     EvaluatedSystem,

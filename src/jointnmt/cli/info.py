@@ -18,7 +18,7 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import read_experiment
-from jointnmt.runs.shipped import is_shipped, locate_run
+from jointnmt.shipped import is_shipped, locate_run
 from jointnmt.text.segmentation import Segmentation
 
 MARKDOWN_HEAD = """\

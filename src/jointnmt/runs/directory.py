@@ -23,8 +23,8 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
-from jointnmt.runs.shipped import locate_run
 from jointnmt.runs.weights import StoredPrecision, write_compact
+from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)

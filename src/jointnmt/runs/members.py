@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.shipped import locate_run
+from jointnmt.shipped import locate_run
 
 SIGN = "+"
 """Joins the runs of an ensemble."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.shipped import locate_run
+from jointnmt.shipped import locate_run
 
 
 def named_paths(models: Sequence[str]) -> dict[str, Path]:

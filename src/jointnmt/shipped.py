@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jointnmt.errors import ModelError
 
-MODELS = Path(__file__).parents[1] / "pretrained"
+MODELS = Path(__file__).parent / "pretrained"
 """In a clone, a link to the folder of this name in its root."""
 
 OF_PACKAGE = "package:"
