@@ -87,8 +87,8 @@ class TrainingConfig(Config):
     non_finite: Literal["stop", "skip"] = Field(
         "stop", description="if loss or gradient is not finite: stop, or skip the update"
     )
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="of the forward pass; weights stay in float32"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "float32", description="of the forward pass; weights stay in float32; auto: what trains fastest here, measured"
     )
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
     devices: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(

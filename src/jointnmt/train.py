@@ -31,6 +31,7 @@ from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import first_process_first, is_first
 from jointnmt.training.progress import Display, NoDisplay
+from jointnmt.training.speed import choose_precision
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
 from jointnmt.training.verdict import judge
@@ -59,13 +60,14 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
+    directory = RunDirectory(out)
+    experiment = _as_begun(experiment, directory)
     keep_freed_memory()
     bound_kernel_cache()
     fabric = launch_fabric(experiment.training)
     if not is_first():
         logging.getLogger("jointnmt").setLevel(logging.WARNING)
         display = NoDisplay()
-    directory = RunDirectory(out)
     run: TrainingRun | None = None
     with ExitStack() as held:
         stop = held.enter_context(StopSignals())
@@ -104,6 +106,18 @@ def _check_end(experiment: Experiment) -> None:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
 
 
+def _as_begun(experiment: Experiment, directory: RunDirectory) -> Experiment:
+    """The experiment; if its precision is `auto` and it resumes, in the precision that was chosen then."""
+    if experiment.training.precision != "auto" or not directory.is_trained():
+        return experiment
+    return _in_precision(experiment, directory.read_experiment().training.precision)
+
+
+def _in_precision(experiment: Experiment, precision: str) -> Experiment:
+    training = experiment.training.model_copy(update={"precision": precision})
+    return experiment.model_copy(update={"training": training})
+
+
 def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> None:
     """The part of the first process alone: lock and open the directory, train the segmentation."""
     held.enter_context(directory.lock())
@@ -116,9 +130,14 @@ def _prepare(
 ) -> TrainingRun:
     """Prepare data and model, and restore the last state."""
     segmentation = Segmentation.load(directory.segmentation)
-    directory.bind(experiment)
     store = build_store(experiment.data, segmentation, progress=_shown(display, "segmenting the text"))
     _check_lengths(store, experiment.model.max_length, "training")
+    if experiment.training.precision == "auto":
+        display.preparing("measuring precisions", 0, None)
+        experiment = _in_precision(experiment, choose_precision(experiment, fabric, segmentation, store))
+        if is_first():
+            directory.write_experiment(experiment)
+    directory.bind(experiment)
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     if experiment.training.start is not None and not directory.holds_state():
@@ -171,7 +190,15 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
         return None
     store = build_store(experiment.data, segmentation, "validation")
     _check_lengths(store, experiment.model.max_length, "validation")
-    return Validation(fabric, store, segmentation, experiment.validation, experiment.batches, experiment.search)
+    return Validation(
+        fabric,
+        store,
+        segmentation,
+        experiment.validation,
+        experiment.batches,
+        experiment.search,
+        experiment.training.precision,
+    )
 
 
 def _segment(experiment: Experiment, directory: RunDirectory, display: Display) -> None:

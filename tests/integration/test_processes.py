@@ -48,3 +48,14 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
         torch.testing.assert_close(other[name], tensor, rtol=1e-5, atol=1e-6)
     versions = json.loads((two / "versions.json").read_text(encoding="utf-8"))
     assert versions["hardware"] == "2 x CPU"
+
+
+def test_processes_agree_on_a_measured_precision(tmp_path: Path) -> None:
+    """Each would measure something else; and measuring must end in all of them after the same update."""
+    write_corpus(tmp_path)
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, training__precision="auto", training__max_updates=4)))
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "jointnmt")
+    run(*torchrun, "train", str(recipe), "--out", str(out))
+    chosen = yaml.safe_load((out / "experiment.yaml").read_text(encoding="utf-8"))["training"]["precision"]
+    assert chosen in ("float32", "bfloat16")

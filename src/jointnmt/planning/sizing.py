@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from jointnmt.config import merged
+from jointnmt.training.precision import faster_precision
 
 Family = Literal["transformer", "reformer-base", "reformer-fast"]
 
@@ -70,7 +71,7 @@ class Machine:
     def precision(self) -> str:
         """The precision that trains fastest here: bfloat16 on a GPU, float32 where nothing has been measured."""
         if self.rates:
-            return max(self.rates, key=lambda name: self.rates[name] if self.rates else 0.0)
+            return faster_precision(self.rates)
         return "bfloat16" if self.gpu else "float32"
 
 

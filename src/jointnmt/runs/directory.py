@@ -134,7 +134,7 @@ class RunDirectory:
                     f"{self.path}: holds a model, but no checkpoint of its training to resume from, and starting again "
                     "would overwrite the model. Choose another directory for --out, or delete this one."
                 )
-            if not self._is_trained() and self.segmentation.exists():
+            if not self.is_trained() and self.segmentation.exists():
                 shutil.rmtree(self.segmentation)
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ class RunDirectory:
         old = self.read_experiment()
         changed = differences(old.plain(), experiment.plain())
         forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
-        if forbidden and not self._is_trained():
+        if forbidden and not self.is_trained():
             logger.info("%s: nothing was trained here yet; starting with another configuration", self.path)
             return
         if forbidden:
@@ -167,7 +167,8 @@ class RunDirectory:
         if changed:
             logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(changed))
 
-    def _is_trained(self) -> bool:
+    def is_trained(self) -> bool:
+        """Whether a training has saved anything here."""
         return self.model.exists() or any(self.checkpoints.glob("*.safetensors"))
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Devices, precision and processes of a training, as a Fabric."""
+"""Devices and processes of a training, as a Fabric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from jointnmt.extras import extra
 
 with extra("train"):
     from lightning_fabric import Fabric
-    from lightning_fabric.plugins import MixedPrecision
     from lightning_fabric.strategies.ddp import DDPStrategy
     from lightning_fabric.utilities.exceptions import MisconfigurationException
 
@@ -25,8 +24,6 @@ TIMEOUT = timedelta(hours=12)
 
 def launch_fabric(config: TrainingConfig) -> Fabric:
     """A launched Fabric: of one process, of torchrun's processes, or of `devices` processes started here.
-
-    float16 and bfloat16 mean mixed precision: weights, gradients and loss stay in float32.
 
     Raises:
         ConfigurationError: if the devices do not exist.
@@ -41,7 +38,6 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigurationError("training.accelerator is gpu, but torch finds no GPU here. Set it to auto or cpu.")
     kind = "cuda" if accelerator == "gpu" else "cpu"
-    mixed = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}.get(config.precision)
     several = nodes > 1 or devices not in (1, "auto") or (devices == "auto" and kind == "cuda" and _num_gpus() > 1)
     try:
         fabric = Fabric(
@@ -49,7 +45,6 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             devices=devices,
             num_nodes=nodes,
             strategy=DDPStrategy(timeout=TIMEOUT) if several else "auto",
-            plugins=[MixedPrecision(mixed, kind)] if mixed else [],  # type: ignore[arg-type]
         )
     except (ValueError, TypeError, MisconfigurationException) as error:
         raise ConfigurationError(

@@ -22,6 +22,7 @@ from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.precision import autocast
 from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
@@ -48,10 +49,10 @@ class Trainer:
     masks; models draw them from torch's global generator. The order of the data is a function of (seed, epoch).
 
     Args:
-        fabric: launched; gives device, precision and processes.
+        fabric: launched; gives device and processes.
         model: moved to fabric's device.
         store: the training data, segmented.
-        config: of loss, optimiser and precision.
+        config: of loss, optimiser and precision, which has been chosen if it was `auto`.
         batches: sizes of batches and updates.
         seed: of data order and dropout.
     """
@@ -165,7 +166,7 @@ class Trainer:
             try:
                 batch = batch.to(self.fabric.device)
                 torch.manual_seed(_dropout_seed(self.seed, step, batch.indices[0]))
-                with self.fabric.autocast():
+                with autocast(self.fabric.device, self.config.precision):
                     logits = self._forward(batch.source, batch.target_input)
                 smoothing = self.config.label_smoothing
                 loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)

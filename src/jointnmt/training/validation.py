@@ -26,6 +26,7 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import num_tokens
 from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.precision import autocast
 from jointnmt.training.processes import gather, sum_numbers
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Validation:
         config: how much of it is translated.
         batches: limits of a batch.
         search: of the translations.
+        precision: of the model's computations.
 
     Raises:
         ConfigurationError: if BLEU is to be measured, but its tokeniser for the language is not installed.
@@ -84,9 +86,10 @@ class Validation:
         config: ValidationConfig,
         batches: BatchConfig,
         search: SearchConfig,
+        precision: str = "float32",
     ) -> None:
         self.fabric, self.segmentation, self.batches, self.search = fabric, segmentation, batches, search
-        self.store = store
+        self.store, self.precision = store, precision
         chosen = min(len(store), config.bleu_sentences or len(store))
         self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
         self.references = [target for _, target in store.texts(self.translated)]
@@ -113,7 +116,7 @@ class Validation:
         def compute(indices: Sequence[int]) -> list[tuple[float, int]]:
             batch = load(self.store, np.asarray(indices))
             num_tokens, batch = batch.num_target_tokens, batch.to(self.fabric.device)
-            with self.fabric.autocast():
+            with autocast(self.fabric.device, self.precision):
                 logits = model(batch.source, batch.target_input)
             return [(float(cross_entropy_sums(logits, batch.target_output, 0.0)[1]), num_tokens)]
 
@@ -128,7 +131,7 @@ class Validation:
         means = []
         for number in range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0):
             batch, maps = load(self.store, np.array([number])).to(self.fabric.device), AttentionMaps()
-            with self.fabric.autocast():
+            with autocast(self.fabric.device, self.precision):
                 model(batch.source, batch.target_input, maps)
             means.append(plain_means(gate_means(maps, batch.source_mask, batch.target_mask), 0))
         return mean_over_sentences(means) if means else {}
@@ -140,7 +143,7 @@ class Validation:
 
         def compute(indices: Sequence[int]) -> list[tuple[int, str]]:
             source = collate_sources([sources[i] for i in indices]).to(self.fabric.device)
-            with self.fabric.autocast():
+            with autocast(self.fabric.device, self.precision):
                 found = beam_search(model, source, self.search)
             texts = [self.segmentation.target.decode_ids(list(hypotheses[0].ids)) for hypotheses in found]
             return list(zip(indices, texts, strict=True))

@@ -1,0 +1,95 @@
+"""How fast this machine trains a model in each precision: some updates of each, by turns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from jointnmt.data.store import TokenStore
+from jointnmt.experiment import Experiment
+from jointnmt.models import build_model
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.precision import faster_precision
+from jointnmt.training.processes import gather, is_first
+from jointnmt.training.report import StepReport
+from jointnmt.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = ("float32", "bfloat16")
+
+ROUNDS = 3
+"""Turns of each precision: its fastest one counts, as other work makes the others slower."""
+
+FIRST_UPDATES = 2
+"""Not measured: they compile kernels and fill caches."""
+
+SECONDS = 0.5
+"""Of a turn before a training; it has an update at least."""
+
+
+def choose_precision(experiment: Experiment, fabric: Fabric, segmentation: Segmentation, store: TokenStore) -> str:
+    """What `training.precision: auto` stands for here, the same in every process; the log says why.
+
+    On a GPU it is bfloat16, if the GPU has it. On a CPU the first updates of this training are made in float32 and in
+    bfloat16, and forgotten: which is faster depends on the processor, the family, the sizes and the updates.
+    """
+    if fabric.device.type == "cuda":
+        chosen = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+        logger.info("precision: %s, as this GPU %s bfloat16", chosen, "has" if chosen == "bfloat16" else "has no")
+        return chosen
+    trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in PRECISIONS}
+    rates = measure_rates(trainers, SECONDS)
+    chosen = faster_precision(rates)
+    if is_first():
+        logger.info(
+            "precision: %s: in bfloat16 the first updates are %.2f times as fast as in float32 (%s and %s target "
+            "pieces a second)",
+            chosen,
+            rates["bfloat16"] / rates["float32"],
+            *(f"{rates[name]:,.0f}" for name in ("bfloat16", "float32")),
+        )
+    return chosen
+
+
+def untrained(
+    experiment: Experiment, precision: str, fabric: Fabric, segmentation: Segmentation, store: TokenStore
+) -> Trainer:
+    """A trainer of a new model in this precision."""
+    torch.manual_seed(experiment.seed)
+    model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
+    training = experiment.training.model_copy(update={"precision": precision})
+    return Trainer(fabric, model, store, training, experiment.batches, experiment.seed)
+
+
+def measure_rates(trainers: Mapping[str, Trainer], seconds: float) -> dict[str, float]:
+    """Target pieces a second of each trainer, over all processes, by turns of so many seconds."""
+    rates = dict.fromkeys(trainers, 0.0)
+    with ExitStack() as stack:
+        steps = {name: trainer.steps() for name, trainer in trainers.items()}
+        for running in steps.values():
+            stack.callback(cast(Generator[StepReport, None, None], running).close)
+        for running in steps.values():
+            for _ in islice(running, FIRST_UPDATES):
+                pass
+        for name in [*trainers] * ROUNDS:
+            rates[name] = max(rates[name], _rate(steps[name], seconds))
+    return gather(rates)[0]
+
+
+def _rate(steps: Iterator[StepReport], seconds: float) -> float:
+    began, pieces = time.perf_counter(), 0.0
+    for report in steps:
+        pieces += report.sums.target_tokens
+        if gather(time.perf_counter() - began > seconds)[0]:  # all processes make as many updates as the first one
+            break
+    return pieces / (time.perf_counter() - began)
