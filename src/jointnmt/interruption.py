@@ -86,7 +86,10 @@ class StopSignals:
             self.asked, self._since = number, time.monotonic()
             if self._tell is None:
                 raise Interruption(number)
-            logger.warning("stopping after this update; press Ctrl-C again to stop at once, without saving")
+            at_once = "Ctrl-C once more stops" if number == signal.SIGINT else "Ctrl-C stops"
+            logger.warning(
+                "%s: stopping after this update; %s at once, without saving", signal.Signals(number).name, at_once
+            )
             self._tell()
         elif number == signal.SIGINT and time.monotonic() - self._since > SECOND_SIGNAL_SECONDS:
             raise Interruption(number)

@@ -126,6 +126,21 @@ def test_a_line_is_translated_with_its_tag_or_that_of_the_command(run: Path) -> 
     assert wrong.exit_code == 2 and "It has <2en>, <bt>." in " ".join(wrong.stderr.split())
 
 
+def test_a_line_without_a_tag_is_warned_of_once_if_the_model_has_seen_tagged_text_alone(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Translator.load(run)
+    list(translator.translate_stream(["", "<bt> wort1"]))
+    list(translator.translate_stream(["wort1"], TranslationOptions(tag="<bt>")))
+    assert "no tag" not in caplog.text
+    assert len(list(translator.translate_stream(["<bt> wort1", "wort1", "wort2"]))) == 3
+    assert caplog.text.count("no tag") == 1 and "Text 2 begins with no tag" in caplog.text
+    translator.experiment.data.train[0].__dict__["tag"] = None  # then text without a tag is what it knows, too
+    caplog.clear()
+    list(translator.translate_stream(["wort1"]))
+    assert "no tag" not in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
 @pytest.mark.parametrize("joint", [True, False])
 def test_tags_are_pieces_by_themselves_that_no_text_makes(kind: Any, joint: bool, tmp_path: Path) -> None:

@@ -228,6 +228,18 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
         gather_texts([tmp_path / "none.tsv"])
 
 
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "utf_16_be", "UTF-32-LE"])
+def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encoding: str) -> None:
+    """And a letter of them that is none is counted: here a surrogate by itself."""
+    lines = ["Grüße", "Ende\ud800"]
+    (tmp_path / "a.de").write_bytes("".join(f"{line}\r\n" for line in lines).encode(encoding, "surrogatepass"))
+    (tmp_path / "a.en").write_text("Regards\nEnd\n", encoding="utf-8")
+    (text,) = gather_texts([tmp_path / "a.de", tmp_path / "a.en"], encoding=encoding)
+    assert next((pair.source, pair.target) for pair in text.pairs()) == ("Grüße", "Regards")
+    (checked,) = check_texts(*settle_languages([text], "de", "en"))
+    assert checked.counts() == {"garbled": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -19,7 +19,7 @@ def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan,
     source, target = parts.languages
     lines = [
         f"# {source} to {target}, {corpus.pairs:,} sentence pairs. Written by `jointnmt init`; yours to change.",
-        "# docs/configuration.md has every key; `jointnmt train ... --set key.path=value` tries a value out.",
+        "# `jointnmt train ... --set key.path=value` tries a value out; `jointnmt recipes` lists other recipes.",
         f"name: {_scalar(name)}",
         f"seed: {seed}",
         "",
@@ -76,7 +76,7 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         "model": [
             f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
             "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
-            "The Transformer is the default: the best family at 160,000 pairs, and fastest (docs/own-text.md).",
+            "The Transformer is the default: the best family at 160,000 pairs, and fastest.",
             f"max_length: the longest sentence in pieces that the model will take ({_longest(corpus)}).",
         ],
         "batches": [

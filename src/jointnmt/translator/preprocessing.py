@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -15,6 +16,8 @@ from jointnmt.text.tags import split_tag
 
 Sources = Sequence[Sequence[int]]
 """A source sentence in the pieces of each reader."""
+
+logger = logging.getLogger(__name__)
 
 
 class Line(NamedTuple):
@@ -73,18 +76,41 @@ def _each_a_text(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
         yield text
 
 
-def tagged(texts: Iterable[str | DataError], tag: str | None, known: Sequence[str]) -> Iterator[str | DataError]:
+def tagged(
+    texts: Iterable[str | DataError], tag: str | None, known: Sequence[str], needed: bool = False
+) -> Iterator[str | DataError]:
     """The texts with a tag before each that is not empty.
+
+    Args:
+        texts: as given; each may bring its own tag, if there is none for all.
+        tag: for all; None: none.
+        known: the model's tags.
+        needed: whether the model has seen tagged text alone: it warns of the first one without.
 
     Raises:
         ConfigurationError: if the model has no such tag.
     """
     if tag is None:
-        return iter(texts)
+        return _warned_of_the_first_untagged(texts, known) if needed else iter(texts)
     if tag not in known:
         has = f"It has {', '.join(known)}." if known else "It has none."
         raise ConfigurationError(f"The model has learnt no tag {tag!r}. {has}")
     return (text if isinstance(text, DataError) or not text.strip() else f"{tag} {text}" for text in texts)
+
+
+def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Sequence[str]) -> Iterator[str | DataError]:
+    texts = iter(texts)
+    for number, text in enumerate(texts, start=1):
+        yield text
+        if not isinstance(text, DataError) and text.strip() and not split_tag(text, known)[0]:
+            logger.warning(
+                "Text %d begins with no tag, but all that this model was trained on has one: %s. Without it, "
+                "translations are poor. Give one for all texts (--tag, in Python tag=), or put one before each.",
+                number,
+                ", ".join(known),
+            )
+            break
+    yield from texts
 
 
 def numbered_lines(sources: Iterable[str | DataError], origin: str) -> Iterator[Line]:

@@ -302,7 +302,8 @@ class Translator(Pretrained):
         search = options.search or self.experiment.search
         if options.limits and (refused := options.limits.refused_breadth(options.num_best, beam_size(search))):
             raise ConfigurationError(refused)
-        texts = tagged(checked_texts(lines), options.tag, self.segmentation.source.tags)
+        trained_on, tags = self.experiment.data.train, self.segmentation.source.tags
+        texts = tagged(checked_texts(lines), options.tag, tags, bool(tags) and all(text.tag for text in trained_on))
         paired = (
             numbered_lines(texts, origin)
             if prefixes is None

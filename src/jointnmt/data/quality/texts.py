@@ -5,6 +5,7 @@ The readers of `data.corpus` stop at the first bad line, as a training must. The
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 from collections import defaultdict
@@ -85,7 +86,7 @@ class GivenText:
         if self.kind in MARKUP:
             yield from (GivenPair(*pair) for pair in markup_pairs(self.files[0], self.selection))
             return
-        columns = [text_lines(*each) for each in zip(self.files, self.encodings, strict=True)]
+        columns = [decoded_lines(*each) for each in zip(self.files, self.encodings, strict=True)]
         for line, row in enumerate(zip_longest(*columns, fillvalue=MISSING), start=1):
             yield self._pair(line, row)
 
@@ -104,14 +105,17 @@ MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
 PROBLEMS = {MISSING: "no counterpart", UNDECODABLE: "wrong encoding", NUL: "NUL byte"}
 """What stands for a line that cannot be used: no text has a NUL byte."""
 
+WIDE = ("utf-16", "utf-32")
+"""Encodings in which a line feed is no single byte; what cannot be decoded there becomes U+FFFD, a garbled letter."""
 
-def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+
+def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     """The lines of a file, perhaps compressed, as text; in place of a bad one, a key of `PROBLEMS`.
 
     Raises:
         DataError: if the file cannot be read.
     """
-    if encoding.startswith("utf-16"):  # line feeds are no single bytes there
+    if encoding.startswith(WIDE):
         try:
             with io.TextIOWrapper(open_text(path), encoding=encoding, errors="replace", newline="\n") as stream:
                 yield from (line.removesuffix("\n").removesuffix("\r") for line in stream)
@@ -137,7 +141,8 @@ def gather_texts(
         files: in any order; two files of lines belong together if their names differ in a language code alone, or if
             there are no other two.
         columns: of source and target in files of pairs, numbers from 0 or keys; None: found by their content.
-        encoding: of files that are not UTF-8 (nor UTF-16 with its mark); None: their bad lines are problems.
+        encoding: of files that are not UTF-8 without NUL bytes (nor UTF-16 with its mark); None: their bad lines are
+            problems.
 
     Raises:
         DataError: if a file cannot be read.
@@ -170,7 +175,7 @@ def gather_texts(
 
 
 def _sample(text: GivenText) -> list[str]:
-    lines = text_lines(text.files[0], text.encodings[0])
+    lines = decoded_lines(text.files[0], text.encodings[0])
     return [line for line in islice(lines, HEAD_LINES) if line not in PROBLEMS]
 
 
@@ -189,24 +194,27 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
             notes.append(f"{path}: is UTF-16, not UTF-8")
         elif head.startswith(b"\xef\xbb\xbf"):
             notes.append(f"{path}: begins with a byte order mark")
-        if found == "utf-8" and text.kind not in MARKUP and not _is_utf8(path):
+        if found == "utf-8" and text.kind not in MARKUP and not _is_utf8(path, nul=encoding is None):
             guess = _guessed(path)
             if encoding:
-                found = encoding
+                found = codecs.lookup(encoding).name
                 notes.append(f"{path}: is read as {encoding}")
             else:
                 notes.append(f"{path}: is not UTF-8 throughout" + (f"; perhaps {guess} (--encoding)" if guess else ""))
-        if (b"\r\0\n" if found == "utf-16" else b"\r\n") in head:
+        if (b"\r\0\n" if found.startswith("utf-16") else b"\r\n") in head:
             notes.append(f"{path}: lines end in CRLF, as on Windows")
         encodings.append(found)
     return replace(text, encodings=tuple(encodings), notes=tuple(notes))
 
 
-def _is_utf8(path: Path) -> bool:
+def _is_utf8(path: Path, nul: bool = True) -> bool:
+    """Whether all lines are UTF-8, with or without NUL bytes, which text in UTF-16 is full of."""
     for raw in cut_lines(path):
         try:
             raw.decode("utf-8")
         except UnicodeDecodeError:
+            return False
+        if not nul and b"\0" in raw:
             return False
     return True
 
