@@ -78,6 +78,7 @@ def test_what_needs_no_extra_works_without_any(command: str, repository: Path, r
         (["attention", "RUN", "--text", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
         (["share", "RUN", "--out", "RUN/shared"], "jinja2", "report"),
         (["serve", "RUN"], "babel", "serve"),
+        (["export", "RUN", "--to", "ctranslate2", "--out", "RUN/new"], "ctranslate2", "export"),
         (["data", "check", "RUN/a.tsv"], "babel", "data"),
         (["init", "RUN/new", "--from", "RUN/a.tsv"], "lightning_fabric", "data,train"),
         (["evaluate", "--hypothesis", "RUN/a", "--reference", "RUN/a", "--language", "en"], "sacrebleu", "report"),

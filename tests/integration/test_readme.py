@@ -25,6 +25,7 @@ from jointnmt.cli.main import COMMANDS, EXIT_CODES, SHARED_FLAGS, SUBCOMMANDS, a
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.export import export_ctranslate2
 from jointnmt.models import FAMILIES
 from jointnmt.runs.provenance import MAY_CHANGE
 from support.tiny import tiny_recipe, write_corpus
@@ -328,6 +329,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     result = CliRunner().invoke(app, ["train", str(folder / "recipe.yaml"), "--out", str(folder / "runs" / "mine")])
     assert result.exit_code == 0, result.output
+    shipped = Path("package:tatoeba-de-en-transformer")
+    export_ctranslate2(shipped, folder / "exported", "int8")
     return folder
 
 

@@ -25,7 +25,7 @@ TIERS = (
     ("search", "evaluation", "recipe"),
     ("experiment",),
     ("runs", "model_card"),
-    ("training", "hub"),
+    ("training", "hub", "export"),
     ("train", "translator"),
     ("testset", "analysis"),
     ("serving", "report", "scaling", "planning"),

@@ -91,10 +91,11 @@ def test_one_name_for_one_thing() -> None:
         for param in command_of(name, getattr(import_module(f"jointnmt.cli.{name}"), name)).params:
             kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
     differing = {name: found for name, found in kinds.items() if len(found) > 1}
-    # A file or a folder; of recipes or other settings; a corpus from somewhere; for `init`, codes of languages.
-    assert set(differing) == {"--out", "--set", "--from", "--source", "--target"}, differing
+    # A file or a folder; of recipes or other settings; a corpus from somewhere; for `init`, codes of languages; what a
+    # format can store.
+    assert set(differing) == {"--out", "--set", "--from", "--source", "--target", "--weights"}, differing
     assert differing["--source"] == differing["--target"] == {"FILE", "CODE"}
-    assert not {"--output", "--to", "--samples", "--checkpoints"} & set(kinds)
+    assert not {"--output", "--samples", "--checkpoints"} & set(kinds)
 
 
 @pytest.mark.parametrize("name", ["translate", "score", "align", "contrast", "evaluate", "analyse", "report"])

@@ -1,0 +1,166 @@
+"""Trained models in the format of CTranslate2, an engine for Transformers on CPUs and GPUs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from torch import nn
+
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.extras import extra
+from jointnmt.models.layers.attention import CrossAttention, SelfAttention
+from jointnmt.models.layers.embedding import sinusoids
+from jointnmt.models.layers.feed_forward import FeedForward
+from jointnmt.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import load_run
+from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.text.special import BOS, EOS, UNK
+
+if TYPE_CHECKING:
+    from ctranslate2.specs import TransformerSpec
+
+ExportPrecision = Literal["float32", "float16", "bfloat16", "int16", "int8"]
+
+POSITIONS = 1024
+"""Positions of an exported model, or twice `model.max_length` if that is more; it takes no longer sentences."""
+
+
+def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "float32") -> None:
+    """Write a trained Transformer as a folder that `ctranslate2.Translator` loads, with its `segmentation/`.
+
+    The folder gets its name when it is whole. It computes what the run does: log-probabilities are equal to rounding.
+
+    Args:
+        run: a RUN directory, a shared folder, or `package:NAME`.
+        folder: to write; it must not be there, or be empty.
+        weights: the precision that they are stored in; CTranslate2 computes in what its `compute_type` says.
+
+    Raises:
+        ConfigurationError: if the folder is not empty, or the model is one that CTranslate2 cannot express.
+        MissingPackageError: without the extra `export`.
+        ModelError: if the run is incomplete.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
+    with extra("export"):
+        import ctranslate2  # noqa: F401  (here: not after a model has been loaded)
+
+    model, segmentation, _ = load_run(run, "cpu")
+    spec = transformer_spec(_transformer(model, run), segmentation)
+    spec.validate()
+    spec.optimize(quantization=weights)
+    unfinished = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        spec.save(str(unfinished))
+        shutil.copytree(RunDirectory(run).segmentation, unfinished / "segmentation")
+        if folder.exists():
+            folder.rmdir()
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _transformer(model: nn.Module, run: Path) -> Transformer:
+    if not isinstance(model, Transformer):
+        raise ConfigurationError(
+            f"{run}: is no Transformer, and CTranslate2 has no joint representations. Translate with `jointnmt "
+            "translate` or `jointnmt serve`."
+        )
+    if model.has_shortcuts:
+        raise ConfigurationError(
+            f"{run}: has lexical shortcuts, which CTranslate2 has not. Translate with `jointnmt translate` or "
+            "`jointnmt serve`."
+        )
+    return model
+
+
+def transformer_spec(model: Transformer, segmentation: Segmentation) -> TransformerSpec:
+    """The weights of a Transformer under the names of CTranslate2, and its vocabularies.
+
+    Raises:
+        ModelError: if a vocabulary has a piece twice.
+    """
+    from ctranslate2.specs import TransformerSpec
+
+    config = model.config
+    layers = config.encoder_layers, config.decoder_layers
+    spec = TransformerSpec.from_config(layers, config.num_heads, pre_norm=config.norm == "pre")
+    positions = sinusoids(0, max(POSITIONS, 2 * (config.max_length or 0)), config.embed_dim)
+    for side in (spec.encoder, spec.decoder):
+        side.position_encodings.encodings = positions.numpy()
+    spec.encoder.embeddings[0].weight = _plain(model.source_embedding.weight)
+    spec.decoder.embeddings.weight = _plain(model.target_embedding.weight)
+    spec.decoder.projection.weight = _plain(model.output.weight)
+    if config.norm == "pre":
+        _set_norm(spec.encoder.layer_norm, model.encoder.norm)
+        _set_norm(spec.decoder.layer_norm, model.norm)
+    for of_encoder, target in zip(model.encoder.layers, spec.encoder.layer, strict=True):
+        _set_encoder_layer(target, cast(EncoderLayer, of_encoder))
+    for of_decoder, target in zip(model.layers, spec.decoder.layer, strict=True):
+        _set_decoder_layer(target, cast(DecoderLayer, of_decoder))
+    spec.register_source_vocabulary(_pieces(segmentation.source))
+    spec.register_target_vocabulary(_pieces(segmentation.target))
+    settings = spec.config
+    settings.bos_token, settings.eos_token, settings.unk_token, settings.decoder_start_token = BOS, EOS, UNK, BOS
+    settings.add_source_eos = True
+    return spec
+
+
+def _set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
+    _set_self_attention(spec.self_attention, layer.attention, layer.attention_residual.norm)
+    _set_feed_forward(spec.ffn, layer.ffn, layer.ffn_residual.norm)
+
+
+def _set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
+    _set_self_attention(spec.self_attention, layer.self_attention, layer.self_residual.norm)
+    _set_cross_attention(spec.attention, layer.cross_attention, layer.cross_residual.norm)
+    _set_feed_forward(spec.ffn, layer.ffn, layer.ffn_residual.norm)
+
+
+def _set_self_attention(spec: Any, attention: SelfAttention, norm: nn.Module) -> None:
+    _set_norm(spec.layer_norm, norm)
+    for target, linear in zip(spec.linear, (attention.qkv, attention.output), strict=True):
+        _set_linear(target, linear)
+
+
+def _set_cross_attention(spec: Any, attention: CrossAttention, norm: nn.Module) -> None:
+    _set_norm(spec.layer_norm, norm)
+    for target, linear in zip(spec.linear, (attention.query, attention.key_value, attention.output), strict=True):
+        _set_linear(target, linear)
+
+
+def _set_feed_forward(spec: Any, ffn: FeedForward, norm: nn.Module) -> None:
+    _set_norm(spec.layer_norm, norm)
+    _set_linear(spec.linear_0, ffn.hidden)
+    _set_linear(spec.linear_1, ffn.output)
+
+
+def _set_linear(spec: Any, linear: nn.Linear) -> None:
+    spec.weight = _plain(linear.weight)
+    if linear.bias is not None:
+        spec.bias = _plain(linear.bias)
+
+
+def _set_norm(spec: Any, norm: nn.Module) -> None:
+    spec.gamma, spec.beta = _plain(norm.weight), _plain(norm.bias)
+
+
+def _plain(tensor: Any) -> Any:
+    return tensor.detach().numpy()
+
+
+def _pieces(segmenter: Segmenter) -> list[str]:
+    """The vocabulary by id.
+
+    Raises:
+        ModelError: if two ids have the same piece.
+    """
+    pieces = [segmenter.piece(number) for number in range(segmenter.vocabulary_size)]
+    if len(set(pieces)) < len(pieces):
+        raise ModelError("The vocabulary has a piece twice, so that its ids cannot be told by it.")
+    return pieces
