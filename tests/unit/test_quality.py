@@ -228,6 +228,15 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
         gather_texts([tmp_path / "none.tsv"])
 
 
+def test_the_language_of_short_lines_is_told_by_several_together(tmp_path: Path) -> None:
+    """A corpus that is sorted by length begins so."""
+    german = ["Geh weg!", "Ich auch.", "Komm her!", "Wer ist da?", "Das ist gut.", "Wir sind müde."] * 10
+    english = ["Go away!", "Me too.", "Come here!", "Who is it?", "This is good.", "We are tired."] * 10
+    path = table(tmp_path / "short.tsv", list(zip(german, english, strict=True)))
+    _, sides = settle_languages(gather_texts([path]))
+    assert [(side.language, side.sure) for side in sides] == [("de", True), ("en", True)]
+
+
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "utf_16_be", "UTF-32-LE"])
 def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encoding: str) -> None:
     """And a letter of them that is none is counted: here a surrogate by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,6 +12,9 @@ from jointnmt.extras import extra
 FEWEST_LETTERS = 20
 """A shorter text says too little: on the bundled corpus, no longer sentence is taken for another language with
 `SURE`."""
+
+FEWEST_LINES = 20
+"""Lines that are long enough to tell: with fewer, the language of a text is told by short ones together."""
 
 SURE = 0.95
 """Probability above which a text is taken to be in a language."""
@@ -43,12 +46,31 @@ def language_of(text: str) -> tuple[str, float] | None:
 
 
 def language_of_lines(lines: Iterable[str]) -> MajorityLanguage:
-    """The language that most lines are in."""
-    found = Counter(told[0] for line in lines if (told := language_of(line)) is not None)
+    """The language that most lines are in; if hardly any is long enough to tell, as many short ones as make a long one
+    count as a line."""
+    lines = list(lines)
+    found = _votes(lines)
+    if found.total() < FEWEST_LINES:
+        found = _votes(_joined(lines))
     if not found:
         return MajorityLanguage("", 0.0)
     language, count = found.most_common(1)[0]
     return MajorityLanguage(language, count / found.total())
+
+
+def _votes(lines: Iterable[str]) -> Counter[str]:
+    return Counter(told[0] for line in lines if (told := language_of(line)) is not None)
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    """Neighbouring lines together, with three times the letters that one has to have."""
+    together = ""
+    for line in lines:
+        together = f"{together} {line}"
+        if sum(map(str.isalpha, together)) >= 3 * FEWEST_LETTERS:
+            yield together
+            together = ""
+    yield together
 
 
 def is_other_language(text: str, language: str) -> str | None:
