@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError, reason
@@ -135,13 +135,18 @@ class Segmenter:
         divided = [split_tag(text, self.tags) if self.tags else ("", text) for text in texts]
         prepared = [self._preparation.apply(text) for _, text in divided]
         try:
-            found = [_without_marks(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(prepared)]
+            found = [_without_marks(encoding.ids) for encoding in self._encodings(prepared)]
         except TypeError as error:
             wrong = next((text for text in prepared if any("\ud800" <= letter <= "\udfff" for letter in text)), "")
             raise DataError(f"{wrong[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
         return [
             [self._ids_of_tags[tag], *ids] if tag and ids else ids for (tag, _), ids in zip(divided, found, strict=True)
         ]
+
+    def _encodings(self, texts: Sequence[str]) -> Sequence[Encoding]:
+        if len(texts) == 1:  # handing one text to another thread may take longer than its encoding
+            return [self._tokenizer.encode(texts[0])]
+        return self._tokenizer.encode_batch_fast(texts)
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
