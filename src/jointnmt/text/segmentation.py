@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -142,6 +143,28 @@ class Segmenter:
         return [
             [self._ids_of_tags[tag], *ids] if tag and ids else ids for (tag, _), ids in zip(divided, found, strict=True)
         ]
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, int]:
+        return dict(self._tokenizer.get_vocab())
+
+    def begins_word(self, piece_id: int) -> bool:
+        """Whether a piece of BPE is the first one of a word: merges do not reach across."""
+        return self._pieces[piece_id].startswith(SPACE)
+
+    def letters(self, piece_id: int) -> tuple[int, ...]:
+        """The pieces of single characters that BPE builds a piece from; a special piece or a tag stays as it is."""
+        piece = self._pieces[piece_id]
+        whole = piece_id < len(SPECIAL_PIECES) or piece in self.config.tags
+        return (piece_id,) if whole else tuple(map(self._vocabulary.__getitem__, piece))
+
+    def merges(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Of BPE: pairs of pieces, with the rank of their merge, lower ones come first, and the piece they become."""
+        vocabulary = self._vocabulary
+        return {
+            (vocabulary[left], vocabulary[right]): (rank, vocabulary[left + right])
+            for rank, (left, right) in enumerate(json.loads(self._tokenizer.to_str())["model"]["merges"])
+        }
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
