@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jointnmt.text.segmentation import SPACE
+from jointnmt.text.pieces import SPACE
 
 
 def word_numbers(pieces: Sequence[str], whole_words: bool) -> list[int]:

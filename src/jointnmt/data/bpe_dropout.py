@@ -10,7 +10,7 @@ of an epoch grows with the number of different words, not with that of all words
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from random import Random
@@ -20,14 +20,13 @@ import numpy.typing as npt
 
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import ConfigurationError
+from jointnmt.text.pieces import Merges
 from jointnmt.text.segmentation import Segmentation, Segmenter
 
 DRAWS = 16
 """Most segmentations of one word in an epoch. More differ little: most words occur less often than that."""
 
 Ids = tuple[int, ...]
-Merges = Mapping[tuple[int, int], tuple[int, int]]
-"""Of two pieces: rank, lower ones come first, and the piece that they become."""
 
 
 def segment_word(letters: Sequence[int], merges: Merges, rate: float, draw: Callable[[], float]) -> Ids:
@@ -79,7 +78,7 @@ class ResegmentedStore:
             _Words.of(store.ids("source"), segmentation.source),
             _Words.of(store.ids("target"), segmentation.target),
         ]
-        self._merges = [side.merges() for side in (segmentation.source, segmentation.target)]
+        self._merges = [side.merges for side in (segmentation.source, segmentation.target)]
 
     def of_epoch(self, epoch: int) -> EpochText:
         """The text of an epoch, from 0."""
