@@ -4,7 +4,7 @@
 
 Each RUN is trained anew for some updates of its own recipe, in its precision, and translates lines of a text with the
 search of its recipe in float32, with one thread. In each round all take their turn. Seconds are those of this process
-on the CPU, so that others on the machine disturb little. They are medians over rounds, and so are the ratios of a round.
+on the CPU, so that others on the machine disturb little. All are medians over rounds, as the ratios are.
 """
 
 from __future__ import annotations
