@@ -57,6 +57,7 @@ def test_recipe_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytes
         "training.tensorboard=false",
     ]
     small += [f"data.root={tmp_path}", "validation.every_updates=100", "validation.patience=null", "data.validation=[]"]
+    small += ["validation.metric=perplexity"]
     experiment = Experiment.load(path, [*small, *shallow(path), "segmentation.min_frequency=1"])
     for text in experiment.data.train:
         write_made_up_text(text, tmp_path)
