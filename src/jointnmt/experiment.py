@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from jointnmt.config import Config, differences
-from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig

@@ -31,7 +31,8 @@ from benchmarks.training import Training, TrainingCase
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from jointnmt.data.batches import BatchConfig, plan_epoch
+from jointnmt.data.batches import plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.models import FAMILIES, build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.reference import Reference

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jointnmt.data import batches
-from jointnmt.data.batches import BatchConfig, UpdateBatches, load, plan_epoch, shard
+from jointnmt.data.batches import UpdateBatches, load, plan_epoch, shard
 from jointnmt.data.corpus import read_lines
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 
 Arrays = tuple[np.ndarray, np.ndarray]

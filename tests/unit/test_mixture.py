@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from jointnmt.cli.main import app
-from jointnmt.data.batches import BatchConfig
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import epoch_pairs, plan_mixture, weighted_pairs
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, ModelError

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 import jointnmt
 from jointnmt.cli.command import command_of
 from jointnmt.errors import ConfigurationError, JointNMTError
+from jointnmt.extras import Extra, extra
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
@@ -44,6 +45,25 @@ COMMANDS = {
     "export": "Write a trained Transformer for another engine, CTranslate2.",
     "kernels": "Build the custom CPU kernels, or show their status.",
 }
+
+NEEDED: dict[str, tuple[Extra, ...]] = {
+    "init": ("data", "train"),
+    "data_check": ("data",),
+    "train": ("train",),
+    "average": ("train",),
+    "evaluate": ("report",),
+    "contrast": ("report",),
+    "scale": ("train",),
+    "attention": ("report",),
+    "analyse": ("report",),
+    "probe": ("report",),
+    "serve": ("serve",),
+    "explore": ("report",),
+    "report": ("report",),
+    "share": ("report",),
+    "export": ("export",),
+}
+"""The extras of commands; those that are not here need none. What only some of their uses need says so by itself."""
 
 SUBCOMMANDS = {("data", "check"): "data_check"}
 """Commands of two words, and the function and module of each; `data` is a command by itself too."""
@@ -144,7 +164,11 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     """The command `name`, with its options, from its module."""
-    return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
+    if name not in NEEDED:
+        return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
+    with extra(*NEEDED[name]):
+        function = getattr(importlib.import_module(f"jointnmt.cli.{name}"), name)
+    return command_of(name, extra(*NEEDED[name])(function))
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jointnmt.data.batches import BatchConfig, Indices, UpdateBatches, plan_epoch
+from jointnmt.data.batches import Indices, UpdateBatches, plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.store import SegmentedText, TokenStore
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
-from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
+from jointnmt.data.filtering import PairFilter
+from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.segmenting import Segmented, segment_chunks
 from jointnmt.data.store_check import checksum, fault, hash_file
 from jointnmt.errors import ConfigurationError, DataError, reason

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, UpdateBatches, load, shard
+from jointnmt.data.batches import UpdateBatches, load, shard
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import plan_mixture
 from jointnmt.data.store import SegmentedText, TokenStore
 from jointnmt.errors import DataError, ModelError
