@@ -40,15 +40,20 @@ class CorpusSettings(Config):
     target_language: str
     texts: dict[str, ParallelText] = Field(description="valid and test; paths start at the root of the repository")
     systems: dict[str, str] = Field(description="folder and name of each system; others are compared with the first")
+    recipes: dict[str, Path] = Field(
+        {}, description="of each system, from the root of the repository; in order of importance"
+    )
+    seeds: tuple[int, ...] = Field((1, 2, 3), description="that systems are trained with")
     trials: dict[str, tuple[str, ...]] = Field(
         {}, description="short trainings of a system that chose its settings; the first one is as its recipe"
     )
     length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
 
     @model_validator(mode="after")
-    def _trials_are_of_systems(self) -> Self:
-        if unknown := sorted(self.trials.keys() - self.systems.keys()):
-            raise ValueError(f"trials names {unknown[0]}, which systems does not")
+    def _all_are_systems(self) -> Self:
+        for key in ("recipes", "trials"):
+            if unknown := sorted(getattr(self, key).keys() - self.systems.keys()):
+                raise ValueError(f"{key} names {unknown[0]}, which systems does not")
         return self
 
     @classmethod
