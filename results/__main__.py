@@ -1,6 +1,7 @@
 """Collect runs, and draw what is collected.
 
     python -m results collect RUN... results/CORPUS/SYSTEM   # the translations and logs of runs of several seeds
+    python -m results trial RUN results/CORPUS/trials/SYSTEM/NAME   # the recipe and log of a short training
     python -m results figures                                # docs/figures/results-CORPUS-*.png, of every corpus
 
 The tables are written by `python docs/generate.py`; `make results` makes both.
@@ -18,6 +19,7 @@ from jointnmt.report.curves import bleu_figure, perplexity_figure
 from results.collect import collect
 from results.layout import SETTINGS
 from results.tables import learning_curves, read_corpus
+from results.trials import collect_trial
 
 RESULTS = Path(__file__).parent
 FIGURES = RESULTS.parent / "docs/figures"
@@ -40,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     collecting.add_argument("run", nargs="+", type=Path, help="RUN directories, of several seeds")
     collecting.add_argument("system", type=Path, help="results/CORPUS/SYSTEM")
     collecting.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    trying = commands.add_parser("trial", help="keep the recipe and the log of a short training")
+    trying.add_argument("run", type=Path, help="RUN directory")
+    trying.add_argument("folder", type=Path, help="results/CORPUS/trials/SYSTEM/NAME")
     commands.add_parser("figures", help="draw the learning curves")
     given = parser.parse_args(arguments)
     try:
@@ -47,6 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
             with ProgressBars() as progress:
                 for run in given.run:
                     print(collect(run, given.system, given.device, progress.update, RESULTS.parent))
+            return 0
+        if given.command == "trial":
+            print(collect_trial(given.run, given.folder))
             return 0
         for settings in sorted(RESULTS.glob(f"*/{SETTINGS}")):
             for path in draw(settings.parent, FIGURES):

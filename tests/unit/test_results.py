@@ -14,6 +14,7 @@ from results.__main__ import draw, main
 from results.collect import collect
 from results.layout import CorpusSettings, Measured, read_systems
 from results.tables import EMPTY, ONE, TABLES, Corpus, read_corpus
+from results.trials import collect_trial
 from sacrebleu.metrics.bleu import BLEU
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
@@ -115,6 +116,31 @@ def test_a_run_of_other_languages_is_refused(root: Path) -> None:
     (root / "tiny/results.yaml").write_text(SETTINGS.replace("source_language: de", "source_language: fr"))
     with pytest.raises(ConfigurationError, match=r"translates de-en, but .*tiny is fr-en"):
         take(root, "one")
+
+
+def trial(root: Path, run: str, name: str) -> Path:
+    return collect_trial(root / run, root / "tiny/trials/first" / name)
+
+
+def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None:
+    (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{first: [plain, other]}}\n")
+    changed = root / "two/experiment.yaml"
+    changed.write_text(changed.read_text().replace("dropout: 0.1", "dropout: 0.25", 1))
+    kept = trial(root, "two", "other")
+    with pytest.raises(DataError, match=r"trials/first/plain: is missing"):
+        corpus_of(root / "tiny")
+    trial(root, "one", "plain")
+    assert {path.name for path in kept.iterdir()} == {"experiment.yaml", "log.jsonl", "versions.json"}
+    plain, other = cells(TABLES["trials"](corpus_of(root / "tiny")))
+    assert plain == ["First", "as its recipe", "1", "1,200", "8.000", "12.50"]
+    assert other[:3] == ["First", "`model.dropout` 0.25", "2"]
+    with pytest.raises(ConfigurationError, match="is there already"):
+        trial(root, "one", "plain")
+    with pytest.raises(ConfigurationError, match=r"results.yaml names no such trial"):
+        trial(root, "one", "third")
+    (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{third: [plain]}}\n")
+    with pytest.raises(ConfigurationError, match="trials names third, which systems does not"):
+        CorpusSettings.load(root / "tiny")
 
 
 def spoilt(references: list[str], share: float, seed: int) -> list[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from jointnmt.data.batch import Batch
 from jointnmt.data.length_buckets import BatchConfig, by_length, cut, lengths_of
-from jointnmt.data.store import TokenStore
+from jointnmt.data.store import SegmentedText
 from jointnmt.errors import ConfigurationError
 
 Lengths = npt.NDArray[np.integer[Any]]
@@ -87,10 +87,10 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
     return part
 
 
-def load(store: TokenStore, indices: Sequence[int] | Indices) -> Batch:
+def load(text: SegmentedText, indices: Sequence[int] | Indices) -> Batch:
     """The pairs with these numbers, as a batch."""
     numbers = [int(index) for index in indices]
-    sources, targets = zip(*store.pairs(numbers), strict=True)
+    sources, targets = zip(*text.pairs(numbers), strict=True)
     return Batch.collate(sources, targets, numbers)
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from jointnmt.serving.admission import check_cells, check_lines, to_sentences
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
+from jointnmt.serving.direct import DirectRoute
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
@@ -25,15 +25,6 @@ from jointnmt.serving.schemas import ERRORS
 from jointnmt.serving.services import Services, Shared, services
 from jointnmt.serving.work import Translating
 from jointnmt.text.languages import language_name
-
-
-class DirectRoute(APIRoute):
-    """A route whose function reads the request and writes the answer itself, past FastAPI's dependencies and checks."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The function as it is."""
-        return cast(Callable[[Request], Coroutine[Any, Any, Response]], self.endpoint)
-
 
 router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
 
@@ -116,7 +107,6 @@ async def translate(request: Request) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
-# Many clients call it at once, and FastAPI's dependencies and its check of answers would cost most of a request.
 router.add_api_route(
     "/translate",
     translate,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
@@ -20,6 +20,9 @@ SPACE = "▁"
 
 MARKS = tuple(piece + SPACE for piece in SPECIAL_PIECES)
 """The special pieces as stored in the vocabulary, with an ending that no piece of text has."""
+
+Merges = Mapping[tuple[int, int], tuple[int, int]]
+"""Of pairs of pieces: the rank of the merge, learnt first is lowest, and the piece that they become."""
 
 UNKNOWN_PENALTY = 10.0
 """How far the score of an unknown character lies below the lowest one of a unigram vocabulary."""
@@ -55,7 +58,7 @@ class BytePairs(Vocabulary):
     def __init__(self, values: dict[str, Any]) -> None:
         model = values["model"]
         super().__init__(values, _in_order(model["vocab"]))
-        self._merges = {
+        self.merges: Merges = {
             (self.ids[left], self.ids[right]): (rank, self.ids[left + right])
             for rank, (left, right) in enumerate(model["merges"])
         }
@@ -82,7 +85,7 @@ class BytePairs(Vocabulary):
 
     def _merge(self, ids: list[int], left: int, right: int) -> _Merge | None:
         pair = ids[left], ids[right]
-        found = self._merges.get(pair)
+        found = self.merges.get(pair)
         return None if found is None else _Merge(found[0], left, found[1], pair)
 
 

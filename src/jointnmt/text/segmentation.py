@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from jointnmt.config import Config
 from jointnmt.errors import DataError, JointNMTError, ModelError, reason
 from jointnmt.text.moses import Moses, PunctuationNormalizer
-from jointnmt.text.pieces import SPACE, Vocabulary, compact, read_vocabulary
+from jointnmt.text.pieces import SPACE, BytePairs, Merges, Vocabulary, compact, read_vocabulary
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 from jointnmt.text.tags import check_tag, split_tag
 
@@ -152,6 +152,21 @@ class Segmenter:
         if len(self._remembered) < MOST_REMEMBERED and len(word) <= LONGEST_REMEMBERED:
             self._remembered[word] = ids
         return ids
+
+    def begins_word(self, piece_id: int) -> bool:
+        """Whether a piece of BPE is the first one of a word: merges do not reach across."""
+        return self._pieces[piece_id].startswith(SPACE)
+
+    def letters(self, piece_id: int) -> tuple[int, ...]:
+        """The pieces of single characters that BPE builds a piece from; a special piece or a tag stays as it is."""
+        piece = self._pieces[piece_id]
+        whole = piece_id < len(SPECIAL_PIECES) or piece in self.config.tags
+        return (piece_id,) if whole else tuple(map(self._vocabulary.ids.__getitem__, piece))
+
+    @property
+    def merges(self) -> Merges:
+        """Those of BPE; of other kinds there are none."""
+        return self._vocabulary.merges if isinstance(self._vocabulary, BytePairs) else {}
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
