@@ -68,7 +68,7 @@ def plan_batches(source_lengths: AnyLengths, target_lengths: AnyLengths, config:
 
 def lengths_of(lengths: AnyLengths) -> Int[Tensor, " n"]:
     """AnyLengths, a list or an array, as these functions take them."""
-    return torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
+    return torch.tensor(lengths, dtype=torch.int64, device="cpu")  # a copy: stores are mapped read-only
 
 
 def by_length(source: Int[Tensor, " n"], target: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
