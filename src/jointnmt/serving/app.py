@@ -111,7 +111,7 @@ async def _invalid(_: Request, error: RequestValidationError) -> Response:
 
 
 async def _http(_: Request, error: HTTPException) -> Response:
-    return error_response(error.status_code, f"{error.detail}.", dict(error.headers or {}))
+    return error_response(error.status_code, f"{error.detail.rstrip('.')}.", dict(error.headers or {}))
 
 
 async def _mendable(_: Request, error: Exception) -> Response:
