@@ -28,6 +28,7 @@ COMMANDS = {
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
+    "translate-corpus": "Translate a corpus by many workers: on this machine, or on a cluster of Ray.",
     "score": "Score given translations by their log-probabilities.",
     "evaluate": "Evaluate translations: BLEU, chrF, TER, perplexity, significance.",
     "contrast": "Evaluate a model on contrastive translation pairs.",
@@ -144,7 +145,8 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     """The command `name`, with its options, from its module."""
-    return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
+    function = name.replace("-", "_")
+    return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{function}"), function))
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

@@ -1,0 +1,69 @@
+"""A connection to Ray: to a cluster that runs, or to one of this machine for as long as it is needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+import ray.data
+
+from jointnmt.errors import ConfigurationError
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
+    "RAY_worker_niceness": "0",  # Ray's own is 15: workers would wait for whatever else this machine does
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+}
+"""Of a cluster of one's own; the environment may have others."""
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Within it Ray works: on the cluster at an address, or on this machine's processors, which is ended after it.
+
+    Signals stay with the command: Ray would take SIGTERM for itself.
+
+    Raises:
+        ConfigurationError: if there is no cluster at the address.
+    """
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    own = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if own else None
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # of what Ray logs, the rest is in files of its own
+    try:
+        # "local" is one of our own even where the environment names a cluster: what is named here is what is used.
+        ray.init(
+            address or "local",
+            include_dashboard=False if address is None else None,
+            configure_logging=False,
+            log_to_driver=False,
+        )
+    except ConnectionError as error:
+        raise ConfigurationError(
+            f"{address}: there is no cluster of Ray to be reached ({error}). Start one by `ray start --head`, or leave "
+            "--address out to use this machine alone."
+        ) from error
+    finally:
+        if own:
+            signal.signal(signal.SIGTERM, before)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def workers_of_cluster(device: str, cpus: int) -> tuple[int, int]:
+    """How many workers a cluster has room for, and how many GPUs each of them takes: one where there are some."""
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
+    return (gpus, 1) if gpus else (max(1, int(resources.get("CPU", 1)) // cpus), 0)
