@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ SETTINGS = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
 """Of a cluster of one's own; the environment may have others."""
+
+REACHED_SECONDS = 20
 
 
 @contextmanager
@@ -37,19 +40,19 @@ def connected(address: str | None) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM) if own else None
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.ERROR)  # of what Ray logs, the rest is in files of its own
+    if address is not None and address != "auto":
+        _check_reachable(address)
     try:
         # "local" is one of our own even where the environment names a cluster: what is named here is what is used.
         ray.init(
             address or "local",
             include_dashboard=False if address is None else None,
+            _node_ip_address="127.0.0.1" if address is None else None,  # no other machine has to reach it
             configure_logging=False,
             log_to_driver=False,
         )
     except ConnectionError as error:
-        raise ConfigurationError(
-            f"{address}: there is no cluster of Ray to be reached ({error}). Start one by `ray start --head`, or leave "
-            "--address out to use this machine alone."
-        ) from error
+        raise _no_cluster(str(address), error) from error
     finally:
         if own:
             signal.signal(signal.SIGTERM, before)
@@ -60,6 +63,28 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """See whether something listens there: Ray itself would try again for minutes.
+
+    Raises:
+        ConfigurationError: if nothing does, or it is no HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f"{address}: is no address of a cluster. Give HOST:PORT, or auto.")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHED_SECONDS).close()
+    except OSError as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"{address}: there is no cluster of Ray to be reached ({error}). Start one by `ray start --head`, or leave "
+        "--address out to use this machine alone."
+    )
 
 
 def workers_of_cluster(device: str, cpus: int) -> tuple[int, int]:
