@@ -40,7 +40,7 @@ def packages(pyproject: Path, extra: str) -> set[str]:
             for other in requirement.removeprefix("jointnmt[").removesuffix("]").split(","):
                 found |= packages(pyproject, other)
         else:
-            name = requirement.partition(">=")[0]
+            name = requirement.partition(">=")[0].partition("[")[0]
             found.add(MODULES.get(name, name))
     return found
 
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def without_extras(repository: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     """The command line where no package of any extra can be found."""
-    hidden = packages(repository / "pyproject.toml", "all")
+    hidden = packages(repository / "pyproject.toml", "all") | packages(repository / "pyproject.toml", "cluster")
     assert {"lightning_fabric", "matplotlib", "sacrebleu", "sacremoses"} <= hidden
     code = f"HIDDEN = {hidden!r}\n{HIDE}"
     return subprocess.run(
@@ -78,6 +78,7 @@ def test_what_needs_no_extra_works_without_any(command: str, repository: Path, r
         (["attention", "RUN", "--text", "x", "--out", "RUN/x.png"], "matplotlib", "report"),
         (["share", "RUN", "--out", "RUN/shared"], "jinja2", "report"),
         (["serve", "RUN"], "babel", "serve"),
+        (["translate-corpus", "RUN", "RUN/a", "--out", "RUN/new"], "ray", "cluster"),
         (["export", "RUN", "--to", "ctranslate2", "--out", "RUN/new"], "ctranslate2", "export"),
         (["data", "check", "RUN/a.tsv"], "babel", "data"),
         (["init", "RUN/new", "--from", "RUN/a.tsv"], "lightning_fabric", "data,train"),

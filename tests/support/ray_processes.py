@@ -64,7 +64,7 @@ def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
     Raises:
         AssertionError: naming it.
     """
-    end = time.monotonic() + 60
+    end = time.monotonic() + SECONDS
     while (alive := [process for process in processes if _runs(process)]) and time.monotonic() < end:
         time.sleep(0.1)
     for process in alive:
