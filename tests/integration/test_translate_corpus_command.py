@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import signal
 from pathlib import Path
@@ -84,3 +85,16 @@ def test_a_cluster_that_is_not_there_is_told(run: Path, rows: tuple[Path, list[s
     command = ["translate-corpus", run, rows[0] / "2.jsonl", "--out", tmp_path / "out", "--column", "german"]
     assert start_command(said, *command, "--address", "127.0.0.1:1").wait(300) == 2, said.read_text()
     assert "there is no cluster of Ray to be reached" in said.read_text()
+
+
+def test_more_workers_than_there_is_room_for(run: Path, rows: tuple[Path, list[str]], tmp_path: Path) -> None:
+    said, texts = tmp_path / "said", [f"der {word}" for word in SOURCE_WORDS]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    cores = os.cpu_count() or 1
+    command = ["translate-corpus", run, tmp_path / "in.txt", "--out", tmp_path / "out", "--shard-rows", 1]
+    assert start_command(said, *command, "--worker-cpus", cores + 1).wait(300) == 2
+    assert f"This machine has fewer than the {cores + 1} cores of --worker-cpus." in said.read_text()
+    assert start_command(said, *command, "--workers", cores + 1).wait(300) == 0, said.read_text()
+    assert f"there is room for {cores} workers now" in said.read_text()
+    written = [path.read_text().strip() for path in sorted((tmp_path / "out").glob("part-*"))]
+    assert written == Translator.load(run, "cpu").translate(texts)

@@ -87,8 +87,11 @@ def _no_cluster(address: str, error: Exception) -> ConfigurationError:
     )
 
 
-def workers_of_cluster(device: str, cpus: int) -> tuple[int, int]:
-    """How many workers a cluster has room for, and how many GPUs each of them takes: one where there are some."""
-    resources = ray.cluster_resources()
-    gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
-    return (gpus, 1) if gpus else (max(1, int(resources.get("CPU", 1)) // cpus), 0)
+def room_for_workers(device: str, cpus: int) -> tuple[int, int]:
+    """How many workers of so many cores a cluster has room for, and how many GPUs each takes: one where there are some.
+
+    A cluster that grows when it is asked for more may have room for none yet.
+    """
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    gpus = int(sum(each.get("GPU", 0) for each in machines)) if device != "cpu" else 0
+    return gpus or sum(int(each.get("CPU", 0)) // cpus for each in machines), min(gpus, 1)

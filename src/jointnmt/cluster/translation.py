@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jointnmt.cluster.corpus import Shard, shards_of
-from jointnmt.cluster.session import connected, workers_of_cluster
+from jointnmt.cluster.session import connected, room_for_workers
 from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob, ShardTranslator, load_packed, packed
 from jointnmt.cluster.storage import HIDDEN, Folder
 from jointnmt.config import differences
@@ -98,9 +98,13 @@ def _translate(
     from ray.data import ActorPoolStrategy
 
     with connected(workers.address):
-        room, gpus = workers_of_cluster(job.load.device, workers.cpus)
-        size = min(workers.count or room, len(shards))
+        room, gpus = room_for_workers(job.load.device, workers.cpus)
+        if not room and workers.address is None:
+            raise ConfigurationError(f"This machine has fewer than the {workers.cpus} cores of --worker-cpus.")
+        size = min(workers.count or max(room, 1), len(shards))
         logger.info("%d shards for %d workers", len(shards), size)
+        if size > room:
+            logger.warning("there is room for %d workers now; the others begin when there is more", room)
         progress(0)
         load = partial(_load, ray.put(packed(runs)), job.load, workers.cpus)
         done = ray.data.from_items([asdict(shard) for shard in shards], override_num_blocks=len(shards)).map(
