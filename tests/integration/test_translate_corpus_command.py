@@ -6,13 +6,15 @@ import gzip
 import json
 import os
 import random
+import secrets
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from jointnmt.translator import Translator
-from support.ray_processes import descendants, start_command, wait_for_the_end_of, wait_until
+from support.ray_processes import descendants, named, start_command, start_head, wait_for_the_end_of, wait_until
 from support.tiny_run import SOURCE_WORDS, write_run
 
 pytestmark = pytest.mark.slow
@@ -98,3 +100,28 @@ def test_more_workers_than_there_is_room_for(run: Path, rows: tuple[Path, list[s
     assert f"there is room for {cores} workers now" in said.read_text()
     written = [path.read_text().strip() for path in sorted((tmp_path / "out").glob("part-*"))]
     assert written == Translator.load(run, "cpu").translate(texts)
+
+
+def test_a_cluster_that_runs_is_joined_by_its_address_and_token(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    said, address = tmp_path / "said", f"127.0.0.1:{port}"
+    (tmp_path / "in.txt").write_text("der Hund\ndie Katze\n")
+    command = ["translate-corpus", run, tmp_path / "in.txt", "--out", tmp_path / "out", "--address", address]
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(16))
+    head = start_head(port, tmp_path / "head")
+    try:
+        wait_until(lambda: "Ray runtime started" in (tmp_path / "head").read_text(), "a cluster")
+        assert start_command(said, *command).wait(300) == 0, said.read_text()
+        assert head.poll() is None  # it goes on without the command
+    finally:
+        cluster = descendants(head)
+        head.terminate()
+        head.wait(120)  # it waits for half a minute itself
+        wait_for_the_end_of([each for each in cluster if each not in named(cluster, "Agent")])
+    written = (tmp_path / "out" / "part-0000000.txt").read_text().splitlines()
+    assert written == Translator.load(run, "cpu").translate(["der Hund", "die Katze"])

@@ -26,6 +26,17 @@ def start_command(said: Path, *arguments: object) -> subprocess.Popen[bytes]:
         )
 
 
+def start_head(port: int, said: Path) -> subprocess.Popen[bytes]:
+    """Start a cluster of two cores on the loopback, which runs until it is told to end."""
+    command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--port", str(port)]
+    command += ["--node-ip-address", "127.0.0.1", "--num-cpus", "2", "--disable-usage-stats"]
+    environment = {**os.environ, "RAY_worker_niceness": "0"}
+    with said.open("wb") as stream:
+        return subprocess.Popen(
+            [*command, "--include-dashboard", "false"], stdout=stream, stderr=stream, env=environment
+        )
+
+
 def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """All processes of a command's cluster."""
     try:

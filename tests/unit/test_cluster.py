@@ -14,10 +14,11 @@ from pyarrow import parquet
 
 from jointnmt.cluster.corpus import InputCorpus, shards_of
 from jointnmt.cluster.rows import Format
+from jointnmt.cluster.session import connected
 from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, packed, translate_each
 from jointnmt.cluster.storage import Folder
 from jointnmt.data.corpus import cut_lines
-from jointnmt.errors import ConfigurationError, DataError, MissingPackageError
+from jointnmt.errors import ConfigurationError, DataError, LostProcessError, MissingPackageError
 from jointnmt.search import SamplingConfig
 from jointnmt.translator import Translation, TranslationOptions, Translator
 from jointnmt.translator.options import LoadOptions
@@ -249,3 +250,24 @@ def test_addresses_that_nothing_can_open_say_what_to_do() -> None:
         Folder("nowhere://x")
     with pytest.raises(MissingPackageError, match="install it by pip"):
         Folder("gs://bucket/x")
+
+
+@pytest.mark.parametrize("failures", [3, 4])
+def test_ray_is_started_again_if_it_does_not_answer_in_time(
+    failures: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [Exception("The current node timed out during startup.")] * failures
+    started: list[str] = []
+
+    def init(at: str, **settings: object) -> None:
+        if errors:
+            raise errors.pop()
+        started.append(at)
+
+    monkeypatch.setattr("ray.init", init)
+    if failures == 3:
+        with connected(None):
+            assert started == ["local"] and caplog.text.count("Ray has not started") == 3
+    else:
+        with pytest.raises(LostProcessError, match="timed out during startup"), connected(None):
+            raise AssertionError("is connected")

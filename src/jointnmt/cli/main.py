@@ -59,7 +59,7 @@ EXIT_CODES = {
     3: "bad input data",
     4: "missing, damaged or incompatible model",
     5: "a package is not installed that this command needs (an extra)",
-    6: "another process of the training has ended, or cannot be reached",
+    6: "another process of the training, or Ray, has ended or cannot be reached",
     HUNG_UP: "stopped by SIGHUP (the terminal was closed)",
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C)",
     WARNED: "stopped by SIGUSR1 (a cluster's warning before the end)",

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 import ray
 import ray.data
 
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, LostProcessError
+
+logger = logging.getLogger(__name__)
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
@@ -23,6 +25,8 @@ SETTINGS = {
 """Of a cluster of one's own; the environment may have others."""
 
 REACHED_SECONDS = 20
+STARTS = 4
+"""How often a Ray of one's own is started, if it does not answer in time."""
 
 
 @contextmanager
@@ -33,6 +37,7 @@ def connected(address: str | None) -> Iterator[None]:
 
     Raises:
         ConfigurationError: if there is no cluster at the address.
+        LostProcessError: if Ray cannot be started.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -43,16 +48,7 @@ def connected(address: str | None) -> Iterator[None]:
     if address is not None and address != "auto":
         _check_reachable(address)
     try:
-        # "local" is one of our own even where the environment names a cluster: what is named here is what is used.
-        ray.init(
-            address or "local",
-            include_dashboard=False if address is None else None,
-            _node_ip_address="127.0.0.1" if address is None else None,  # no other machine has to reach it
-            configure_logging=False,
-            log_to_driver=False,
-        )
-    except ConnectionError as error:
-        raise _no_cluster(str(address), error) from error
+        _start(address)
     finally:
         if own:
             signal.signal(signal.SIGTERM, before)
@@ -63,6 +59,39 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _start(address: str | None) -> None:
+    """Connect; a Ray of one's own that does not start in time is started once more, and again.
+
+    Raises:
+        ConfigurationError: if there is no cluster at the address.
+        LostProcessError: if Ray cannot be started.
+    """
+    for more in reversed(range(STARTS)):
+        try:
+            # "local" is one of our own even where the environment names a cluster: what is named here is what is used.
+            ray.init(
+                address or "local",
+                include_dashboard=False if address is None else None,
+                _node_ip_address="127.0.0.1" if address is None else None,  # no other machine has to reach it
+                configure_logging=False,
+                log_to_driver=False,
+            )
+            return
+        except ConnectionError as error:
+            if address is not None:
+                raise _no_cluster(address, error) from error
+            failed: Exception = error
+        except Exception as error:  # Ray raises it as such, if it has waited for 30 seconds on a busy machine
+            failed = error
+        ray.shutdown()
+        if not more or address is not None:
+            raise LostProcessError(
+                f"Ray cannot be started here: {failed} Its log is in /tmp/ray/session_latest/logs. Where the machine "
+                "is only busy, the same command goes on."
+            ) from failed
+        logger.warning("Ray has not started (%s); once more", failed)
 
 
 def _check_reachable(address: str) -> None:
@@ -83,7 +112,8 @@ def _check_reachable(address: str) -> None:
 def _no_cluster(address: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(
         f"{address}: there is no cluster of Ray to be reached ({error}). Start one by `ray start --head`, or leave "
-        "--address out to use this machine alone."
+        "--address out to use this machine alone. If the cluster asks for a token, set RAY_AUTH_MODE=token and "
+        "RAY_AUTH_TOKEN to that of the cluster."
     )
 
 

@@ -73,6 +73,7 @@ def translate_corpus(
     Raises:
         ConfigurationError: if the folder has what was made of something else, or the model has no such options.
         DataError: if the input cannot be read, or is not what it was.
+        LostProcessError: if Ray cannot be started.
         ModelError: if its output is not a number.
     """
     out = Folder(job.out)
