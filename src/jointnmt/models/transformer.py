@@ -261,9 +261,7 @@ class Transformer(TranslationModel):
 
     def _newest(self, embedded: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
         """Logits of the newest position of the R rows of each sentence."""
-        masks = DecoderMasks(
-            own=state.mask(embedded, axes=1), source=AttentionMask.padding(state.constants["mask"], embedded, axes=2)
-        )
+        masks = DecoderMasks(own=state.mask(embedded, axes=1), source=state.source_mask(embedded, axes=2))
         projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
         return self._decode(embedded, projected, masks, state.caches)
 
