@@ -215,7 +215,7 @@ class Reformer(TranslationModel):
         state.advance()
         target_side = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
         target_side = target_side.view(state.num_sentences, state.rows_per_sentence, -1)
-        return state.compute(partial(self._newest, state=state), target_side).flatten(0, 1), state
+        return state.compute(self, partial(self._newest, state=state), target_side).flatten(0, 1), state
 
     def _newest(self, target_side: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
         """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""

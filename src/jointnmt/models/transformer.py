@@ -257,7 +257,7 @@ class Transformer(TranslationModel):
         state.advance()
         x = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
         x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
-        return state.compute(partial(self._newest, state=state), x).flatten(0, 1), state
+        return state.compute(self, partial(self._newest, state=state), x).flatten(0, 1), state
 
     def _newest(self, embedded: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
         """Logits of the newest position of the R rows of each sentence."""

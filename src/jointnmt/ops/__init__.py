@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jointnmt.ops.attention import AttentionMask, OwnSlots, append_to_cache, attention, axial_attention, cached_attention
+from jointnmt.ops.attention import (
+    AttentionMask,
+    OwnSlots,
+    append_to_cache,
+    attention,
+    axial_attention,
+    cached_attention,
+)
 from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
 from jointnmt.ops.backend import backend
 from jointnmt.ops.dropout import Dropout, dropout_mask

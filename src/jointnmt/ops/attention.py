@@ -83,7 +83,9 @@ class AttentionMask:
         return cls(lambda: _bias_of(mask, like).view(len(mask), *[1] * axes, -1), lengths=lengths)
 
     @classmethod
-    def cached(cls, visible: Callable[[], Bool[Tensor, "G R L"]], own: OwnSlots | None, like: Tensor, axes: int) -> Self:
+    def cached(
+        cls, visible: Callable[[], Bool[Tensor, "G R L"]], own: OwnSlots | None, like: Tensor, axes: int
+    ) -> Self:
         """Each row may attend to its own slots: `own` and `visible` say the same; `axes` lie between G and R."""
 
         def bias() -> Tensor:
@@ -273,9 +275,7 @@ def _forward(
     return result, (lengths, weight_mask, *projected)
 
 
-def _cached(
-    query: Tensor, key_value: Tensor, num_heads: int, mask: AttentionMask
-) -> Float[Tensor, "G *lines R E"]:
+def _cached(query: Tensor, key_value: Tensor, num_heads: int, mask: AttentionMask) -> Float[Tensor, "G *lines R E"]:
     """Call the kernel, which reads each row's keys and values in place: its own slots, or the first `lengths`."""
     flat = query.view(-1, query.shape[-1])  # raises where rows are not evenly spaced
     assert flat.stride(-1) == 1 and key_value.is_contiguous() and key_value.dtype == query.dtype
@@ -287,7 +287,9 @@ def _cached(
     return result
 
 
-def append_to_cache(stored: Float[Tensor, "G *lines C EE"], key_value: Float[Tensor, "G *lines R EE"], own: OwnSlots) -> None:
+def append_to_cache(
+    stored: Float[Tensor, "G *lines C EE"], key_value: Float[Tensor, "G *lines R EE"], own: OwnSlots
+) -> None:
     """Write the newest keys and values of R rows of each sentence into their slots of a cache."""
     width = key_value.shape[-1]
     if torch.is_grad_enabled() or not uses_kernels(key_value, width) or not uses_kernels(stored, width):

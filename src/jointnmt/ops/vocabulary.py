@@ -116,9 +116,7 @@ def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
     return TopK(ordered[:, :k], places[:, :k], has_nan=False)
 
 
-def restrict(
-    log_probabilities: Float[Tensor, "B K V"], required: Sequence[int | None], banned: Sequence[int]
-) -> None:
+def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int | None], banned: Sequence[int]) -> None:
     """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
 
     Args:
@@ -155,7 +153,7 @@ def best_continuations(
     banned: Sequence[int],
     count: int,
 ) -> BestContinuations:
-    """The `count` best continuations of the K hypotheses of each sentence; ties go to the lower beam, then the lower id.
+    """The `count` best continuations of the K hypotheses of each sentence; ties go to the lower beam, then lower id.
 
     Args:
         logits: of the next token; row `b * K + k` is that of beam k of sentence b.
@@ -173,8 +171,8 @@ def best_continuations(
         tokens, ids = (each.unflatten(0, (sentences, beams)) for each in (tokens, ids))
         order = (totals.unsqueeze(-1) + tokens).flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
         of_row = ids.shape[-1]
-        chosen = (each.flatten(1).gather(1, order) for each in (ids, tokens))
-        return BestContinuations(order // of_row, *chosen, has_nan)
+        ids, tokens = (each.flatten(1).gather(1, order) for each in (ids, tokens))
+        return BestContinuations(order // of_row, ids, tokens, has_nan)
     totals, count = totals.contiguous(), min(count, beams * logits.shape[1])
     only = (ctypes.c_int64 * sentences)(*(-1 if token is None else token for token in required))
     never = (ctypes.c_int64 * len(banned))(*banned)

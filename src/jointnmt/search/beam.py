@@ -92,14 +92,9 @@ class Continuations:
     token_log_probabilities: Float[Tensor, "B C"]
 
     @cached_property
-    def ends(self) -> Bool[Tensor, "B C"]:
-        """Which end their sentence."""
-        return self.ids == eos_id
-
-    @cached_property
     def any_ends(self) -> bool:
-        """Whether any does; mostly none."""
-        return bool(self.ends.any())
+        """Whether any ends its sentence; mostly none does."""
+        return eos_id in self.ids.flatten().tolist()
 
     def top(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count`: 0, 1, ..."""
@@ -109,7 +104,7 @@ class Continuations:
         """The ranks of the best `count` that do not end their sentence."""
         if not self.any_ends:
             return self.top(count)
-        return self.ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+        return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
 
     def finished(
         self, beams: BeamState, config: SearchConfig, limits: Sequence[int]
@@ -150,4 +145,3 @@ def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list
     size = beams.ids.shape[1]
     alive = (beams.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if beam 0 is empty, all are
     return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(beams.sentences)]
-

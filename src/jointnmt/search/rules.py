@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
 from jointnmt.config import Config
-from jointnmt.data.batch import send
 from jointnmt.errors import DataError
+from jointnmt.ops import restrict
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 

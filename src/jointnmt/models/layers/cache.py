@@ -15,7 +15,7 @@ from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from jointnmt.data.batch import send
 from jointnmt.ops import AttentionMask, OwnSlots, append_to_cache, empty
@@ -199,18 +199,22 @@ class CachedState:
             self._visible = self._visible.new_empty(self.num_rows, self._supply.read)
         self._visible.fill_(False).scatter_(1, self.slots, True)
 
-    def compute(self, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]) -> Float[Tensor, "G R V"]:
+    def compute(
+        self, model: nn.Module, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]
+    ) -> Float[Tensor, "G R V"]:
         """`newest(x)`, the logits of the newest position, after `advance`; replayed, once it repeats itself.
 
-        Besides `x` and the weights, `newest` may depend on this state's tensors only. The logits are to be used before
-        the next position.
+        Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only. The logits are to be
+        used before the next position.
         """
         memory = [*self.constants.values(), *(cache.stored for cache in self.caches)]
         if torch.is_grad_enabled():
             return newest(x)
         if self._supply.fixed:
             return self._graph.run(newest, x, [self._visible, self._supply.newest, *memory])
-        return self._kernels.run(newest, x, memory) if replays(x) else newest(x)
+        if self.position == 0 or not replays(x):  # the first position has fewer rows than the others
+            return newest(x)
+        return self._kernels.run(model, newest, x, memory)
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""

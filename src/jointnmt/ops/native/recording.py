@@ -12,7 +12,7 @@ import struct
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -89,12 +89,17 @@ class Recording:
         self._kept: list[Any] = []
         self._program: Any = None
 
+    @property
+    def kernels(self) -> tuple[int, ...]:
+        """What is called, one after the other."""
+        return tuple(kernel for kernel, _ in self._calls)
+
     @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Record the calls of this thread."""
+    def recorded(self, watched: bool = True) -> Iterator[None]:
+        """Record the calls of this thread; if it is not `watched`, what PyTorch computes goes unnoticed."""
         before, _active.recording = _active.recording, self
         try:
-            with _Watch(self):
+            with _Watch(self) if watched else nullcontext():
                 yield
         finally:
             _active.recording = before
