@@ -21,7 +21,7 @@ from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.trainer import Trainer
 
-Implementation = Literal["product", "checkpointed", "compiled", "reference"]
+Implementation = Literal["product", "checkpointed", "compiled", "reference", "ctranslate2"]
 """The package's model, the same with activation checkpointing or through torch.compile, or the reference."""
 SEED = 1
 OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}

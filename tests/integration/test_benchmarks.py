@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,7 @@ from benchmarks import cluster, lengths, preparation, traffic
 from benchmarks.comparing import compare
 from benchmarks.counting import decoding_operations, forward_operations, training_operations
 from benchmarks.decoding import Decoding, DecodingCase
+from benchmarks.engines import CTranslate2Decoding, of_one_length
 from benchmarks.growth import growth, growth_figure
 from benchmarks.machine import description, peak_bytes, product_rate, resident_bytes
 from benchmarks.padding import epoch_padding
@@ -414,7 +416,7 @@ def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (["trainig"], "there are training, decoding, latency, growth"),
+        (["trainig"], "there are training, decoding, latency, engines, growth"),
         (["training", "latency", "--implementations", "product", "compiled"], "compiled: of training only"),
         (["--implementations", "checkpointed"], "checkpointed: of training only"),
     ],
@@ -444,3 +446,24 @@ def test_workers_of_ray_are_compared_with_plain_processes(tmp_path: Path) -> Non
     found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10)
     assert found["lines"] == 40
     assert found["efficiency"] == found["plain_seconds"] / found["cluster_seconds"]
+
+
+def test_both_engines_translate_the_same_sentences_to_the_same_lengths() -> None:
+    pytest.importorskip("ctranslate2")
+    case = decoding_case("transformer", "ctranslate2")
+    case = replace(case, target=of_one_length(case.target))
+    assert [each.tolist() for each in case.target] == [[6, 6, 6], [2]]
+    theirs, ours = case(), replace(case, implementation="product")()
+    for subject in (theirs, ours):
+        subject.run()
+    assert isinstance(theirs, CTranslate2Decoding)
+    assert [[len(pieces) for pieces in batch] for batch in theirs.translated] == [[6, 6, 6], [2]]
+    lengths = [[len(text.split()) + 1 for text in batch] for batch in ours.found]
+    assert lengths == [[6, 6, 6], [2]]
+    assert theirs.texts == ours.texts and theirs.work() == ours.work()
+
+
+def test_ctranslate2_is_compared_with_transformers_in_its_precisions() -> None:
+    case = decoding_case("reformer-base", "ctranslate2")
+    assert "Transformers" in compare([case], 1, 1)[0]["skipped"]
+    assert "bfloat16" in compare([decoding_case("transformer", "ctranslate2", "bfloat16")], 1, 1)[0]["skipped"]
