@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
+import signal
+import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +23,7 @@ from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, pac
 from jointnmt.cluster.storage import Folder
 from jointnmt.data.corpus import cut_lines
 from jointnmt.errors import ConfigurationError, DataError, LostProcessError, MissingPackageError
+from jointnmt.interruption import Interruption
 from jointnmt.search import SamplingConfig
 from jointnmt.translator import Translation, TranslationOptions, Translator
 from jointnmt.translator.options import LoadOptions
@@ -271,3 +276,16 @@ def test_ray_is_started_again_if_it_does_not_answer_in_time(
     else:
         with pytest.raises(LostProcessError, match="timed out during startup"), connected(None):
             raise AssertionError("is connected")
+
+
+def test_a_signal_while_ray_starts_is_one_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(at: str, **settings: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr("ray.init", init)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interruption, match="SIGTERM"), connected(None):
+        raise AssertionError("is connected")
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -14,6 +14,7 @@ import ray
 import ray.data
 
 from jointnmt.errors import ConfigurationError, LostProcessError
+from jointnmt.interruption import Interruption
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ def connected(address: str | None) -> Iterator[None]:
         _check_reachable(address)
     try:
         _start(address)
+    except SystemExit as error:  # Ray's own answer to SIGTERM, before it has finished to start
+        raise Interruption(signal.SIGTERM) from error
     finally:
         if own:
             signal.signal(signal.SIGTERM, before)
