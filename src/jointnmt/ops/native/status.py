@@ -29,8 +29,8 @@ class KernelStatus:
     """The kernels as this process would use them; nothing is built to find out."""
 
     state: LibraryState
-    """of the package: it came with it, and is used. verified: the library is used. not built: on first use. damaged: built anew on first use. unavailable:
-    there can be none, or the directory is refused."""
+    """of the package: the library came with it, and is used. verified: the library is used. not built: on first use.
+    damaged: built anew on first use. unavailable: there can be none, or the directory is refused."""
     problem: str | None
     """Why it is damaged or unavailable, and what to do."""
     turned_off: bool
