@@ -12,7 +12,8 @@ import torch
 from benchmarks.counting import training_operations
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config
-from jointnmt.data.batches import BatchConfig, Lengths, plan_epoch
+from jointnmt.data.batches import Lengths, plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models import build_model
 from jointnmt.models.reference import Reference

@@ -327,6 +327,23 @@ def test_two_models_are_compared(page: Page, translators: dict[str, Translator])
     assert page.locator("mark").count() > 0
 
 
+def test_long_names_of_models_do_not_lie_on_each_other(browser: Browser, runs: dict[str, Path]) -> None:
+    names = ["a-name-as-long-as-models-have-them", "transformer-of-many-words"]
+    with live(services({names[0]: runs["grid"], names[1]: runs["transformer"]})) as port:
+        page = open_page(browser.new_context())
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.get_by_label("Source text, one sentence a line").fill(SOURCE)
+        show(page, "Compare")
+        keys = page.locator(".compare-view svg .key")
+        expect(keys).to_have_text(names)
+        first, second = (keys.nth(number).bounding_box() for number in range(2))
+        picture = page.locator(".compare-view svg").bounding_box()
+    assert first and second and picture
+    assert first["x"] + first["width"] + 15 < second["x"], "between them is the colour of the second"
+    assert second["x"] + second["width"] < picture["x"] + picture["width"]
+    page.context.close()
+
+
 def test_nothing_is_cut_on_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     for view in ("Translate", "Grid", "Search", "Compare"):

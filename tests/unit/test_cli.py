@@ -324,9 +324,17 @@ def test_a_command_leaves_logging_as_it_was() -> None:
 
 FORBIDDEN = {
     *("datasets", "pandas", "sacrebleu", "sacremoses", "huggingface_hub", "lightning_fabric", "tensorboard", "pyarrow"),
-    *("matplotlib", "jinja2", "fastapi", "babel", "rich", "filelock", "scipy", "requests", "httpx"),
+    *("matplotlib", "jinja2", "fastapi", "langcodes", "rich", "filelock", "scipy", "requests", "httpx", "numpy"),
+    *("tokenizers", "language_data"),
 }
 """Packages that translating a line has no use for, be they installed or not."""
+
+NEEDED_FOR_A_LINE = {
+    *("jointnmt", "jaxtyping", "wadler_lindig", "safetensors", "typer", "click", "shellingham", "annotated_doc"),
+    *("pydantic", "pydantic_core", "annotated_types", "typing_inspection", "typing_extensions", "yaml", "colorama"),
+    "typeguard",  # jaxtyping looks whether it is there
+}
+"""All that it imports besides torch and its packages: the size of an installation for translating follows."""
 
 
 @pytest.mark.slow
@@ -353,5 +361,6 @@ sys.stdout.write(" ".join(wanted - of_torch))
     result = python("-c", code)
     assert result.returncode == 0, result.stderr
     looked_for = set(result.stdout.splitlines()[-1].split())
-    assert {"jointnmt", "tokenizers"} <= looked_for
+    assert {"jointnmt", "safetensors"} <= looked_for
     assert not looked_for & FORBIDDEN
+    assert not {name for name in looked_for if not name.startswith("_")} - sys.stdlib_module_names - NEEDED_FOR_A_LINE

@@ -111,6 +111,8 @@ class CompareView {
 }
 
 const [COLUMN, BAR, TOP] = [74, 110, 40];
+/** The width of a letter of a model's name, at most on average. */
+const LETTER = 7.5;
 
 /** The log-probability of each token of a text by each model, as bars that hang from 0. */
 function tokenPicture({ scores, texts }: Comparison, models: Model[], text: number): SVGSVGElement {
@@ -119,14 +121,16 @@ function tokenPicture({ scores, texts }: Comparison, models: Model[], text: numb
   // Models that segment otherwise have tokens of their own, one below the other.
   const alike = answers.every(({ tokens }) => tokens.join("\n") === answers[0].tokens.join("\n"));
   const rows = alike ? [answers] : answers.map((score) => [score]);
-  const width = Math.max(420, COLUMN * Math.max(...answers.map(({ tokens }) => tokens.length)) + 30);
+  const keys = models.map((_, index) => 12 + models.slice(0, index).reduce((sum, { name }) => sum + 42 + LETTER * name.length, 0));
+  const keysEnd = keys[keys.length - 1] + 30 + LETTER * models[models.length - 1].name.length;
+  const width = Math.max(420, keysEnd, COLUMN * Math.max(...answers.map(({ tokens }) => tokens.length)) + 30);
   const height = TOP + rows.length * (BAR + 60);
   const colours = [colour("left"), colour("right")];
   const picture = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Log-probability of each token of: ${texts[text].text}`, "font-family": "system-ui, sans-serif", "font-size": 12 },
     s("rect", { width, height, fill: colour("paper") }));
   models.forEach(({ name }, index) => picture.append(
-    s("rect", { x: 12 + index * 160, y: 10, width: 12, height: 12, rx: 2, fill: colours[index] }),
-    s("text", { x: 30 + index * 160, y: 20, fill: colour("ink") }, name)));
+    s("rect", { x: keys[index], y: 10, width: 12, height: 12, rx: 2, fill: colours[index] }),
+    s("text", { x: keys[index] + 18, y: 20, class: "key", fill: colour("ink") }, name)));
   rows.forEach((row, place) => {
     const y = TOP + place * (BAR + 60) + 24;
     picture.append(s("line", { x1: 8, x2: width - 8, y1: y, y2: y, stroke: colour("line-strong") }));

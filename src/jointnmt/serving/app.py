@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 import jointnmt
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.serving import libretranslate, v1, v1_exploration
+from jointnmt.serving.direct import ErrorAnswers, ShortWay
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.page import page
 from jointnmt.serving.protection import KnownHosts, RequestRecord, WholeBodies, error_response
@@ -45,6 +46,7 @@ def create_app(services: Services) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        exception_handlers={**ERROR_ANSWERS, Exception: _fault},
     )
     app.state.services = services
     app.include_router(libretranslate.router)
@@ -52,7 +54,6 @@ def create_app(services: Services) -> FastAPI:
     app.include_router(v1_exploration.router)
     _add_operations(app, services)
     _add_pages(app)
-    _add_errors(app)
     _add_protection(app, services)
     return app
 
@@ -101,29 +102,34 @@ def _add_pages(app: FastAPI) -> None:
         return HTMLResponse(shown)
 
 
-def _add_errors(app: FastAPI) -> None:
-    """Every error has one form: {"error": message}."""
+async def _refused(_: Request, error: RequestError) -> Response:
+    return error_response(error.status, error.message, error.headers)
 
-    @app.exception_handler(RequestError)
-    async def refused(_: Request, error: RequestError) -> Response:
-        return error_response(error.status, error.message, error.headers)
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return error_response(400, "Invalid request: " + "; ".join(map(_described, error.errors())))
+async def _invalid(_: Request, error: RequestValidationError) -> Response:
+    return error_response(400, "Invalid request: " + "; ".join(map(_described, error.errors())))
 
-    @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, f"{error.detail}.", dict(error.headers or {}))
 
-    @app.exception_handler(DataError)
-    @app.exception_handler(ConfigurationError)
-    async def mendable(_: Request, error: Exception) -> Response:
-        return error_response(400, str(error))
+async def _http(_: Request, error: HTTPException) -> Response:
+    return error_response(error.status_code, f"{error.detail.rstrip('.')}.", dict(error.headers or {}))
 
-    @app.exception_handler(Exception)
-    async def fault(_: Request, error: Exception) -> Response:
-        return error_response(500, "This is a fault of the server; its log says more.")
+
+async def _mendable(_: Request, error: Exception) -> Response:
+    return error_response(400, str(error))
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    return error_response(500, "This is a fault of the server; its log says more.")
+
+
+ERROR_ANSWERS: ErrorAnswers = {
+    RequestError: _refused,
+    RequestValidationError: _invalid,
+    HTTPException: _http,
+    DataError: _mendable,
+    ConfigurationError: _mendable,
+}
+"""Every error has one form: {"error": message}."""
 
 
 def _described(error: dict[str, object]) -> str:
@@ -135,8 +141,9 @@ def _described(error: dict[str, object]) -> str:
 
 
 def _add_protection(app: FastAPI, services: Services) -> None:
-    """From the inside out."""
+    """From the inside out; and the short way, which is behind all of it."""
     config = services.config
+    app.add_middleware(ShortWay, routes=libretranslate.router.routes, error_answers=ERROR_ANSWERS)
     if config.allow_origins:
         app.add_middleware(CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(WholeBodies, limits=config.limits)

@@ -7,33 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from babel import Locale, UnknownLocaleError
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from jointnmt.serving.admission import check_cells, check_lines, to_sentences
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
+from jointnmt.serving.direct import DirectRoute
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.schemas import ERRORS
 from jointnmt.serving.services import Services, Shared, services
 from jointnmt.serving.work import Translating
-
-
-class DirectRoute(APIRoute):
-    """A route whose function reads the request and writes the answer itself, past FastAPI's dependencies and checks."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The function as it is."""
-        return cast(Callable[[Request], Coroutine[Any, Any, Response]], self.endpoint)
-
+from jointnmt.text.languages import language_name
 
 router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
 
@@ -116,7 +107,6 @@ async def translate(request: Request) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
-# Many clients call it at once, and FastAPI's dependencies and its check of answers would cost most of a request.
 router.add_api_route(
     "/translate",
     translate,
@@ -132,7 +122,7 @@ async def languages(shared: Shared) -> list[Language]:
     """The languages that models here translate from, and those that they translate to."""
     pairs = shared.models.pairs()
     codes = [*pairs, *(target for target in shared.models.targets() if target not in pairs)]
-    return [Language(code=code, name=_name(code), targets=pairs.get(code, [])) for code in codes]
+    return [Language(code=code, name=language_name(code), targets=pairs.get(code, [])) for code in codes]
 
 
 @router.post("/detect", openapi_extra=_body(DetectParameters))
@@ -157,8 +147,8 @@ async def frontend_settings(shared: Shared) -> dict[str, Any]:
         "frontendTimeout": 500,
         "keyRequired": shared.access.needs_key,
         "language": {
-            "source": {"code": source, "name": _name(source)},
-            "target": {"code": target, "name": _name(target)},
+            "source": {"code": source, "name": language_name(source)},
+            "target": {"code": target, "name": language_name(target)},
         },
         "suggestions": False,
         "supportedFilesFormat": [],
@@ -275,11 +265,3 @@ def _parse(kind: type[Any], values: dict[str, Any]) -> Any:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _name(code: str) -> str:
-    """A language's English name; its code, if it has none."""
-    try:
-        return Locale.parse(code.replace("-", "_")).get_display_name("en") or code
-    except (UnknownLocaleError, ValueError):
-        return code

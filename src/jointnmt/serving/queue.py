@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 CANDIDATES = 512
 """Sentences among which a batch is chosen."""
-ANSWER_SECONDS = 0.0006
-"""What it takes to answer one request and to read the next, about."""
+ANSWER_SECONDS = 0.001
+"""What it takes to answer one request and to read the next, at most."""
 PAUSE_SECONDS = 0.003
 """When nothing has come for so long, nothing more is waited for."""
 LONGEST_WAIT_SECONDS = 0.06
@@ -64,7 +64,12 @@ class WorkQueue:
         self._tickets: OrderedDict[Ticket, None] = OrderedDict()
         self._held = 0
         self._closed = False
-        self._arrived = self._last_size = 0
+        self._arrived = 0
+        """How many requests have come so far."""
+        self._answered = self._arrived_before = 0
+        """How many requests the last batch has answered to the end, and how many had come by then."""
+        self._awaited = 0
+        """What `_arrived` has to be for the worker to be woken."""
         self._changed = threading.Condition()
 
     @property
@@ -84,7 +89,8 @@ class WorkQueue:
             self._held += len(ticket.waiting)
             self._arrived += 1
             self._tickets[ticket] = None
-            self._changed.notify()
+            if self._arrived >= self._awaited:  # else the worker gathers: woken by each, it would take their time
+                self._changed.notify()
 
     def cancel(self, ticket: Ticket) -> None:
         """Free the places of a request's sentences that still wait."""
@@ -96,8 +102,8 @@ class WorkQueue:
 
     def take(self) -> Chosen | None:
         """The next batch, as soon as there is one; None when the queue is closed and empty."""
-        self._gather()
         with self._changed:
+            self._gather()
             while not self._tickets:
                 if self._closed:
                     return None
@@ -108,6 +114,7 @@ class WorkQueue:
         """Free the places of what was taken."""
         with self._changed:
             self._held -= len(chosen.sentences)
+            self._arrived_before = self._arrived
 
     def close(self) -> None:
         """Take nothing more in; what waits is still given out."""
@@ -116,19 +123,22 @@ class WorkQueue:
             self._changed.notify_all()
 
     def _gather(self) -> None:
-        """After a batch of several sentences, wait while requests keep coming.
+        """After a batch that answered several requests, wait until as many have come, or while they keep coming.
 
         The clients that it has answered send their next sentences. Begun at once, the next batch would be without
         them, and so they would for ever take turns in batches of half the size, which take longer in all. After a
-        single sentence, nothing is waited for.
+        single request, nothing is waited for.
         """
-        if self._last_size > 1 and self._held < CANDIDATES and not self._closed:
-            end = time.monotonic() + LONGEST_WAIT_SECONDS
-            pause, before = ANSWER_SECONDS * self._last_size, -1
-            while before != self._arrived and time.monotonic() + pause < end:
-                before = self._arrived
-                time.sleep(pause)
-                pause = PAUSE_SECONDS
+        if self._answered < 2 or self._held >= CANDIDATES:
+            return
+        end, pause = time.monotonic() + LONGEST_WAIT_SECONDS, ANSWER_SECONDS * self._answered
+        self._awaited = self._arrived_before + self._answered
+        before = -1
+        while before != self._arrived < self._awaited and not self._closed and time.monotonic() + pause < end:
+            before = self._arrived
+            self._changed.wait(pause)
+            pause = PAUSE_SECONDS
+        self._awaited = 0
 
     def _choose(self) -> Chosen:
         first = next(iter(self._tickets))
@@ -140,13 +150,14 @@ class WorkQueue:
             numbers = [0]
         chosen = [candidates[number] for number in numbers]
         taken = {id(sentence) for _, sentence in chosen}
+        self._answered = 0
         for ticket in dict.fromkeys(ticket for ticket, _ in chosen):
             ticket.waiting = deque(each for each in ticket.waiting if id(each) not in taken)
             if ticket.waiting:
                 self._tickets.move_to_end(ticket)
             else:
                 del self._tickets[ticket]
-        self._last_size = len(chosen)
+                self._answered += 1
         return Chosen(first.work, [sentence for _, sentence in chosen], [ticket for ticket, _ in chosen])
 
     def _candidates(self, first: Ticket) -> list[tuple[Ticket, Sentence]]:

@@ -140,28 +140,62 @@ def test_a_plan_that_fails_does_not_stop_the_queue() -> None:
     assert [sources(queue), sources(queue)] == [["a0"], ["a1"]]
 
 
-def test_after_a_batch_the_clients_it_answers_are_waited_for() -> None:
-    queue, sent = WorkQueue(100), threading.Event()
-    queue.put(ticket(10))
+def answered(count: int) -> WorkQueue:
+    """A queue whose last batch has answered so many requests."""
+    queue = WorkQueue(100)
+    for number in range(count):
+        queue.put(ticket(1, name=f"a{number}-"))
     chosen = queue.take()
     assert chosen is not None
     queue.done(chosen)
+    return queue
+
+
+def put_slowly(queue: WorkQueue, count: int, seconds: float) -> threading.Thread:
+    """A thread that has begun to put requests into the queue."""
 
     def clients() -> None:
-        for number in range(8):
+        for number in range(count):
             queue.put(ticket(1, name=f"b{number}-"))
-            sent.wait(0.0005)
+            time.sleep(seconds)
 
     thread = threading.Thread(target=clients)
-    queue.put(ticket(1, name="first"))
     thread.start()
+    return thread
+
+
+def test_after_a_batch_the_clients_it_answers_are_waited_for() -> None:
+    queue = answered(9)
+    queue.put(ticket(1, name="first"))
+    thread = put_slowly(queue, 8, 0.0005)
     assert len(sources(queue)) == 9, "they are in one batch with the one that was there at once"
     thread.join()
 
 
-def test_after_a_single_sentence_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+def test_when_all_have_come_back_nothing_more_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANSWER_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(f"jointnmt.serving.queue.{name}", 30)
+    monkeypatch.setattr("jointnmt.serving.queue.LONGEST_WAIT_SECONDS", 3600)
+    queue, began = answered(5), time.monotonic()
+    thread = put_slowly(queue, 5, 0.02)
+    assert len(sources(queue)) == 5
+    assert time.monotonic() - began < 20
+    thread.join()
+
+
+def test_clients_that_do_not_come_back_are_not_waited_for_long() -> None:
+    queue, began = answered(9), time.monotonic()
+    queue.put(ticket(1, name="only"))
+    assert sources(queue) == ["only0"]
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("sentences", [1, 25])
+def test_after_a_single_request_and_amid_a_long_one_nothing_is_waited_for(
+    sentences: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Condition, "wait", lambda *_: pytest.fail("it waits"))
     queue = WorkQueue(100)
     for number in range(3):
-        queue.put(ticket(1, Upper(str(number))))
-        assert len(sources(queue)) == 1
+        queue.put(ticket(sentences, Upper(str(number))))
+        assert sum(len(sources(queue)) for _ in range(-(-sentences // 10))) == sentences
