@@ -1,13 +1,15 @@
 """What the server costs: many clients against `translate` on the same sentences, and one client's wait.
 
-    python -m benchmarks.serving RUN --source FILE [--sentences N] [--clients N] [--rounds N] [--json FILE]
+    python -m benchmarks.serving RUN --source FILE [--sentences N] [--clients N] [--rounds N] [--client-core N]
+        [--json FILE]
 
 In each round, the sentences are translated once as `jointnmt translate` does it, from one list, and once by so many
-clients over the loopback, each of which sends a sentence and waits for its translation before the next one. Both are
-measured by the wall clock and by the processor time of the process that computes; on a machine with other work on it
-only the latter means something. Then one client sends sentences one by one, and so does the translator itself: the
-difference of the medians is what a client waits for beside the translation. All numbers are medians of the rounds.
-Translations have to be the same throughout.
+clients over the loopback, each of which sends a sentence and waits for its translation before the next one. Clients are
+elsewhere, as a rule: with `--client-core` they have that core for themselves, and translator and server those that this
+process was started on (`taskset`), of which it should not be one. Both are measured by the wall clock and by the
+processor time of the process that computes; on a machine with other work on it only the latter means something. Then
+one client sends sentences one by one, and so does the translator itself: the difference of the medians is what a client
+waits for beside the translation. All numbers are medians of the rounds. Translations have to be the same throughout.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,6 +96,17 @@ async def many_clients(port: int, sentences: Sequence[str], languages: tuple[str
     return found
 
 
+@contextmanager
+def on_core(core: int | None) -> Iterator[None]:
+    """Compute on this core meanwhile; None: where one is."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before if core is None else {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def measured(translate: Callable[[], list[str]], processor_seconds: Callable[[], float]) -> Measured:
     """A way of translating, timed."""
     processor, began = processor_seconds(), time.perf_counter()
@@ -119,7 +133,9 @@ def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[
     return statistics.median(own), statistics.median(served)
 
 
-def compare(run: Path, sentences: Sequence[str], clients: int, rounds: int = 1) -> dict[str, float]:
+def compare(
+    run: Path, sentences: Sequence[str], clients: int, rounds: int = 1, client_core: int | None = None
+) -> dict[str, float]:
     """Every number of the comparison, the median of all rounds.
 
     Raises:
@@ -132,18 +148,21 @@ def compare(run: Path, sentences: Sequence[str], clients: int, rounds: int = 1) 
         try:
             languages = translator.segmentation.languages
             asyncio.run(many_clients(server.port, sentences[:64], languages, clients))
-            found = [_round(translator, server, sentences, clients) for _ in range(rounds)]
+            found = [_round(translator, server, sentences, clients, client_core) for _ in range(rounds)]
         finally:
             server.end()
     return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
 
-def _round(translator: Translator, server: Process, sentences: Sequence[str], clients: int) -> dict[str, float]:
+def _round(
+    translator: Translator, server: Process, sentences: Sequence[str], clients: int, client_core: int | None
+) -> dict[str, float]:
     languages = translator.segmentation.languages
     alone = measured(lambda: translator.translate(sentences), time.process_time)
-    served = measured(
-        lambda: asyncio.run(many_clients(server.port, sentences, languages, clients)), server.processor_seconds
-    )
+    with on_core(client_core):
+        served = measured(
+            lambda: asyncio.run(many_clients(server.port, sentences, languages, clients)), server.processor_seconds
+        )
     own, one_client = waits(translator, server.port, sentences[:ALONE])
     if served.translations != alone.translations:
         raise RuntimeError("The server translates otherwise than the translator.")
@@ -170,12 +189,13 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--client-core", type=int, help="the number of a core for the many clients alone")
     parser.add_argument("--json", type=Path, help="a file for the numbers")
     given = parser.parse_args()
     # A line is a sentence here: the server would cut a line of several.
     lines = (line.strip() for line in given.source.read_text(encoding="utf-8").splitlines())
     sentences = [line for line in lines if line and not re.search(r"[.!?…]\S*\s", line)][: given.sentences]
-    found = compare(given.run, sentences, given.clients, given.rounds)
+    found = compare(given.run, sentences, given.clients, given.rounds, given.client_core)
     for name, value in found.items():
         print(f"{name:28} {value:10.3f}" if isinstance(value, float) else f"{name:28} {value:10}")
     if given.json:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import APIRouter
 from starlette.testclient import TestClient
 
 from jointnmt import Translator
@@ -172,6 +173,20 @@ def test_settings_health_and_what_there_is_not(client: TestClient) -> None:
         response = client.get(path)
         assert response.status_code in (404, 405)
         assert response.json()["error"]
+
+
+def test_what_the_form_parser_refuses_is_said_in_a_sentence(client: TestClient) -> None:
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    response = client.post("/translate", content=b"no parts", headers=kind)
+    assert (response.status_code, response.json()) == (400, {"error": "Invalid multipart data."})
+
+
+def test_many_clients_are_answered_past_the_router(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = translate(client, SENTENCES[3])
+    monkeypatch.setattr(APIRouter, "__call__", lambda *_: pytest.fail("the router costs most of a request"))
+    assert translate(client, SENTENCES[3]) == expected
+    assert "target" in error(client, "/translate", q="der Hund", source="de", target="xx")
+    assert "missing" in error(client, "/translate", q="der Hund")
 
 
 def test_v1_gives_what_the_translator_gives(client: TestClient, translator: Translator) -> None:

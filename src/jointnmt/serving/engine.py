@@ -22,10 +22,10 @@ from jointnmt.translator.given import SCORED_TOKENS
 from jointnmt.translator.limits import Search
 from jointnmt.translator.preprocessing import Line
 
-TRANSFORMER_OVERHEAD_CELLS = 30_000
-"""Of a batch of a Transformer on a CPU: three times the translator's own. Those that wait at the same time are few and
-of all lengths, so they are computed together even where that pads more: a batch of 60 takes far less than three of 20.
-With 64 clients it is 1.12 times as fast (docs/serving.md). A grid has no such room: its memory grows with cells."""
+TRANSFORMER_OVERHEAD_CELLS = 100_000
+"""Of a batch of a Transformer on a CPU: ten times the translator's own. Those that wait at the same time are few and of
+all lengths, so they are computed together even where that pads more: a position of few rows takes nearly as long as one
+of many, and what has ended takes nothing (docs/serving.md). A grid has no such room: its memory grows with cells."""
 
 __all__ = [
     "By",

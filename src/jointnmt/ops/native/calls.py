@@ -106,7 +106,7 @@ class Int8Weights(ctypes.Structure):
     """The kernels' `Int8Weights`."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("packed", "offsets", "scales", "bias")),
+        *((name, ctypes.c_void_p) for name in ("packed", "sums", "scales", "bias")),
         *((name, ctypes.c_long) for name in ("inputs", "features")),
     ]
 

@@ -10,12 +10,12 @@ import ctypes
 import math
 import struct
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,47 +31,36 @@ class Memory:
     """Memory for the results of recorded kernels, which a later kernel may reuse, but nothing else may."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[np.ndarray]] = defaultdict(list)  # by size
-        self._ranges: list[tuple[int, int]] = []  # of addresses
-        self._taken: list[Tensor] = []
+        self._free: dict[int, list[int]] = defaultdict(list)  # addresses, by size
+        self._taken: dict[int, Tensor] = {}  # by address
+        self._in_use: dict[int, weakref.ref[memoryview]] = {}  # by address
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised tensor."""
-        size = max(1, -(-math.prod(shape) * dtype.itemsize // ALIGNMENT)) * ALIGNMENT
+        """An uninitialised tensor, whose memory is free again when the last tensor over it is gone."""
+        numbers = math.prod(shape) * dtype.itemsize
+        size = max(1, -(-numbers // ALIGNMENT)) * ALIGNMENT
         free = self._free[size]
-        if not free:
-            free.append(self._take(size))
-        numbers = _Lent.of(free.pop(), free)[: math.prod(shape) * dtype.itemsize]
-        if dtype == torch.float32:
-            return torch.from_numpy(numbers.view(np.float32).reshape(shape))
-        return torch.from_numpy(numbers).view(dtype).view(shape)
+        address = free.pop() if free else self._take(size)
+        array = (ctypes.c_ubyte * size).from_address(address)
+        # Tensors over it keep the memory, whatever becomes of this object.
+        array.owner = self._taken[address]  # type: ignore[attr-defined]
+        memory = memoryview(array)
 
-    def _take(self, size: int) -> np.ndarray:
+        def give_back(_: weakref.ref[memoryview]) -> None:
+            del self._in_use[address]
+            free.append(address)
+
+        self._in_use[address] = weakref.ref(memory, give_back)
+        return torch.frombuffer(memory, dtype=torch.uint8)[:numbers].view(dtype).view(shape)
+
+    def _take(self, size: int) -> int:
         taken = allocator.empty((size,), torch.uint8)
-        self._taken.append(taken)
-        self._ranges.append((taken.data_ptr(), taken.data_ptr() + size))
-        return taken.numpy()
+        self._taken[taken.data_ptr()] = taken
+        return taken.data_ptr()
 
     def owns(self, address: int) -> bool:
         """Whether this memory has the address."""
-        return any(begin <= address < end for begin, end in self._ranges)
-
-
-class _Lent(np.ndarray):
-    """Bytes that are free again when the last tensor over them is gone."""
-
-    bytes: np.ndarray
-    free: list[np.ndarray]
-
-    @classmethod
-    def of(cls, taken: np.ndarray, free: list[np.ndarray]) -> _Lent:
-        array = taken.view(cls)
-        array.bytes, array.free = taken, free
-        return array
-
-    def __del__(self) -> None:
-        if "free" in self.__dict__:  # else a part of the array
-            self.free.append(self.bytes)
+        return any(begin <= address < begin + taken.numel() for begin, taken in self._taken.items())
 
 
 class Recording:

@@ -182,9 +182,12 @@ EXPORT_PACKED(BFloat16, bfloat16)
 #endif
 
 #ifdef HAS_INT8_GEMM
-extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* offsets) {
-    pack_int8(features, inputs, weight, packed, offsets);
+extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* sums) {
+    pack_int8(features, inputs, weight, packed, sums);
 }
+
+// The largest integer of a row that is multiplied, which may have either sign.
+extern "C" int largest_int8() { return LARGEST; }
 
 #define EXPORT_INT8(TYPE, NAME)                                                                                        \
     extern "C" int linear_int8_##NAME(long rows, const TYPE* x, const Int8Weights* w, TYPE* out, int threads) {        \
