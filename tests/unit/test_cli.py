@@ -88,7 +88,8 @@ def test_one_name_for_one_thing() -> None:
     """The options that several commands take are of one kind: the same name never takes a file here and text there."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for name in COMMANDS:
-        for param in command_of(name, getattr(import_module(f"jointnmt.cli.{name}"), name)).params:
+        function = name.replace("-", "_")
+        for param in command_of(name, getattr(import_module(f"jointnmt.cli.{function}"), function)).params:
             kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
     differing = {name: found for name, found in kinds.items() if len(found) > 1}
     # A file or a folder; of recipes or other settings; a corpus from somewhere; for `init`, codes of languages; what a
@@ -145,7 +146,7 @@ def test_completion_completes_commands() -> None:
         text=True,
         env={**os.environ, "_JOINTNMT_COMPLETE": "complete_bash", "COMP_WORDS": "jointnmt tra", "COMP_CWORD": "1"},
     )
-    assert script.stdout.split() == ["train", "translate"], result
+    assert script.stdout.split() == ["train", "translate", "translate-corpus"], result
 
 
 @pytest.mark.parametrize("arguments", [["train"], ["nonsense"], ["--nonsense"], ["info", "--nonsense"], []])
