@@ -36,7 +36,7 @@ class OwnSlots:
     """
 
     def __init__(self) -> None:
-        self.structure = calls.OwnSlots()
+        self.structure = calls.OwnSlotsArgument()
         self._slots = torch.empty(0, dtype=torch.long, device="cpu")
 
     def update(self, slots: Int[Tensor, "N t"], newest: int) -> None:

@@ -8,20 +8,20 @@ same memory, until sentences leave the batch or caches grow; what changes betwee
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from jointnmt.ops.backend import implementation, kernels_read
+from jointnmt.ops.cuda_graph import Computation
 from jointnmt.ops.linear import MANY_ROWS
 from jointnmt.ops.native import library
 from jointnmt.ops.native.recording import Recording, active
 
 ATTEMPTS = 2
 """The first may meet what is done once only, such as the packing of weights."""
-Computation = Callable[[Tensor], Tensor]
 
 _proven: WeakKeyDictionary[nn.Module, dict[Hashable, tuple[int, ...]]] = WeakKeyDictionary()
 """The kernels that a position of a model was seen to consist of, for each kind of input."""

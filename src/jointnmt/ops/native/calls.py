@@ -61,7 +61,7 @@ class CacheLayout(ctypes.Structure):
     ]
 
 
-class OwnSlots(ctypes.Structure):
+class OwnSlotsArgument(ctypes.Structure):
     """The kernels' `OwnSlots`: the slots of each row, which change from position to position."""
 
     _fields_ = [("slots", ctypes.c_void_p), ("seen", ctypes.c_long), ("newest", ctypes.c_long)]
