@@ -14,7 +14,7 @@ FAULTS ?= 10
 test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast faults mutants check bench results web format clean
+.PHONY: help venv demo test test-fast faults mutants check bench wheel results web format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ bench: $(INSTALLED)  ## measure speed, memory and their growth of every family, 
 	$(BIN)/python -m benchmarks.shortcuts --out $(BENCH)/shortcuts.json
 	$(BIN)/python -m benchmarks.padding
 	$(BIN)/python -m benchmarks.traffic
+
+wheel: $(INSTALLED)  ## build dist/*.whl, with kernels for x86-64 processors in it
+	$(BIN)/python -m jointnmt.ops.native.prebuilt
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf src/jointnmt/ops/native/prebuilt build
 
 results: $(INSTALLED)  ## rebuild the tables and figures of docs/results.md from the translations and logs in results/
 	$(BIN)/python docs/generate.py

@@ -3,7 +3,8 @@
     python -m benchmarks [BENCHMARK ...] [--device cuda] [--quick] [--out FOLDER]
 
 `training` is forward, backward and update on batches of real sentence lengths; `decoding` beam search of 16 sentences
-at once, `latency` of one sentence of 20 words; `growth` training and decoding against length and number of sentences.
+at once, `latency` of one sentence of 20 words; `engines` both for the Transformer, beside CTranslate2; `growth`
+training and decoding against length and number of sentences.
 docs/performance.md says what is counted. Each subject runs in a process of its own, and subjects take turns.
 On a GPU (`--device cuda`) other defaults hold: large batches, bfloat16, the IWSLT size; no growth.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -22,23 +24,26 @@ import torch
 from benchmarks import growth as growing
 from benchmarks.comparing import Case, compare
 from benchmarks.decoding import DecodingCase
+from benchmarks.engines import of_one_length
 from benchmarks.lengths import SentenceLengths, sentence_lengths
 from benchmarks.report import Report
 from benchmarks.sizes import SIZES
 from benchmarks.training import Implementation, TrainingCase
 from jointnmt.models import FAMILIES
 
-BENCHMARKS = ("training", "decoding", "latency", "growth")
+BENCHMARKS = ("training", "decoding", "latency", "engines", "growth")
 PRECISIONS = {
     "training": ("float32", "bfloat16"),
     "decoding": ("float32", "bfloat16", "int8"),
     "latency": ("float32", "bfloat16", "int8"),
+    "engines": ("float32", "int8"),
     "growth": ("bfloat16",),
 }
 IMPLEMENTATIONS: dict[str, Sequence[Implementation]] = {
     "training": ("product", "checkpointed", "reference"),
     "decoding": ("product",),
     "latency": ("product",),
+    "engines": ("product", "ctranslate2"),
     "growth": ("product", "reference"),
 }
 ON_GPU = {
@@ -88,8 +93,8 @@ def options() -> argparse.Namespace:
     asked = parser.parse_args()
     if on_gpu and not torch.cuda.is_available():
         parser.error("there is no GPU here that torch can use")
-    if on_gpu and "growth" in asked.benchmarks:
-        parser.error("growth is measured on the CPU only")
+    if on_gpu and {"growth", "engines"} & set(asked.benchmarks):
+        parser.error("growth and engines are measured on the CPU only")
     if unknown := set(asked.benchmarks) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
     of_training = {"checkpointed", "compiled"} & set(asked.implementations or [])
@@ -113,12 +118,18 @@ def measure(name: str, asked: argparse.Namespace, report: Report) -> None:
     """One benchmark of all subjects."""
     implementations = asked.implementations or IMPLEMENTATIONS[name]
     sizes = asked.sizes or (["IWSLT"] if name == "growth" else ["IWSLT", "Multi30k"])
-    for family, size, precision in product(asked.families, sizes, asked.precisions or PRECISIONS[name]):
+    families = [each for each in asked.families if name != "engines" or each == "transformer"]
+    for family, size, precision in product(families, sizes, asked.precisions or PRECISIONS[name]):
         names = family, size, precision
         if name == "growth":
             for task in ("training", "decoding"):
                 kinds = implementations if task == "training" else IMPLEMENTATIONS["decoding"]
                 report.add(list(growing.growth(task, names, kinds, asked.points, asked.rounds, asked.threads)))
+        elif name == "engines":
+            for sentences in (asked.batch_size, 1):
+                engines = [engine_case(sentences, names, implementation, asked) for implementation in implementations]
+                rows = compare(engines, asked.rounds, asked.threads, profiled=False)
+                report.add([{**row, "sentences": sentences} for row in rows])
         else:
             cases = [case(name, names, implementation, asked) for implementation in implementations]
             report.add(compare(cases, asked.rounds, asked.threads))
@@ -138,6 +149,15 @@ def case(name: str, names: tuple[str, str, str], implementation: Implementation,
         return DecodingCase(*names, implementation, source, target, device=asked.device)
     limits = asked.max_tokens, asked.max_cells
     return TrainingCase(*names, implementation, lengths.source, lengths.target, *limits, updates=1, device=asked.device)
+
+
+def engine_case(
+    sentences: int, names: tuple[str, str, str], implementation: Implementation, asked: argparse.Namespace
+) -> DecodingCase:
+    """A subject beside CTranslate2: batches as of `decoding`, or one sentence as of `latency`."""
+    found = case("latency" if sentences == 1 else "decoding", names, implementation, asked)
+    assert isinstance(found, DecodingCase)
+    return replace(found, target=of_one_length(found.target))
 
 
 def evenly_spread(lengths: SentenceLengths, batches: int, size: int) -> Iterator[tuple[Any, Any]]:

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, get_args
 
 from benchmarks.decoding import DecodingCase
+from benchmarks.engines import ENGINE, refusal
 from benchmarks.machine import Rate, product_rate
 from benchmarks.processes import Round, SubjectLostError, Worker
 from benchmarks.training import TrainingCase
@@ -59,7 +60,7 @@ class Turns:
 
 
 def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = True) -> list[Row]:
-    """A row for each case, from `rounds` rounds; ratios are to the reference, if it is among them."""
+    """A row for each case, from `rounds` rounds; ratios are to the reference or CTranslate2, if it is among them."""
     with ExitStack() as stack:
         turns = [Turns(case, stack, threads) for case in cases]
         for _ in range(rounds):
@@ -71,7 +72,8 @@ def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = T
         for turn in turns:
             if profiled and not turn.skipped:
                 turn.profile()
-    reference = next((turn for turn in turns if turn.case.implementation == "reference" and not turn.skipped), None)
+    others = ("reference", ENGINE)
+    reference = next((turn for turn in turns if turn.case.implementation in others and not turn.skipped), None)
     return [turn.row(reference) for turn in turns]
 
 
@@ -79,6 +81,8 @@ def _refusal(case: Case) -> str | None:
     """Why a case cannot be measured."""
     if isinstance(case, DecodingCase) and case.precision not in get_args(Precision):
         return f"the translator does not know {case.precision}, only {', '.join(get_args(Precision))}"
+    if isinstance(case, DecodingCase) and case.implementation == ENGINE:
+        return refusal(case)
     if case.precision == "int8" and (case.implementation == "reference" or case.device != "cpu"):
         return "int8 is for the product on a CPU"
     return None

@@ -49,6 +49,10 @@ class DecodingCase:
 
     def __call__(self) -> Decoding:
         """Build the subject."""
+        if self.implementation == "ctranslate2":
+            from benchmarks.engines import CTranslate2Decoding
+
+            return CTranslate2Decoding(self)
         return Decoding(self)
 
 
@@ -64,7 +68,7 @@ class Decoding:
         self.config = model_config(case.family, case.size)
         segmentation = word_segmentation(self.vocabulary)
         torch.manual_seed(SEED)
-        model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)
+        model = self.model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)
         precision: Any = case.precision
         translator = Translator(
             Reference(self.config, dict(model.named_parameters())) if case.implementation == "reference" else model,
@@ -153,8 +157,8 @@ class LengthsGiven(TranslationModel):
         logits, inner = self.model.step(last_ids, state.inner)
         remaining = state.remaining - 1
         logits[:, eos_id] = -torch.inf
-        ending = (remaining == 0).nonzero().flatten().to(logits.device, non_blocking=True)
-        if len(ending):
+        if 0 in remaining.tolist():
+            ending = (remaining == 0).nonzero().flatten().to(logits.device, non_blocking=True)
             logits[ending] = -torch.inf
             logits[ending, eos_id] = 0
         return logits, StateWithLengths(inner, remaining)

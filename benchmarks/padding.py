@@ -16,7 +16,8 @@ import numpy as np
 
 from benchmarks.lengths import sentence_lengths
 from benchmarks.training import OVERHEAD_CELLS, SEED
-from jointnmt.data.batches import BatchConfig, Lengths, plan_epoch
+from jointnmt.data.batches import Lengths, plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ COLUMNS = {
     ),
     "decoding": ("GFLOP/s", "of rate", "(of CPU time)", "sentences/s", "padding", "peak MiB", *RATIOS),
     "latency": ("GFLOP/s", "of rate", "(of CPU time)", "ms/sentence", "peak MiB", *RATIOS),
+    "engines": ("sentences", "sentences/s", "ms/sentence", "peak MiB", "x CTranslate2", "(CPU)"),
     "growth": ("point", "ms", "GFLOP/s", "of rate", "peak MiB", "kB/cell", *RATIOS),
 }
 VALUES: dict[str, Any] = {
@@ -44,6 +45,8 @@ VALUES: dict[str, Any] = {
     "kB/cell": lambda row: f"{row['bytes_per_cell'] / 1e3:,.0f}",
     "x reference": lambda row: _ratio(row.get("reference_seconds_over_seconds")),
     "(CPU)": lambda row: _ratio(row.get("reference_process_seconds_over_process_seconds")),
+    "x CTranslate2": lambda row: _ratio(row.get("reference_seconds_over_seconds")),
+    "sentences": lambda row: f"{row['sentences']} at once",
     "point": lambda row: f"{row['sentences']} of {row['length']} tokens, {row['task']}",
 }
 

@@ -12,7 +12,8 @@ import torch
 from benchmarks.counting import training_operations
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config
-from jointnmt.data.batches import BatchConfig, Lengths, plan_epoch
+from jointnmt.data.batches import Lengths, plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models import build_model
 from jointnmt.models.reference import Reference
@@ -20,7 +21,7 @@ from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.trainer import Trainer
 
-Implementation = Literal["product", "checkpointed", "compiled", "reference"]
+Implementation = Literal["product", "checkpointed", "compiled", "reference", "ctranslate2"]
 """The package's model, the same with activation checkpointing or through torch.compile, or the reference."""
 SEED = 1
 OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}

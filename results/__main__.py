@@ -1,6 +1,8 @@
 """Collect runs, and draw what is collected.
 
     python -m results collect RUN... results/CORPUS/SYSTEM   # the translations and logs of runs of several seeds
+    python -m results train results/CORPUS --minutes 9 # the next trainings that are missing; again: it goes on
+    python -m results trial RUN results/CORPUS/trials/SYSTEM/NAME   # the recipe and log of a short training
     python -m results figures                                # docs/figures/results-CORPUS-*.png, of every corpus
 
 The tables are written by `python docs/generate.py`; `make results` makes both.
@@ -18,6 +20,8 @@ from jointnmt.report.curves import bleu_figure, perplexity_figure
 from results.collect import collect
 from results.layout import SETTINGS
 from results.tables import learning_curves, read_corpus
+from results.training import train_missing
+from results.trials import collect_trial
 
 RESULTS = Path(__file__).parent
 FIGURES = RESULTS.parent / "docs/figures"
@@ -40,6 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
     collecting.add_argument("run", nargs="+", type=Path, help="RUN directories, of several seeds")
     collecting.add_argument("system", type=Path, help="results/CORPUS/SYSTEM")
     collecting.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    training = commands.add_parser("train", help="train and collect what is missing, for some minutes")
+    training.add_argument("corpus", type=Path, help="results/CORPUS")
+    training.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the RUN directories")
+    training.add_argument("--minutes", type=float, required=True, help="until the training under way is stopped")
+    training.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all recipes")
+    training.add_argument("--device", default="auto", help="auto, cpu or cuda, to translate")
+    trying = commands.add_parser("trial", help="keep the recipe and the log of a short training")
+    trying.add_argument("run", type=Path, help="RUN directory")
+    trying.add_argument("folder", type=Path, help="results/CORPUS/trials/SYSTEM/NAME")
     commands.add_parser("figures", help="draw the learning curves")
     given = parser.parse_args(arguments)
     try:
@@ -47,6 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
             with ProgressBars() as progress:
                 for run in given.run:
                     print(collect(run, given.system, given.device, progress.update, RESULTS.parent))
+            return 0
+        if given.command == "train":
+            runs, seconds = given.runs / given.corpus.resolve().name, 60 * given.minutes
+            with ProgressBars() as progress:
+                for folder in train_missing(
+                    given.corpus, runs, seconds, given.set, given.device, progress.update, RESULTS.parent
+                ):
+                    print(folder, flush=True)
+            return 0
+        if given.command == "trial":
+            print(collect_trial(given.run, given.folder))
             return 0
         for settings in sorted(RESULTS.glob(f"*/{SETTINGS}")):
             for path in draw(settings.parent, FIGURES):

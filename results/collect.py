@@ -13,7 +13,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.testset.records import ProgressCallback
 from jointnmt.translator import Translator
-from results.layout import TEXTS, CorpusSettings, Measured, seed_folder
+from results.layout import TEXTS, CorpusSettings, Measured, seed_folder, whole
 
 
 def collect(run: Path, system: Path, device: str, progress: ProgressCallback, root: Path = Path()) -> Path:
@@ -41,17 +41,9 @@ def collect(run: Path, system: Path, device: str, progress: ProgressCallback, ro
         other = "-".join(translator.segmentation.languages)
         raise ConfigurationError(f"{run}: translates {other}, but {system.parent} is {'-'.join(languages)}.")
     folder = seed_folder(system, translator.experiment.seed)
-    if folder.exists():
-        raise ConfigurationError(f"{folder}: is there already. Delete it to collect another run of this seed.")
-    outputs = {name: run_outputs(translator, run, settings.eval_set(name, root), progress) for name in TEXTS}
-    unfinished = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
+    with whole(folder) as unfinished:
+        outputs = {name: run_outputs(translator, run, settings.eval_set(name, root), progress) for name in TEXTS}
         _write(unfinished, run, translator, outputs)
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 

@@ -6,22 +6,25 @@ results/CORPUS/SYSTEM/seed-N/
     log.jsonl, versions.json             of the training: losses, validations, packages, hardware
     experiment.yaml                      the recipe, with all defaults
     measured.json                        what only the weights tell: sizes, perplexities, their checksum
+results/CORPUS/trials/SYSTEM/NAME/       of a short training: log.jsonl, versions.json, experiment.yaml
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from jointnmt.config import Config, read_yaml
 from jointnmt.data.corpus import DataConfig, ParallelText, read_pairs
 from jointnmt.data.lines import text_lines
-from jointnmt.errors import DataError, ModelError
+from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import EvaluatedSystem, SystemRun
 
@@ -37,7 +40,21 @@ class CorpusSettings(Config):
     target_language: str
     texts: dict[str, ParallelText] = Field(description="valid and test; paths start at the root of the repository")
     systems: dict[str, str] = Field(description="folder and name of each system; others are compared with the first")
+    recipes: dict[str, Path] = Field(
+        {}, description="of each system, from the root of the repository; in order of importance"
+    )
+    seeds: tuple[int, ...] = Field((1, 2, 3), description="that systems are trained with")
+    trials: dict[str, tuple[str, ...]] = Field(
+        {}, description="short trainings of a system that chose its settings; the first one is as its recipe"
+    )
     length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
+
+    @model_validator(mode="after")
+    def _all_are_systems(self) -> Self:
+        for key in ("recipes", "trials"):
+            if unknown := sorted(getattr(self, key).keys() - self.systems.keys()):
+                raise ValueError(f"{key} names {unknown[0]}, which systems does not")
+        return self
 
     @classmethod
     def load(cls, corpus: Path) -> Self:
@@ -138,6 +155,25 @@ class CollectedSystem:
                 for run in self.runs
             ],
         )
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """A folder to write into that gets the name `folder` at the end; after an error there is none.
+
+    Raises:
+        ConfigurationError: if `folder` is there already.
+    """
+    if folder.exists():
+        raise ConfigurationError(f"{folder}: is there already. Delete it to collect another run.")
+    unfinished = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def seed_folder(system: Path, seed: int) -> Path:

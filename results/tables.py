@@ -17,6 +17,7 @@ from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import Evaluation, MetricOptions, evaluate_systems
 from jointnmt.text.languages import num_words
 from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
+from results.trials import Trial, read_trials
 
 METRICS = ("bleu", "chrf")
 EMPTY = "No runs are collected yet.\n"
@@ -30,6 +31,7 @@ class Corpus:
     settings: CorpusSettings
     systems: Sequence[CollectedSystem]
     eval_sets: dict[str, EvalSet]
+    trials: Sequence[Trial] = ()
 
     @cache  # noqa: B019 (there is one object a corpus, for the time of a process)
     def evaluation(self, text: str) -> Evaluation:
@@ -43,7 +45,8 @@ class Corpus:
 def read_corpus(folder: Path, root: Path = Path()) -> Corpus:
     """Read `results/CORPUS`; errors are those of `CorpusSettings.load` and `read_systems`."""
     settings = CorpusSettings.load(folder)
-    return Corpus(settings, read_systems(folder, settings), {text: settings.eval_set(text, root) for text in TEXTS})
+    eval_sets = {text: settings.eval_set(text, root) for text in TEXTS}
+    return Corpus(settings, read_systems(folder, settings), eval_sets, list(read_trials(folder, settings)))
 
 
 def scores_table(corpus: Corpus) -> str:
@@ -104,7 +107,25 @@ def lengths_table(corpus: Corpus) -> str:
     return _table(["words of the source", "sentences", "", *outputs], rows)
 
 
-TABLES: dict[str, Callable[[Corpus], str]] = {"scores": scores_table, "runs": runs_table, "lengths": lengths_table}
+def trials_table(corpus: Corpus) -> str:
+    """What each trial came to on the validation text at its end."""
+    if not corpus.trials:
+        return EMPTY
+    rows = []
+    for trial in corpus.trials:
+        curves = trial.curves
+        perplexity = f"{curves.validation[-1][1]:.3f}" if curves.validation else ""
+        bleu = f"{curves.bleu[-1][1]:.2f}" if curves.bleu else ""
+        rows.append([trial.system, trial.changes, str(trial.seed), f"{curves.updates or 0:,}", perplexity, bleu])
+    return _table(["system", "changed", "seed", "updates", "validation: perplexity", "BLEU"], rows)
+
+
+TABLES: dict[str, Callable[[Corpus], str]] = {
+    "scores": scores_table,
+    "runs": runs_table,
+    "lengths": lengths_table,
+    "trials": trials_table,
+}
 
 
 def learning_curves(corpus: Corpus) -> list[LearningCurves]:

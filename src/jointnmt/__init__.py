@@ -1,12 +1,17 @@
 """Neural machine translation with joint representations of source and target."""
 
 import importlib
+import warnings
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from jointnmt.extras import extra
 
 if TYPE_CHECKING:
     from jointnmt import train as train
     from jointnmt.translator import Translator
+
+warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks
 
 __version__ = version("jointnmt")
 __all__ = ["Translator", "__version__", "train"]
@@ -19,5 +24,6 @@ def __getattr__(name: str) -> Any:
 
         return Translator
     if name == "train":
-        return importlib.import_module("jointnmt.train")
+        with extra("train"):
+            return importlib.import_module("jointnmt.train")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

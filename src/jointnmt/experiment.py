@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from jointnmt.config import Config, differences
-from jointnmt.data.batches import BatchConfig
 from jointnmt.data.corpus import DataConfig
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
@@ -81,6 +81,9 @@ class TrainingConfig(Config):
         description="mean over tokens, or over sentences' means; null: tokens, or sentences if emelin_compatible",
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread evenly over the vocabulary")
+    bpe_dropout: float = Field(
+        0.0, ge=0, lt=1, description="of merges, drawn anew each epoch: training text in other pieces each time (bpe)"
+    )
     optimizer: AdamConfig = Field(AdamConfig(), description="AdamW")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="learning rate")
     clip_norm: float | None = Field(25.0, gt=0, le=10**12, description="largest gradient norm; null: no clipping")

@@ -8,9 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import Scores
@@ -22,6 +19,12 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import read_records
 from jointnmt.runs.weights import StoredPrecision, check_precision
+
+with extra("hub"):
+    import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
+    import numpy  # noqa: F401 (safetensors writes with it)
+    from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
@@ -78,8 +81,6 @@ class HubFolder(
         repo_id: str = "USER/NAME",
     ) -> ModelCard:
         """See `Pretrained.generate_model_card`."""
-        with extra("report"):
-            import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
         run, info = self.translator.run, self._hub_mixin_info
         experiment = portable(self.translator.experiment)
         card_data = ModelCardData(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jointnmt.config import override
+from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.corpus import Pair, read_pairs
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.store import TokenStore, build_store
@@ -142,7 +143,9 @@ def _prepare(
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     if experiment.training.start is not None and not directory.holds_state():
         _load_start(model, experiment.training.start)
-    trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed)
+    rate = experiment.training.bpe_dropout
+    resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
+    trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed, resegmented)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,10 +17,11 @@ import numpy as np
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import lengths, traffic
+from benchmarks import cluster, lengths, preparation, traffic
 from benchmarks.comparing import compare
 from benchmarks.counting import decoding_operations, forward_operations, training_operations
 from benchmarks.decoding import Decoding, DecodingCase
+from benchmarks.engines import CTranslate2Decoding, of_one_length
 from benchmarks.growth import growth, growth_figure
 from benchmarks.machine import description, peak_bytes, product_rate, resident_bytes
 from benchmarks.padding import epoch_padding
@@ -31,13 +33,15 @@ from benchmarks.training import Training, TrainingCase
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from jointnmt.data.batches import BatchConfig, plan_epoch
+from jointnmt.data.batches import plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.models import FAMILIES, build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.reference import Reference
 from jointnmt.models.reformer import ReformerBaseConfig
 from jointnmt.ops import AttentionMask, BFloat16Linear, add_norm, axial_attention, dropout_mask, mlp
 from jointnmt.ops.native import library
+from support.tiny_run import write_run
 
 VOCABULARY = SIZES["tiny"].vocabulary
 SOURCE, TARGET = np.array([5, 9, 7, 3], dtype=np.int32), np.array([6, 4, 8, 2], dtype=np.int32)
@@ -412,7 +416,7 @@ def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (["trainig"], "there are training, decoding, latency, growth"),
+        (["trainig"], "there are training, decoding, latency, engines, growth"),
         (["training", "latency", "--implementations", "product", "compiled"], "compiled: of training only"),
         (["--implementations", "checkpointed"], "checkpointed: of training only"),
     ],
@@ -425,3 +429,41 @@ def test_what_cannot_be_asked_for_is_refused(
         command.main()
     assert refused.value.code == 2
     assert answer in capsys.readouterr().err
+
+
+def test_prepared_pairs_are_as_many_with_one_process_as_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "FILE_PAIRS", 1500)
+    monkeypatch.setattr("jointnmt.data.store.POOL_BYTES", 0)
+    one, two = (preparation.prepare(4000, processes) for processes in (1, 2))
+    assert 3000 < one["kept"] < 4000
+    same = ("kept", "text_bytes", "store_bytes", "updates")
+    assert [one[name] for name in same] == [two[name] for name in same]
+    assert two["peak_bytes_of_a_process"] > 0
+
+
+@pytest.mark.slow
+def test_workers_of_ray_are_compared_with_plain_processes(tmp_path: Path) -> None:
+    found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10)
+    assert found["lines"] == 40
+    assert found["efficiency"] == found["plain_seconds"] / found["cluster_seconds"]
+
+
+def test_both_engines_translate_the_same_sentences_to_the_same_lengths() -> None:
+    pytest.importorskip("ctranslate2")
+    case = decoding_case("transformer", "ctranslate2")
+    case = replace(case, target=of_one_length(case.target))
+    assert [each.tolist() for each in case.target] == [[6, 6, 6], [2]]
+    theirs, ours = case(), replace(case, implementation="product")()
+    for subject in (theirs, ours):
+        subject.run()
+    assert isinstance(theirs, CTranslate2Decoding)
+    assert [[len(pieces) for pieces in batch] for batch in theirs.translated] == [[6, 6, 6], [2]]
+    lengths = [[len(text.split()) + 1 for text in batch] for batch in ours.found]
+    assert lengths == [[6, 6, 6], [2]]
+    assert theirs.texts == ours.texts and theirs.work() == ours.work()
+
+
+def test_ctranslate2_is_compared_with_transformers_in_its_precisions() -> None:
+    case = decoding_case("reformer-base", "ctranslate2")
+    assert "Transformers" in compare([case], 1, 1)[0]["skipped"]
+    assert "bfloat16" in compare([decoding_case("transformer", "ctranslate2", "bfloat16")], 1, 1)[0]["skipped"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,3 +61,20 @@ def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Pa
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     assert len(list((tmp_path / "jointnmt" / "kernels").glob("kernels-*.so"))) == 1
+
+
+CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+
+
+@pytest.mark.skipif(
+    not (shutil.which(CROSS_COMPILER) and shutil.which(EMULATOR)),
+    reason="needs Debian's g++-aarch64-linux-gnu and qemu-user",
+)
+def test_kernels_for_arm(tmp_path: Path) -> None:
+    """They compile for 64-bit ARM, and compute there what plain loops do."""
+    program, sources = tmp_path / "self-test", Path(native.__file__).parent / "csrc"
+    test = Path(__file__).parents[1] / "support" / "kernel_self_test.cpp"
+    flags = ("-std=c++17", "-O2", "-ffp-contract=fast", "-static", f"-I{sources}")
+    subprocess.run([CROSS_COMPILER, *flags, str(test), "-o", str(program)], check=True, timeout=600)
+    done = subprocess.run([EMULATOR, str(program)], capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n")

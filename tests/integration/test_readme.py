@@ -247,7 +247,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_readme_lists_every_command_and_exit_code() -> None:
     rows = list(tables(PAGES[0]))
-    listed = [re.fullmatch(r"`jointnmt (\w+)`", row[0]) for row in rows]
+    listed = [re.fullmatch(r"`jointnmt ([\w-]+)`", row[0]) for row in rows]
     assert [match[1] for match in listed if match] == list(COMMANDS)
     assert [int(row[0]) for row in rows if row[0].isdigit()] == list(EXIT_CODES)
 

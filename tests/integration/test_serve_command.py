@@ -177,7 +177,7 @@ def test_wrong_usage_says_what_to_do(
 
 
 def test_a_missing_package_is_named_with_its_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "babel", None)
+    monkeypatch.setitem(sys.modules, "language_data", None)
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", str(run)])
     assert result.exit_code == 5
     assert "jointnmt[serve]" in result.output

@@ -19,7 +19,7 @@ from benchmarks.training import Implementation
 from torch.testing import assert_close
 
 from jointnmt import Translator
-from jointnmt.data.batches import BatchConfig
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models import FAMILIES, TranslationModel
 from jointnmt.ops import backend

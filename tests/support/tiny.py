@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from jointnmt.data.batches import BatchConfig
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.training.devices import launch_fabric

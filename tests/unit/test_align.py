@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
@@ -22,7 +22,7 @@ def test_words_begin_where_a_space_precedes() -> None:
 
 
 def test_a_target_word_is_linked_with_the_heaviest_source_word() -> None:
-    weights = np.array(
+    weights = torch.tensor(
         [  # ▁a    ▁b    c    end mark
             [0.40, 0.25, 0.30, 0.05],  # ▁x: the word of two pieces is heavier than the heaviest piece
             [0.10, 0.10, 0.10, 0.70],  # ▁y: the end mark
@@ -58,7 +58,7 @@ def test_the_command_writes_a_line_for_each_pair(run: Path, tmp_path: Path) -> N
     for line, aligned in zip(lines, translator.align_stream(SOURCES, TARGETS), strict=False):
         if aligned.alignment is None:
             continue
-        best = aligned.alignment[:-1].argmax(1)  # every piece is a word here
+        best = aligned.alignment[:-1].argmax(1).tolist()  # every piece is a word here
         assert aligned.alignment.shape == (len(aligned.target_tokens), len(aligned.source_tokens))
         expected = {(s, t) for t, s in enumerate(best) if s < len(aligned.source_tokens) - 1}
         assert {tuple(map(int, link.split("-"))) for link in line.split()} == expected

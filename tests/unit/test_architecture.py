@@ -28,7 +28,7 @@ TIERS = (
     ("training", "hub", "export"),
     ("train", "translator"),
     ("testset", "analysis"),
-    ("serving", "report", "scaling", "planning"),
+    ("serving", "report", "scaling", "planning", "cluster"),
     ("cli",),
 )
 """From the bottom: a unit may import itself and units of lower tiers, and no unit beside it."""

@@ -1,6 +1,8 @@
 """Batches: complete, within their limits, in an order that seed and epoch decide, shared out evenly."""
 
 import tracemalloc
+import warnings
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jointnmt.data import batches
-from jointnmt.data.batches import BatchConfig, UpdateBatches, load, plan_epoch, shard
+from jointnmt.data.batches import UpdateBatches, load, plan_epoch, shard
 from jointnmt.data.corpus import read_lines
+from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -183,3 +186,13 @@ def test_loading_makes_a_batch_of_these_pairs() -> None:
     assert batch.source.tolist() == [[14, 2], [12, 2]]
     assert batch.target_output.tolist() == [[24, 34, 2], [22, 32, 2]]
     assert batch.indices == (4, 2)
+
+
+def test_lengths_that_cannot_be_written_to_are_planned_without_a_word() -> None:
+    """Those of a store are mapped read-only, and PyTorch warns of such arrays."""
+    lengths = np.array([3, 5, 2, 9], dtype=np.int32)
+    lengths.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sorted(chain(*plan_batches(lengths, lengths, BatchConfig()))) == [0, 1, 2, 3]
+        assert plan_epoch(lengths, lengths, BatchConfig(), seed=1, epoch=0)

@@ -14,6 +14,7 @@ from jointnmt.ops.backend import Name
 from jointnmt.search import Hypothesis, LengthPenalty, SearchConfig, beam_search, rescore, target_limits
 from jointnmt.search.beam import continuations
 from jointnmt.search.beam_state import BeamState, rows_to_keep
+from jointnmt.search.rules import Rules
 from jointnmt.search.scoring import best
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from support.table_model import Row, TableModel
@@ -265,9 +266,10 @@ def test_a_model_that_gives_no_numbers_is_an_error() -> None:
 
 def test_equal_continuations_are_taken_in_order_of_hypothesis_and_id() -> None:
     beams = BeamState.begin(1, 2, filled=2)
-    log_probabilities = torch.full((1, 2, 6), -2.0)
-    log_probabilities[0, 1, 5] = -1.0
-    found = continuations(beams, log_probabilities)
+    logits = torch.zeros(2, 6)
+    logits[1, 5] = 1.0  # and the others of this hypothesis less probable than those of the first
+    rules = Rules(limits=(9,), prefixes=((),), banned=())
+    found = continuations(beams, logits, rules, 0)
     assert found.parents.tolist() == [[1, 0, 0, 0]]
     assert found.ids.tolist() == [[5, 0, 1, 2]]
 

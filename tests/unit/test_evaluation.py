@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -64,6 +65,24 @@ def test_tokenised_lower_cased_bleu_is_that_of_the_papers() -> None:
     assert "tok:none" in score.signature
     assert "smooth:none" in score.signature
     assert "pre:moses-en" in score.signature
+
+
+def test_compound_bleu_counts_the_parts_of_a_compound_and_case() -> None:
+    """As of tensor2tensor's script: tokens, then a token `##AT##-##AT##` in place of a hyphen between two letters."""
+    hypotheses = ["A well-known state-of-the-art model of great size.", "He is here and she is not there."]
+    references = ["A well-known state-of-the-art system of great size.", "he is here and she is not there."]
+    tokenised = [
+        [MosesTokenizer("en").tokenize(text, return_str=True) for text in side] for side in (hypotheses, references)
+    ]
+    split = [[text.replace("-", " ##AT##-##AT## ") for text in side] for side in tokenised]
+    # The independent version ignores case, so that letters of another case are written as other words.
+    marked = [[re.sub(r"([A-Z])", r"^\1", text) for text in side] for side in split]
+    expected = multi_bleu(*marked)
+    score = corpus_scores(hypotheses, references, "en", metrics=["compound_bleu"]).compound_bleu
+    assert score is not None and score.value == pytest.approx(expected, abs=1e-9)
+    assert corpus_scores(hypotheses, references, "en").compound_bleu is None
+    assert corpus_scores(*tokenised, "en", ["compound_bleu"], tokenized=True).compound_bleu.value == score.value
+    assert score.signature.endswith("|pre:compounds") and "case:mixed" in score.signature
 
 
 def test_tokenised_bleu_is_not_smoothed() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter, SeenDigests
+from jointnmt.data.filtering import PairFilter, SeenDigests
+from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.errors import ConfigurationError
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from jointnmt.cli.main import app
-from jointnmt.data.batches import BatchConfig
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import epoch_pairs, plan_mixture, weighted_pairs
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, ModelError
@@ -85,7 +85,7 @@ def stored(run: Path) -> TokenStore:
 
 def test_an_epoch_has_the_texts_by_weight_and_each_source_its_tag(run: Path) -> None:
     store, segmenter = stored(run), Segmentation.load(run / "segmentation").source
-    updates = plan_mixture(store, BatchConfig(), 1, 0)
+    updates = plan_mixture(store, store, BatchConfig(), 1, 0)
     pairs = [int(pair) for update in updates for batch in update for pair in batch]
     assert Counter(store.text_numbers()[pairs].tolist()) == {0: 120, 1: 300}
     assert epoch_pairs(store) == 420

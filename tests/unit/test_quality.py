@@ -246,7 +246,20 @@ def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encodin
     (text,) = gather_texts([tmp_path / "a.de", tmp_path / "a.en"], encoding=encoding)
     assert next((pair.source, pair.target) for pair in text.pairs()) == ("Grüße", "Regards")
     (checked,) = check_texts(*settle_languages([text], "de", "en"))
-    assert checked.counts() == {"garbled": 1}
+    assert checked.counts() == {"unreadable": 1}
+
+
+def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Path) -> None:
+    """A replacement character in the text itself is another matter: a letter that was garbled before."""
+    content = "Grüße\nBis bald \ufffd\nEnde\nNull\0\n".encode("utf-16")
+    end = content.index("Ende".encode("utf-16-le"))
+    (tmp_path / "a.de").write_bytes(content[:end] + b"\x00\xd8" + content[end:] + b"x")
+    (tmp_path / "a.en").write_text("Regards\nSee you\nEnd\nNull\nmore\n", encoding="utf-8")
+    (text,) = gather_texts([tmp_path / "a.de", tmp_path / "a.en"])
+    (checked,) = check_texts(*settle_languages([text], "de", "en"))
+    assert [pair.problem for pair in text.pairs()] == ["", "", "wrong encoding", "NUL byte", "wrong encoding"]
+    assert checked.counts() == {"garbled": 1, "unreadable": 3}
+    assert [pair.source for pair in checked.good_pairs()] == ["Grüße"]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +267,9 @@ def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encodin
     [
         ("a.tsv", b"", "is empty"),
         ("a.de", b"\n\n", "is empty"),
+        ("a.de", b"\xef\xbb\xbf\r\n", "is empty"),
+        ("a.de", b"\xff\xfe\n\0 \0", "is empty"),
+        ("a.tmx", b"<?xml version='1.0'?><tmx version='1.4'><header/><body/></tmx>", "is empty: there is no pair"),
         ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "is a PDF, not text"),
         ("a.tsv", b"PK\x03\x04\x14", "document of an office program, not text"),
     ],

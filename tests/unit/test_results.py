@@ -6,6 +6,7 @@ import importlib.util
 import json
 import random
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from results.__main__ import draw, main
 from results.collect import collect
 from results.layout import CorpusSettings, Measured, read_systems
 from results.tables import EMPTY, ONE, TABLES, Corpus, read_corpus
+from results.training import ended, missing, train_missing
+from results.trials import collect_trial
 from sacrebleu.metrics.bleu import BLEU
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.translator import Translator
+from support.tiny import tiny_recipe, write_corpus
 from support.tiny_run import write_run
 
 pytestmark = pytest.mark.slow
@@ -115,6 +119,58 @@ def test_a_run_of_other_languages_is_refused(root: Path) -> None:
     (root / "tiny/results.yaml").write_text(SETTINGS.replace("source_language: de", "source_language: fr"))
     with pytest.raises(ConfigurationError, match=r"translates de-en, but .*tiny is fr-en"):
         take(root, "one")
+
+
+def trial(root: Path, run: str, name: str) -> Path:
+    return collect_trial(root / run, root / "tiny/trials/first" / name)
+
+
+def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None:
+    (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{first: [plain, other]}}\n")
+    changed = root / "two/experiment.yaml"
+    changed.write_text(changed.read_text().replace("dropout: 0.1", "dropout: 0.25", 1))
+    kept = trial(root, "two", "other")
+    with pytest.raises(DataError, match=r"trials/first/plain: is missing"):
+        corpus_of(root / "tiny")
+    trial(root, "one", "plain")
+    assert {path.name for path in kept.iterdir()} == {"experiment.yaml", "log.jsonl", "versions.json"}
+    plain, other = cells(TABLES["trials"](corpus_of(root / "tiny")))
+    assert plain == ["First", "as its recipe", "1", "1,200", "8.000", "12.50"]
+    assert other[:3] == ["First", "`model.dropout` 0.25", "2"]
+    with pytest.raises(ConfigurationError, match="is there already"):
+        trial(root, "one", "plain")
+    with pytest.raises(ConfigurationError, match=r"results.yaml names no such trial"):
+        trial(root, "one", "third")
+    (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{third: [plain]}}\n")
+    with pytest.raises(ConfigurationError, match="trials names third, which systems does not"):
+        CorpusSettings.load(root / "tiny")
+
+
+def test_what_is_missing_is_trained_and_collected_the_first_seed_of_all_systems_first(root: Path) -> None:
+    write_corpus(root)
+    values = tiny_recipe(root, segmentation={"kind": "word", "min_frequency": 1})
+    (root / "recipe.yaml").write_text(json.dumps(values))
+    recipes = "recipes: {second: recipe.yaml, first: recipe.yaml}\nseeds: [1, 2]\n"
+    (root / "tiny/results.yaml").write_text(SETTINGS + recipes)
+    settings = CorpusSettings.load(root / "tiny")
+    assert list(missing(root / "tiny", settings)) == [("second", 1), ("first", 1), ("second", 2), ("first", 2)]
+    take(root, "two")  # the second seed of the first system
+    arguments = (root / "tiny", root / "runs"), (["training.max_updates=2"], "cpu", lambda *_: None, root)
+    assert list(train_missing(*arguments[0], 0, *arguments[1])) == []
+    found = list(train_missing(*arguments[0], 600, *arguments[1]))
+    assert found == [root / "tiny" / name for name in ("second/seed-1", "first/seed-1", "second/seed-2")]
+    assert "max_updates: 2" in (found[0] / "experiment.yaml").read_text()
+    assert list(train_missing(*arguments[0], 600, *arguments[1])) == []
+    assert main(["train", str(root / "tiny"), "--minutes", "1", "--runs", str(root / "runs")]) == 0
+
+
+def test_a_training_without_time_is_stopped_and_a_failed_one_is_no_run() -> None:
+    waits = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(143)); time.sleep(60)"
+    assert not ended([sys.executable, "-c", waits], 2)
+    assert ended([sys.executable, "-c", "pass"], 60)
+    assert not ended(["no-such-program"], 0), "nothing is begun without time"
+    with pytest.raises(ModelError, match="ended with exit code 4"):
+        ended([sys.executable, "-c", "raise SystemExit(4)"], 60)
 
 
 def spoilt(references: list[str], share: float, seed: int) -> list[str]:

@@ -20,7 +20,8 @@ from pydantic import ValidationError
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.text.moses import Moses
-from jointnmt.text.segmentation import SPACE, Segmentation, SegmentationConfig, Segmenter
+from jointnmt.text.pieces import SPACE
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig, Segmenter
 from jointnmt.text.special import SPECIAL_PIECES, bos_id, eos_id, pad_id, unk_id
 
 KINDS = ("bpe", "unigram", "word")

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from jointnmt.data.batches import BatchConfig, load
+from jointnmt.data.batches import load
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import TrainingConfig, ValidationConfig
 from jointnmt.models import build_model

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
-from jointnmt.text.segmentation import SPACE
+from jointnmt.text.pieces import SPACE
 
 
 def word_numbers(pieces: Sequence[str], whole_words: bool) -> list[int]:
@@ -23,7 +24,7 @@ def word_numbers(pieces: Sequence[str], whole_words: bool) -> list[int]:
 
 
 def align_words(
-    weights: Float[np.ndarray, "T S"], source_words: Sequence[int], target_words: Sequence[int]
+    weights: Float[Tensor, "T S"], source_words: Sequence[int], target_words: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Links between source and target words, by the weights of their pieces.
 
@@ -37,14 +38,18 @@ def align_words(
     """
     if not len(source_words) or not len(target_words):
         return []
-    columns = np.zeros((len(weights), source_words[-1] + 2))
-    np.add.at(columns.T, [*source_words, source_words[-1] + 1], weights.T)  # the end mark is the last column
-    rows = np.zeros((target_words[-1] + 1, columns.shape[1]))
-    np.add.at(rows, list(target_words), columns[:-1])  # the sum has the same argmax as the mean
-    best = rows.argmax(axis=1)
-    return [(int(source), target) for target, source in enumerate(best) if source <= source_words[-1]]
+    end_mark = source_words[-1] + 1  # the last column
+    columns = torch.zeros(len(weights), end_mark + 1, dtype=torch.float64, device="cpu")
+    columns.index_add_(1, _indices([*source_words, end_mark]), weights.double())
+    rows = torch.zeros(target_words[-1] + 1, end_mark + 1, dtype=torch.float64, device="cpu")
+    rows.index_add_(0, _indices(target_words), columns[:-1])  # the sum has the same argmax as the mean
+    return [(source, target) for target, source in enumerate(rows.argmax(1).tolist()) if source < end_mark]
 
 
 def pharaoh(links: Sequence[tuple[int, int]]) -> str:
     """Links in the Pharaoh format: `0-0 1-2`, source word first, both 0-based, sorted."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+def _indices(words: Sequence[int]) -> Tensor:
+    return torch.tensor(words, device="cpu")

@@ -23,7 +23,7 @@ from torch.nn import functional
 from jointnmt.analysis.states import SIDES, Side, State, hidden_states, pieces
 from jointnmt.config import Config, differences
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, plan_batches
+from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint

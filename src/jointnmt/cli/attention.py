@@ -21,7 +21,7 @@ from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
-from jointnmt.text.segmentation import SPACE
+from jointnmt.text.pieces import SPACE
 from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend
 

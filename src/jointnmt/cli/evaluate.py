@@ -19,7 +19,7 @@ from jointnmt.cli.options import COMPRESSED, BatchCellsOption, DeviceOption, Jso
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.scores import METRICS, corpus_metrics
+from jointnmt.evaluation.scores import ALL_METRICS, METRICS, corpus_metrics
 from jointnmt.runs.members import members_of
 from jointnmt.shipped import locate_run
 from jointnmt.testset.eval_set import EvalSet
@@ -65,7 +65,10 @@ def evaluate(
         str | None, typer.Option(help="Target language, for tokenisers.", show_default="that of the runs, or en")
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(metavar="METRIC", help=f"{', '.join(METRICS)}. Repeatable.", show_default="all")
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC", help=f"{', '.join(ALL_METRICS)}. Repeatable.", show_default="all but compound_bleu"
+        ),
     ] = None,
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="The texts are tokenised: multi_bleu does not tokenise them again.")
@@ -95,12 +98,13 @@ def evaluate(
     of runs are cached: after an interruption, the same command resumes.
 
     BLEU, chrF and TER are sacrebleu's, with its signatures. The papers' BLEU (multi_bleu) is that of multi-bleu.perl
-    -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it.
+    -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it. compound_bleu is that of
+    WMT14 papers since Vaswani et al. 2017: cased, words split at hyphens.
     """
     metrics = metric or METRICS
-    if unknown := sorted(set(metrics) - set(METRICS)):
+    if unknown := sorted(set(metrics) - set(ALL_METRICS)):
         raise ConfigurationError(
-            f"--metric {', '.join(unknown)}: there is no such metric; there are {', '.join(METRICS)}."
+            f"--metric {', '.join(unknown)}: there is no such metric; there are {', '.join(ALL_METRICS)}."
         )
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)

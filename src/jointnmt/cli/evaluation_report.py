@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jointnmt.analysis.corpus import LengthComparison
-from jointnmt.evaluation.scores import METRICS, TITLES, Scores
+from jointnmt.evaluation.scores import ALL_METRICS, TITLES, Scores
 from jointnmt.evaluation.significance import BootstrapResult, Comparison, starred
 from jointnmt.testset.systems import EvaluatedSystem, Evaluation
 
@@ -69,7 +69,7 @@ def length_tables(lengths: Sequence[LengthComparison]) -> Iterator[Table]:
 
 
 def _measured_metrics(scores: Scores) -> list[str]:
-    return [metric for metric in METRICS if getattr(scores, metric) is not None]
+    return [metric for metric in ALL_METRICS if getattr(scores, metric) is not None]
 
 
 def _by_system(comparisons: Sequence[Comparison]) -> list[tuple[BootstrapResult, ...]]:

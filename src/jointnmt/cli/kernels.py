@@ -23,8 +23,9 @@ def kernels(
 ) -> None:
     """Build the custom CPU kernels, or show their status.
 
-    They are compiled on first use, so that building them is needed only where a first use must not wait, as in the
-    image of a container. `build` prints the path of the library, and fails with exit code 2 where there can be none.
+    A wheel made by `make wheel` has them for x86-64 processors with AVX2 or more. Elsewhere they are compiled on first
+    use, so that building them is needed only where a first use must not wait, as in the image of a container. `build`
+    prints the path of the library, and fails with exit code 2 where there can be none.
 
     `status` builds nothing. It tells the compiler and its version, the processor and which of its features the kernels
     use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), where

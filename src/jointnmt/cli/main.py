@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 import jointnmt
 from jointnmt.cli.command import command_of
 from jointnmt.errors import ConfigurationError, JointNMTError
+from jointnmt.extras import Extra, extra
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
@@ -28,6 +29,7 @@ COMMANDS = {
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
+    "translate-corpus": "Translate a corpus by many workers: on this machine, or on a cluster of Ray.",
     "score": "Score given translations by their log-probabilities.",
     "evaluate": "Evaluate translations: BLEU, chrF, TER, perplexity, significance.",
     "contrast": "Evaluate a model on contrastive translation pairs.",
@@ -45,6 +47,26 @@ COMMANDS = {
     "kernels": "Build the custom CPU kernels, or show their status.",
 }
 
+NEEDED: dict[str, tuple[Extra, ...]] = {
+    "init": ("data", "train"),
+    "data_check": ("data",),
+    "train": ("train",),
+    "average": ("train",),
+    "evaluate": ("report",),
+    "contrast": ("report",),
+    "scale": ("train",),
+    "attention": ("report",),
+    "analyse": ("report",),
+    "probe": ("report",),
+    "serve": ("serve",),
+    "explore": ("report",),
+    "report": ("report",),
+    "share": ("report",),
+    "translate-corpus": ("cluster",),
+    "export": ("export",),
+}
+"""The extras of commands; those that are not here need none. What only some of their uses need says so by itself."""
+
 SUBCOMMANDS = {("data", "check"): "data_check"}
 """Commands of two words, and the function and module of each; `data` is a command by itself too."""
 
@@ -58,7 +80,7 @@ EXIT_CODES = {
     3: "bad input data",
     4: "missing, damaged or incompatible model",
     5: "a package is not installed that this command needs (an extra)",
-    6: "another process of the training has ended, or cannot be reached",
+    6: "another process of the training, or Ray, has ended or cannot be reached",
     HUNG_UP: "stopped by SIGHUP (the terminal was closed)",
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C)",
     WARNED: "stopped by SIGUSR1 (a cluster's warning before the end)",
@@ -144,7 +166,12 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     """The command `name`, with its options, from its module."""
-    return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{name}"), name))
+    function = name.replace("-", "_")
+    if name not in NEEDED:
+        return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{function}"), function))
+    with extra(*NEEDED[name]):
+        loaded = getattr(importlib.import_module(f"jointnmt.cli.{function}"), function)
+    return command_of(name, extra(*NEEDED[name])(loaded))
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

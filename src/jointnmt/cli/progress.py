@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -37,16 +38,26 @@ class ProgressBars:
         columns = TaskProgressColumn(), TimeRemainingColumn(), MofNCompleteColumn(), BarColumn(bar_width=10), REST
         self._bar = Progress(*columns, console=stderr(), disable=not self._live, expand=True)
         self._tasks: dict[str, TaskID] = {}
+        self._began: dict[str, tuple[float, int]] = {}
         self._logged = time.monotonic()
 
     def update(self, what: str, done: int, total: int) -> None:
         """Show that `done` of `total` units of the task `what` are computed."""
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done)
+            self._began[what] = time.monotonic(), done
+        rate = self._rate(what, done)
+        self._bar.update(self._tasks[what], completed=done, description=f"{what}{_per_second(rate)}")
         if not self._live and (done == total or time.monotonic() - self._logged > SECONDS_BETWEEN_LINES):
             self._logged = time.monotonic()
-            logger.info("%s: %d of %d %s", what, done, total, self._unit)
+            left = f", {timedelta(seconds=round((total - done) / rate))} left" if rate and done < total else ""
+            logger.info("%s: %d of %d %s%s%s", what, done, total, self._unit, _per_second(rate), left)
+
+    def _rate(self, what: str, done: int) -> float:
+        """Units of a task in a second, since it was begun here; 0: nothing is known yet."""
+        began, before = self._began[what]
+        seconds = time.monotonic() - began
+        return (done - before) / seconds if seconds > 0 else 0.0
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -56,3 +67,7 @@ class ProgressBars:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+
+def _per_second(rate: float) -> str:
+    return f", {rate:,.1f} a second" if rate else ""

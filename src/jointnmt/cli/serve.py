@@ -46,7 +46,7 @@ def serve(
     if per_minute is not None:
         raise ConfigurationError("--per-minute is for a new key: add --add-key NAME.")
     with extra("serve"):
-        import babel  # noqa: F401 (needed by some requests only)
+        import language_data  # noqa: F401 (needed by some requests only)
         import py3langid  # noqa: F401
         import python_multipart  # noqa: F401
 

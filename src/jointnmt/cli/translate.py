@@ -43,6 +43,8 @@ from jointnmt.cli.translate_options import (
     TopPOption,
     UntrustedOption,
     WindowOption,
+    check_kind,
+    given_of,
 )
 from jointnmt.config import override
 from jointnmt.data.lines import text_lines
@@ -107,11 +109,11 @@ def translate(
         "allow_unknown": False if no_unknown else None,
     }
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    _check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
+    check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     typed = not given and input is None and at_a_terminal()
     options = TranslationOptions(
-        search=changed_search(translator.experiment.search, sample, _given({"beam_size": beam, **rules, **sampling})),
+        search=changed_search(translator.experiment.search, sample, given_of({"beam_size": beam, **rules, **sampling})),
         num_best=num_best,
         alignments=alignments,
         gates=gates,
@@ -205,19 +207,6 @@ class Job:
             "format": "json" if self.as_json else "text",
             **{name: digest_of(path) for name, path in files.items() if isinstance(path, Path)},
         }
-
-
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:
-    """Refuse options of beam search with sampling, and the reverse."""
-    wrong = [name for name, value in (of_beam if sample else of_sampling).items() if value is not None]
-    if wrong:
-        option = f"--{wrong[0].removeprefix('--').replace('_', '-')}"
-        reason = "does not go with --sample, which has no beam" if sample else "is for sampling: add --sample"
-        raise ConfigurationError(f"{option} {reason}.")
 
 
 def _rendered(translation: Translation, number: int, as_json: bool, num_best: int) -> list[str]:

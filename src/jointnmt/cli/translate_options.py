@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from jointnmt.cli.options import COMPRESSED, COMPUTATION, panel
+from jointnmt.errors import ConfigurationError
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -106,3 +107,17 @@ WindowOption = Annotated[
         show_default="1024; 1 on a terminal",
     ),
 ]
+
+
+def given_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that have a value."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:
+    """Refuse options of beam search with sampling, and the reverse."""
+    wrong = [name for name, value in (of_beam if sample else of_sampling).items() if value is not None]
+    if wrong:
+        option = f"--{wrong[0].removeprefix('--').replace('_', '-')}"
+        reason = "does not go with --sample, which has no beam" if sample else "is for sampling: add --sample"
+        raise ConfigurationError(f"{option} {reason}.")

@@ -16,7 +16,7 @@ def text_lines(path: Path) -> Iterator[str]:
         DataError: if the file cannot be read, or a line is no UTF-8 text.
     """
     for number, raw in enumerate(read_lines(path), start=1):
-        yield _decoded(raw, f"{path}:{number}")
+        yield decoded(raw, f"{path}:{number}")
 
 
 def lines_or_errors(lines: Iterable[bytes] | Path, origin: str) -> Iterator[str | DataError]:
@@ -29,12 +29,17 @@ def lines_or_errors(lines: Iterable[bytes] | Path, origin: str) -> Iterator[str 
     """
     for number, raw in enumerate(cut_lines(lines) if isinstance(lines, Path) else lines, start=1):
         try:
-            yield _decoded(raw, f"{origin}:{number}")
+            yield decoded(raw, f"{origin}:{number}")
         except DataError as error:
             yield error
 
 
-def _decoded(raw: bytes, origin: str) -> str:
+def decoded(raw: bytes, origin: str) -> str:
+    """A line as text; `origin` names it in messages.
+
+    Raises:
+        DataError: if it is too long, or no UTF-8 text.
+    """
     check_line_length(raw, origin)
     try:
         text = raw.decode("utf-8")

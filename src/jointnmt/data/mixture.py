@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from jointnmt.data.batches import BatchConfig, Indices, UpdateBatches, plan_epoch
-from jointnmt.data.store import TokenStore
+from jointnmt.data.batches import Indices, UpdateBatches, plan_epoch
+from jointnmt.data.length_buckets import BatchConfig
+from jointnmt.data.store import SegmentedText, TokenStore
 
 
-def plan_mixture(store: TokenStore, config: BatchConfig, seed: int, epoch: int) -> list[UpdateBatches]:
+def plan_mixture(
+    store: TokenStore, text: SegmentedText, config: BatchConfig, seed: int, epoch: int
+) -> list[UpdateBatches]:
     """The updates of an epoch, as of `plan_epoch`, with the pairs of each text as often as its weight says.
 
-    A pure function of the store, its weights, `seed` and `epoch`.
+    A pure function of its arguments.
+
+    Args:
+        store: the pairs, with the weights of their texts.
+        text: the same pairs, as they are segmented in this epoch.
+        config: sizes of batches and updates.
+        seed: of the order.
+        epoch: from 0.
 
     Raises:
         ConfigurationError: if a pair exceeds a limit of `config` by itself.
     """
     if set(store.weights) == {1.0}:
-        return plan_epoch(*store.lengths, config, seed, epoch, store.origin)
+        return plan_epoch(*text.lengths, config, seed, epoch, store.origin)
     pairs = weighted_pairs(store.text_numbers(), store.weights, seed, epoch)
-    source, target = (lengths[pairs] for lengths in store.lengths)
+    source, target = (lengths[pairs] for lengths in text.lengths)
     updates = plan_epoch(source, target, config, seed, epoch, lambda number: store.origin(int(pairs[number])))
     return [[pairs[batch] for batch in update] for update in updates]
 

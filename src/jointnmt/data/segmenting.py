@@ -94,7 +94,6 @@ def _start_worker(segmentation: Segmentation) -> None:
     global _worker_segmentation
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # they are for the parent, which stops its workers
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core for each process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker_segmentation = segmentation
 

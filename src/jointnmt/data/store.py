@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
-from jointnmt.data.filters import FilterConfig, FilterReport, PairFilter
+from jointnmt.data.filtering import PairFilter
+from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.segmenting import Segmented, segment_chunks
 from jointnmt.data.store_check import checksum, fault, hash_file
 from jointnmt.errors import ConfigurationError, DataError, reason
@@ -38,6 +39,17 @@ POOL_BYTES = 20_000_000
 """Files smaller than this together are segmented in this process: starting others would take longer."""
 
 Which = Literal["train", "validation"]
+
+
+class SegmentedText(Protocol):
+    """Sentence pairs as piece ids, without begin and end marks."""
+
+    @property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Pieces of every source and of every target, end marks counted."""
+
+    def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
+        """Source and target ids of the pairs with these numbers, in this order."""
 
 
 class TokenStore:
@@ -91,10 +103,19 @@ class TokenStore:
         rows = self._pairs.read(range(len(self)) if indices is None else indices, names)
         return [(source.as_py(), target.as_py()) for source, target in rows]
 
+    def ids(self, side: Literal["source", "target"]) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
+        """The pieces of all sentences of a side, without end marks, some thousand sentences at a time.
+
+        Yields:
+            pieces, one sentence after the other, and `[n + 1]` where each begins among them, and their number.
+        """
+        for chunk in self._pairs.chunks(side):
+            offsets = chunk.offsets.to_numpy().astype(np.int64)
+            yield chunk.flatten().to_numpy(), offsets - offsets[0]
+
     def target_ids(self) -> Iterator[npt.NDArray[np.int32]]:
         """The pieces of all targets, without end marks, some thousand pairs at a time."""
-        for chunk in self._pairs.chunks("target"):
-            yield chunk.flatten().to_numpy()
+        return (ids for ids, _ in self.ids("target"))
 
     def text_numbers(self) -> npt.NDArray[np.int32]:
         """Which of the texts each pair is of; 4 bytes a pair."""

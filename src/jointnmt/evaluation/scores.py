@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -17,10 +18,21 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 METRICS = ("bleu", "chrf", "ter", "multi_bleu")
-"""Keys of the metrics, in the order of tables; `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
+"""Keys of the usual metrics, in the order of tables; `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
 
-TITLES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "multi_bleu": "BLEU (tokenised, lower-cased)"}
+ALL_METRICS = (*METRICS, "compound_bleu")
+"""Those and `compound_bleu`, tokenised BLEU of WMT14 as Vaswani et al. 2017 and much since have it: cased, with words
+split at hyphens. It is higher than the others, and compares with such numbers alone."""
 
+TITLES = {
+    "bleu": "BLEU",
+    "chrf": "chrF2",
+    "ter": "TER",
+    "multi_bleu": "BLEU (tokenised, lower-cased)",
+    "compound_bleu": "BLEU (tokenised, compounds split)",
+}
+
+HYPHEN = re.compile(r"(\S)-(\S)")
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """A reference of each sentence; or several lists of them, each parallel to the sentences."""
@@ -51,6 +63,7 @@ class Scores:
     chrf: MetricScore | None = None
     ter: MetricScore | None = None
     multi_bleu: MetricScore | None = None
+    compound_bleu: MetricScore | None = None
 
     @property
     def length_ratio(self) -> float:
@@ -70,15 +83,20 @@ class CorpusMetric:
     language: str
     moses: Moses | None = None
     """Tokeniser applied before the metric; None: none."""
+    split_compounds: bool = False
+    """Whether a hyphen inside of a word is a token by itself."""
 
     def prepare(self, texts: Sequence[str]) -> list[str]:
-        """The texts, tokenised if the metric needs it."""
-        return list(texts) if self.moses is None else [self.moses.tokenize(text) for text in texts]
+        """The texts, tokenised and split at hyphens if the metric needs it."""
+        tokenized = list(texts) if self.moses is None else [self.moses.tokenize(text) for text in texts]
+        return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized] if self.split_compounds else tokenized
 
     def describe(self, signature: Signature) -> str:
         """sacrebleu's signature, extended by the preparation of the texts."""
-        text = signature.format()
-        return text if self.moses is None else f"{text}|pre:moses-{self.language}-{version('sacremoses')}"
+        parts = [signature.format()]
+        parts += [f"pre:moses-{self.language}-{version('sacremoses')}"] if self.moses else []
+        parts += ["pre:compounds"] if self.split_compounds else []
+        return "|".join(parts)
 
 
 def corpus_metrics(
@@ -86,9 +104,10 @@ def corpus_metrics(
 ) -> dict[str, CorpusMetric]:
     """The metrics, by their keys in `METRICS`, for texts in `language`, whose region does not matter.
 
-    `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own.
+    `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own;
+    `compound_bleu` what `multi-bleu.perl` does after `a-b` has become `a ##AT##-##AT## b`.
     With `tokenized`, texts are tokenised already, and not tokenised again for it. With `lowercase`, BLEU and chrF
-    ignore case; TER and `multi_bleu` always do.
+    ignore case; TER and `multi_bleu` always do, `compound_bleu` never.
 
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
@@ -110,8 +129,11 @@ def corpus_metrics(
         elif key == "multi_bleu":
             bleu = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
             found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language))
+        elif key == "compound_bleu":
+            bleu = BLEU(tokenize="none", smooth_method="none", force=True)
+            found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language), split_compounds=True)
         else:
-            raise ValueError(f"there is no metric {key!r}; there are {', '.join(METRICS)}")
+            raise ValueError(f"there is no metric {key!r}; there are {', '.join(ALL_METRICS)}")
     return found
 
 
@@ -145,7 +167,7 @@ def corpus_scores(
         scores[key] = MetricScore(result.score, measure.describe(measure.metric.get_signature()))
         if key == "bleu":
             lengths = (result.sys_len, result.ref_len)
-    return Scores(len(hypotheses), *lengths, scores["bleu"], *(scores.get(key) for key in METRICS[1:]))
+    return Scores(len(hypotheses), *lengths, scores["bleu"], *(scores.get(key) for key in ALL_METRICS[1:]))
 
 
 def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:

@@ -24,7 +24,7 @@ from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
 from jointnmt.models.transformer import Encoder
-from jointnmt.ops import AttentionMask, add_norm, dropout_add, normed, to_autocast_dtype
+from jointnmt.ops import AttentionMask, add_norm, dropout_add, grid_of_sides, normed, to_autocast_dtype
 from jointnmt.text.special import pad_id
 
 SOURCE_AXIS, TARGET_AXIS = 1, 2
@@ -180,7 +180,7 @@ class Reformer(TranslationModel):
         mask = source != pad_id
         source_side = self.encode(source, attn_weights)[:, :, None]  # [B, S, 1, E]
         target_side = to_autocast_dtype(self.target_embedding(target_input))[:, None]  # [B, 1, T, E]
-        x = source_side + target_side  # Eq. 4
+        x = grid_of_sides(source_side, target_side)  # Eq. 4
         masks = GridMasks(
             source=AttentionMask.padding(mask, x, axes=3), target=AttentionMask.causal(target_input.shape[1], x)
         )
@@ -215,18 +215,19 @@ class Reformer(TranslationModel):
         state.advance()
         target_side = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
         target_side = target_side.view(state.num_sentences, state.rows_per_sentence, -1)
-        return state.compute(partial(self._newest, state=state), target_side).flatten(0, 1), state
+        return state.compute(self, partial(self._newest, state=state), target_side).flatten(0, 1), state
 
     def _newest(self, target_side: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
         """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
-        mask, source_side, target_side = state.constants["mask"], state.constants["side"], target_side[:, None]
-        x = source_side + target_side
-        masks = GridMasks(source=AttentionMask.padding(mask, x, axes=3), target=state.mask(x, axes=2))
+        source_side, target_side = state.constants["side"], target_side[:, None]
+        x = grid_of_sides(source_side, target_side)
+        masks = GridMasks(source=state.source_mask(x, axes=3), target=state.mask(x, axes=2))
         for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
             names = (f"lexical_{axis}_{i}" for axis in GridLexical._fields)
             of_source = GridLexical(*((state.constants[name],) if name in state.constants else () for name in names))
             x = layer(x, masks, of_source.plus(layer.project_lexical(target_side)), cache)
-        return self.output(self.reduction(x, mask))  # type: ignore[no-any-return]
+        real, lengths = state.constants["mask"], state.constants["lengths"]
+        return self.output(self.reduction(x, real, lengths=lengths))  # type: ignore[no-any-return]
 
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)

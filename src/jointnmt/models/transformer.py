@@ -257,13 +257,11 @@ class Transformer(TranslationModel):
         state.advance()
         x = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
         x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
-        return state.compute(partial(self._newest, state=state), x).flatten(0, 1), state
+        return state.compute(self, partial(self._newest, state=state), x).flatten(0, 1), state
 
     def _newest(self, embedded: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
         """Logits of the newest position of the R rows of each sentence."""
-        masks = DecoderMasks(
-            own=state.mask(embedded, axes=1), source=AttentionMask.padding(state.constants["mask"], embedded, axes=2)
-        )
+        masks = DecoderMasks(own=state.mask(embedded, axes=1), source=state.source_mask(embedded, axes=2))
         projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
         return self._decode(embedded, projected, masks, state.caches)
 

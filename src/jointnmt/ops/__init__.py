@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jointnmt.ops.attention import AttentionMask, attention, axial_attention, cached_attention
+from jointnmt.ops.attention import (
+    AttentionMask,
+    OwnSlots,
+    append_to_cache,
+    attention,
+    axial_attention,
+    cached_attention,
+)
 from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
 from jointnmt.ops.backend import backend
 from jointnmt.ops.dropout import Dropout, dropout_mask
 from jointnmt.ops.gating import gated_kv
+from jointnmt.ops.grid import grid_of_sides
 from jointnmt.ops.linear import linear, linear_update, mlp, mlp_update
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
-from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
+from jointnmt.ops.vocabulary import TopK, best_continuations, cross_entropy, log_softmax, restrict, topk
 
 __all__ = [
     "AttentionMask",
@@ -28,12 +36,15 @@ __all__ = [
     "Float32Linear",
     "Int8Linear",
     "Normed",
+    "OwnSlots",
     "TopK",
     "add_norm",
+    "append_to_cache",
     "attention",
     "attention_pool",
     "axial_attention",
     "backend",
+    "best_continuations",
     "cached_attention",
     "cross_entropy",
     "dropout_add",
@@ -41,6 +52,7 @@ __all__ = [
     "empty",
     "empty_cache",
     "gated_kv",
+    "grid_of_sides",
     "layer_norm",
     "linear",
     "linear_update",
@@ -49,6 +61,7 @@ __all__ = [
     "mlp_update",
     "no_autocast",
     "normed",
+    "restrict",
     "to_autocast_dtype",
     "topk",
 ]

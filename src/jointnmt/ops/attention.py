@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -21,49 +22,87 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from jointnmt.ops.autocast import no_autocast
 from jointnmt.ops.backend import uses_fused_attention, uses_kernels
 from jointnmt.ops.dropout import Dropout
+from jointnmt.ops.native import calls
 from jointnmt.ops.native.calls import CacheLayout, call, empty, evenly_spaced, exact, lines_of, roles_of
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Without cuDNN's, which builds a plan for every new shape: batches of sentences rarely repeat one."""
 
 
+class OwnSlots:
+    """The slots of a cache that each of N rows may attend to, which change from position to position.
+
+    They lie where kernels find them: a recorded call reads those of its own position.
+    """
+
+    def __init__(self) -> None:
+        self.structure = calls.OwnSlotsArgument()
+        self._slots = torch.empty(0, dtype=torch.long, device="cpu")
+
+    def update(self, slots: Int[Tensor, "N t"], newest: int) -> None:
+        """Go on to another position; `newest` is the first of the slots that belong to it."""
+        self._slots = slots.to("cpu", torch.long).contiguous()
+        self.structure.slots, self.structure.seen = self._slots.data_ptr(), slots.shape[1]
+        self.structure.newest = newest
+
+
 @dataclass(frozen=True)
 class AttentionMask:
     """Which keys each query may attend to: an additive bias, and what kernels need to know of it to do without."""
 
-    bias: Float[Tensor, ...]
-    """0 where it may, minus infinity elsewhere; broadcast to `[*batch, Q, L]`."""
+    make_bias: Callable[[], Float[Tensor, ...]]
+    """Called when the bias is first asked for: kernels do without it."""
     lengths: Int[Tensor, " B"] | None = None
     """The number of real keys of each sentence, if the bias masks exactly the padding on the right."""
     is_causal: bool = False
     """Whether the bias is exactly the causal one: a query attends to itself and what precedes it."""
-    slots: Int[Tensor, "N t"] | None = None
+    own: OwnSlots | None = None
     """The slots of a cache that each row may attend to, if the bias masks exactly the others."""
     _merged: list[Tensor] = field(default_factory=list)
+
+    @cached_property
+    def bias(self) -> Float[Tensor, ...]:
+        """0 where a query may attend, minus infinity elsewhere; broadcast to `[*batch, Q, L]`."""
+        return self.make_bias()
 
     @classmethod
     def causal(cls, length: int, like: Tensor) -> Self:
         """A position may attend to itself and to earlier ones."""
-        bias = torch.full((length, length), -torch.inf, dtype=like.dtype, device=like.device).triu_(1)
-        return cls(bias, is_causal=True)
+        kind, device = like.dtype, like.device
+        return cls(lambda: torch.full((length, length), -torch.inf, dtype=kind, device=device).triu_(1), is_causal=True)
 
     @classmethod
-    def padding(cls, mask: Bool[Tensor, "B S"], like: Tensor, axes: int) -> Self:
-        """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S."""
-        bias = torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
-        return cls(bias.view(len(mask), *[1] * axes, -1), lengths=mask.sum(dim=1, dtype=torch.int32))
+    def padding(
+        cls, mask: Bool[Tensor, "B S"], like: Tensor, axes: int, lengths: Int[Tensor, " B"] | None = None
+    ) -> Self:
+        """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S.
+
+        `lengths`, of real tokens, are counted if they are not given.
+        """
+        lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
+        return cls(lambda: _bias_of(mask, like).view(len(mask), *[1] * axes, -1), lengths=lengths)
 
     @classmethod
-    def cached(cls, visible: Bool[Tensor, "G R L"], slots: Int[Tensor, "N t"], like: Tensor, axes: int) -> Self:
-        """Each row may attend to its own slots: `slots` and `visible` say the same; `axes` lie between G and R."""
-        bias = torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill_(~visible, -torch.inf)
-        return cls(bias.view(len(visible), *[1] * axes, *visible.shape[1:]), slots=slots)
+    def cached(
+        cls, visible: Callable[[], Bool[Tensor, "G R L"]], own: OwnSlots | None, like: Tensor, axes: int
+    ) -> Self:
+        """Each row may attend to its own slots: `own` and `visible` say the same; `axes` lie between G and R."""
+
+        def bias() -> Tensor:
+            seen = visible()
+            return _bias_of(seen, like).view(len(seen), *[1] * axes, *seen.shape[1:])
+
+        return cls(bias, own=own)
 
     def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
         """The bias, broadcast to the `leading` axes of attention, which are flattened into one; computed once."""
         if not self._merged:
             self._merged.append(self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4))
         return self._merged[0]
+
+
+def _bias_of(mask: Bool[Tensor, ...], like: Tensor) -> Float[Tensor, ...]:
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
 
 
 def attention(
@@ -154,10 +193,10 @@ def cached_attention(
     """
     embed_dim = query.shape[-1]
     needs_weights = attn_weights is not None or _drops(dropout)
-    known_mask = mask.slots is not None or mask.lengths is not None
+    known_mask = mask.own is not None or mask.lengths is not None
     without_gradient = not torch.is_grad_enabled()
     if without_gradient and known_mask and not needs_weights and uses_kernels(query, embed_dim // num_heads):
-        return _cached(query, key_value, num_heads, mask.slots, mask.lengths)
+        return _cached(query, key_value, num_heads, mask)
     key_value = key_value[..., : mask.bias.shape[-1], :]
     heads = [*_by_role(query, embed_dim, num_heads), *_by_role(key_value, embed_dim, num_heads)]
     queries, keys, values = (part.movedim(-2, -3) for part in heads)  # each -> [G, *lines, H, R or L, D]
@@ -236,20 +275,39 @@ def _forward(
     return result, (lengths, weight_mask, *projected)
 
 
-def _cached(
-    query: Tensor, key_value: Tensor, num_heads: int, slots: Tensor | None, lengths: Tensor | None
-) -> Float[Tensor, "G *lines R E"]:
-    """Call the kernel, which reads each row's keys and values in place: its `slots`, or the first `lengths`."""
-    sentences, *lines, rows, embed_dim = query.shape
-    flat = query.view(-1, embed_dim)  # raises where rows are not evenly spaced
+def _cached(query: Tensor, key_value: Tensor, num_heads: int, mask: AttentionMask) -> Float[Tensor, "G *lines R E"]:
+    """Call the kernel, which reads each row's keys and values in place: its own slots, or the first `lengths`."""
+    flat = query.view(-1, query.shape[-1])  # raises where rows are not evenly spaced
     assert flat.stride(-1) == 1 and key_value.is_contiguous() and key_value.dtype == query.dtype
-    slots = None if slots is None else slots.long().contiguous()
-    lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
     result = empty(query, *query.shape)
-    layout = CacheLayout(
-        sentences, math.prod(lines), rows, num_heads, embed_dim // num_heads, key_value.shape[-2],
-        None if slots is None else slots.data_ptr(), 0 if slots is None else slots.shape[1],
-        None if lengths is None else lengths.data_ptr(),
-    )  # fmt: skip
+    lengths = None if mask.own is not None else mask.lengths
+    lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
+    layout = _layout(query.shape, num_heads, key_value.shape[-2], mask.own, lengths)
     call("cached_attention", query, ctypes.byref(layout), flat, flat.stride(0), key_value, result)
     return result
+
+
+def append_to_cache(
+    stored: Float[Tensor, "G *lines C EE"], key_value: Float[Tensor, "G *lines R EE"], own: OwnSlots
+) -> None:
+    """Write the newest keys and values of R rows of each sentence into their slots of a cache."""
+    width = key_value.shape[-1]
+    if torch.is_grad_enabled() or not uses_kernels(key_value, width) or not uses_kernels(stored, width):
+        first = own.structure.newest
+        stored[..., first : first + key_value.shape[-2], :] = key_value
+        return
+    flat = key_value.view(-1, width)
+    assert flat.stride(-1) == 1 and stored.is_contiguous() and stored.dtype == key_value.dtype
+    layout = _layout((*key_value.shape[:-1], width // 2), 1, stored.shape[-2], own, None)
+    call("append_to_cache", stored, ctypes.byref(layout), flat, flat.stride(0), stored)
+
+
+def _layout(
+    rows: Sequence[int], num_heads: int, capacity: int, own: OwnSlots | None, lengths: Tensor | None
+) -> CacheLayout:
+    """Of rows `[G, *lines, R, E]` over a cache."""
+    sentences, *lines, count, embed_dim = rows
+    return CacheLayout(
+        sentences, math.prod(lines), count, num_heads, embed_dim // num_heads, capacity,
+        None if own is None else ctypes.addressof(own.structure), None if lengths is None else lengths.data_ptr(),
+    )  # fmt: skip

@@ -54,6 +54,11 @@ def backend(name: Name, gemm: Gemm = "fastest") -> Iterator[None]:
         _choice = before
 
 
+def implementation() -> _Choice:
+    """What `backend` has chosen, to be compared."""
+    return _choice
+
+
 def uses_kernels(x: Tensor, *features: int) -> bool:
     """Whether the kernels take tensors like `x`, and vectors of these numbers of features.
 

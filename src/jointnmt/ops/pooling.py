@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -19,6 +19,7 @@ def attention_pool(
     scores: Float[Tensor, "B S T E"],
     mask: Bool[Tensor, "B S"],
     attn_weights: list[Tensor] | None = None,
+    lengths: Int[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T E"]:
     """The mean of x over the source positions, each feature weighted by its own softmax of `scores`.
 
@@ -27,15 +28,25 @@ def attention_pool(
         scores: of every feature of every cell.
         mask: True at real tokens; padding is on the right.
         attn_weights: if given, the weights `[B, S, T, E]` are appended.
+        lengths: the number of real tokens of each sentence; None: they are counted.
     """
     if attn_weights is None and uses_kernels(x, x.shape[-1]):
-        result: Tensor = _AttentionPool.apply(x, scores, mask.sum(dim=1))
+        lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
+        if not torch.is_grad_enabled():
+            return _pooled(x.contiguous(), scores.contiguous(), lengths)
+        result: Tensor = _AttentionPool.apply(x, scores, lengths)
         return result
     with no_autocast(x):
         weights = scores.masked_fill(~mask[:, :, None, None], -torch.inf).softmax(dim=1)
         if attn_weights is not None:
             attn_weights.append(weights.detach())
         return (weights * x).sum(dim=1)
+
+
+def _pooled(x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
+    result = empty(x, x.shape[0], *x.shape[2:])
+    call("attention_pool_forward", x, *x.shape, lengths, x, scores, result)
+    return result
 
 
 class _AttentionPool(torch.autograd.Function):
@@ -45,9 +56,7 @@ class _AttentionPool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
         x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
         ctx.save_for_backward(x, scores, lengths)
-        result = empty(x, x.shape[0], *x.shape[2:])
-        call("attention_pool_forward", x, *x.shape, lengths, x, scores, result)
-        return result
+        return _pooled(x, scores, lengths)
 
     @staticmethod
     @once_differentiable

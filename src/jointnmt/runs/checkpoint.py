@@ -6,6 +6,7 @@ The metadata has one key, `jointnmt` (the order of several would be random, and 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
@@ -182,5 +183,6 @@ def _digest(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        bytes_of = tensor.reshape(-1).view(torch.uint8)
+        digest.update((ctypes.c_char * bytes_of.numel()).from_address(bytes_of.data_ptr()))
     return digest.hexdigest()

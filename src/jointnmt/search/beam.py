@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops import best_continuations
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import best, check_evaluating, token_log_probabilities
+from jointnmt.search.scoring import check_evaluating, check_found
 from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
 
@@ -65,14 +67,11 @@ def beam_search(
         trace.begin(len(source), config.penalty)
     while beams.sentences:
         logits, state = model.step(beams.last_ids(source.device), state.select(rows))
-        log_probabilities = _by_sentence(token_log_probabilities(logits), config.beam_size)
-        rules.apply(log_probabilities, beams.sentences, position)
-        candidates = continuations(beams, log_probabilities)
-        top = candidates.extending(beams, candidates.top(config.beam_size))
-        for sentence, _, hypothesis in top.finished(ended(top), config.penalty, rules.limits):
+        candidates = continuations(beams, logits, rules, position)
+        survivors = candidates.unfinished(config.beam_size)
+        for sentence, _, hypothesis in candidates.finished(beams, config, rules.limits):
             if len(found[sentence]) < config.beam_size:
                 found[sentence].append(hypothesis)
-        survivors = candidates.unfinished(config.beam_size)
         if trace is not None:
             trace.extend(beams, candidates, survivors, found)
         parents = candidates.parents.gather(1, survivors)
@@ -92,13 +91,29 @@ class Continuations:
     ids: Int[Tensor, "B C"]
     token_log_probabilities: Float[Tensor, "B C"]
 
+    @cached_property
+    def any_ends(self) -> bool:
+        """Whether any ends its sentence; mostly none does."""
+        return eos_id in self.ids.flatten().tolist()
+
     def top(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count`: 0, 1, ..."""
         return torch.arange(count, device="cpu").expand(len(self.ids), count)
 
     def unfinished(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count` that do not end their sentence."""
+        if not self.any_ends:
+            return self.top(count)
         return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+
+    def finished(
+        self, beams: BeamState, config: SearchConfig, limits: Sequence[int]
+    ) -> Iterator[tuple[int, int, Hypothesis]]:
+        """Those among the best K that end their sentence; see `BeamState.finished`."""
+        if not self.any_ends:
+            return iter(())
+        top = self.extending(beams, self.top(config.beam_size))
+        return top.finished(ended(top), config.penalty, limits)
 
     def extending(self, beams: BeamState, ranks: Int[Tensor, "B K"]) -> BeamState:
         """The hypotheses that the continuations of these ranks lead to."""
@@ -108,18 +123,16 @@ class Continuations:
         return beams.extended(ids, tokens, parents)
 
 
-def continuations(beams: BeamState, log_probabilities: Float[Tensor, "B K V"]) -> Continuations:
-    """The 2K best continuations of each sentence: enough that K remain when K of them end."""
-    size = log_probabilities.shape[1]
-    # The 2K best of a sentence are among the 2K best of each of its hypotheses.
-    tokens, ids = (_by_sentence(each, size) for each in best(log_probabilities.flatten(0, 1), 2 * size))
-    totals = beams.log_probabilities.unsqueeze(-1) + tokens  # [B, K, 2K]
-    order = totals.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : 2 * size]
-    return Continuations(
-        parents=order // ids.shape[-1],
-        ids=ids.flatten(1).gather(1, order),
-        token_log_probabilities=tokens.flatten(1).gather(1, order),
-    )
+def continuations(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> Continuations:
+    """The 2K best continuations of each sentence: enough that K remain when K of them end.
+
+    Raises:
+        ModelError: if the model's output is not a number.
+    """
+    required, count = rules.all_required(beams.sentences, position), 2 * beams.ids.shape[1]
+    found = best_continuations(logits, beams.log_probabilities, required, rules.banned, count)
+    check_found(found.has_nan)
+    return Continuations(found.parents, found.ids, found.token_log_probabilities)
 
 
 def ended(beams: BeamState) -> Bool[Tensor, "B K"]:
@@ -132,7 +145,3 @@ def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list
     size = beams.ids.shape[1]
     alive = (beams.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if beam 0 is empty, all are
     return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(beams.sentences)]
-
-
-def _by_sentence(values: Tensor, size: int) -> Tensor:
-    return values.view(-1, size, values.shape[-1])

@@ -55,8 +55,12 @@ class BeamState:
         """Hypotheses one token longer: beam c extends beam `parents[b, c]`, or beam c if there are no parents."""
         old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
         if parents is not None:
-            rows = torch.arange(len(parents), device="cpu").unsqueeze(1)
-            old_ids, old_tokens, old_sums = old_ids[rows, parents], old_tokens[rows, parents], old_sums[rows, parents]
+            count = old_sums.shape[1]
+            rows = (torch.arange(0, len(parents) * count, count, device="cpu").unsqueeze(1) + parents).view(-1)
+            old_ids, old_tokens, old_sums = (
+                each.flatten(0, 1).index_select(0, rows).view(*parents.shape, *each.shape[2:])
+                for each in (old_ids, old_tokens, old_sums)
+            )
         return replace(
             self,
             ids=torch.cat([old_ids, ids.unsqueeze(-1)], -1),
@@ -70,6 +74,8 @@ class BeamState:
 
     def select(self, rows: Sequence[int]) -> BeamState:
         """The sentences in these rows only, in this order."""
+        if rows == list(range(len(self.sentences))):
+            return self
         index = torch.tensor(rows, dtype=torch.long, device="cpu")
         return BeamState(
             tuple(self.sentences[row] for row in rows),
@@ -108,5 +114,8 @@ def rows_to_keep(keep: Sequence[bool]) -> list[int]:
 
 def state_rows(sentences: Sequence[int], beams: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
     """The decoder state's rows of these sentences, the beams of each in the order of its row of `beams`."""
+    count = beams.shape[1]
+    if sentences == list(range(len(beams))):
+        return (torch.arange(0, len(beams) * count, count, device="cpu").unsqueeze(1) + beams).flatten()
     rows = torch.tensor(sentences, dtype=torch.long, device="cpu")
-    return (rows.unsqueeze(1) * beams.shape[1] + beams[rows]).flatten()
+    return (rows.unsqueeze(1) * count + beams[rows]).flatten()

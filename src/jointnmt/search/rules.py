@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
 from jointnmt.config import Config
-from jointnmt.data.batch import send
 from jointnmt.errors import DataError
+from jointnmt.ops import restrict
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 
@@ -102,6 +101,10 @@ class Rules:
             return self.prefixes[sentence][position]
         return eos_id if position == self.limits[sentence] - 1 else None
 
+    def all_required(self, sentences: Sequence[int], position: int) -> list[int | None]:
+        """`required` of each of these sentences."""
+        return [self.required(sentence, position) for sentence in sentences]
+
     def apply(self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int) -> None:
         """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
 
@@ -110,13 +113,4 @@ class Rules:
             sentences: the number of each row's sentence.
             position: of the next token.
         """
-        found = [(row, self.required(sentence, position)) for row, sentence in enumerate(sentences)]
-        required = [(row, token) for row, token in found if token is not None]
-        index = torch.tensor(required, dtype=torch.long, device="cpu").view(-1, 2)
-        rows, tokens = send(index, log_probabilities.device).unbind(1)
-        kept = log_probabilities[rows, :, tokens]  # before banning: a prefix may hold a banned token
-        for token in self.banned:  # one by one: a list would have to be sent to a GPU
-            log_probabilities[:, :, token].fill_(-torch.inf)
-        if required:
-            log_probabilities[rows] = -torch.inf
-            log_probabilities[rows, :, tokens] = kept
+        restrict(log_probabilities, self.all_required(sentences, position), self.banned)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int
 from pydantic import Field
@@ -35,8 +35,8 @@ def sentence_generator(seed: int, *number: int) -> torch.Generator:
 
     The number may have several parts, such as (line, sentence of the line).
     """
-    state = np.random.SeedSequence([seed, *number]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+    digest = hashlib.blake2b(repr((seed, *number)).encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
 @torch.no_grad()

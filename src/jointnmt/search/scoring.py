@@ -108,8 +108,17 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
         ModelError: if a value is NaN.
     """
     found = topk(values, count)
-    _check(not found.has_nan)
+    check_found(found.has_nan)
     return found.values, found.indices
+
+
+def check_found(has_nan: bool) -> None:
+    """Refuse what was chosen among scores of which one is NaN.
+
+    Raises:
+        ModelError: if one is.
+    """
+    _check(not has_nan)
 
 
 def check_numbers(values: Float[Tensor, "*shape"]) -> None:

@@ -97,7 +97,7 @@ def _filled(part: Part, translations: Iterator[Rendered], space: str) -> str:
     for sentence in part.sentences():
         tokens, candidate = next(translations)
         assert candidate.alignment is not None, "a marked sentence is translated with alignments"
-        placed.append(place_tags(sentence, candidate.text, tokens, candidate.tokens, candidate.alignment))
+        placed.append(place_tags(sentence, candidate.text, tokens, candidate.tokens, candidate.alignment.numpy()))
     text = part.text
     before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return escaped(before) + joined(placed, space) + escaped(after)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from babel import Locale, UnknownLocaleError
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -25,6 +24,7 @@ from jointnmt.serving.errors import RequestError
 from jointnmt.serving.schemas import ERRORS
 from jointnmt.serving.services import Services, Shared, services
 from jointnmt.serving.work import Translating
+from jointnmt.text.languages import language_name
 
 router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
 
@@ -122,7 +122,7 @@ async def languages(shared: Shared) -> list[Language]:
     """The languages that models here translate from, and those that they translate to."""
     pairs = shared.models.pairs()
     codes = [*pairs, *(target for target in shared.models.targets() if target not in pairs)]
-    return [Language(code=code, name=_name(code), targets=pairs.get(code, [])) for code in codes]
+    return [Language(code=code, name=language_name(code), targets=pairs.get(code, [])) for code in codes]
 
 
 @router.post("/detect", openapi_extra=_body(DetectParameters))
@@ -147,8 +147,8 @@ async def frontend_settings(shared: Shared) -> dict[str, Any]:
         "frontendTimeout": 500,
         "keyRequired": shared.access.needs_key,
         "language": {
-            "source": {"code": source, "name": _name(source)},
-            "target": {"code": target, "name": _name(target)},
+            "source": {"code": source, "name": language_name(source)},
+            "target": {"code": target, "name": language_name(target)},
         },
         "suggestions": False,
         "supportedFilesFormat": [],
@@ -265,11 +265,3 @@ def _parse(kind: type[Any], values: dict[str, Any]) -> Any:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _name(code: str) -> str:
-    """A language's English name; its code, if it has none."""
-    try:
-        return Locale.parse(code.replace("-", "_")).get_display_name("en") or code
-    except (UnknownLocaleError, ValueError):
-        return code

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jointnmt.serving.markup import Atom, Marked, Stack, escaped
-from jointnmt.text.segmentation import SPACE
+from jointnmt.text.pieces import SPACE
 
 WORD = re.compile(r"\w+|[^\w\s]")
 

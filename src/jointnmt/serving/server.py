@@ -41,22 +41,29 @@ def serve(models: Sequence[str], config: ServerConfig, device: str = "auto", pre
         KeyboardInterrupt: after Ctrl-C, when the running requests have ended.
         ModelError: if a model cannot be loaded.
     """
-    keys = None if config.keys is None else read_keys(config.keys)
-    paths = named_paths(models)
     listening = _listen(config)
     with listening:
-        metrics = Metrics()
-        load = partial(Engine.load, device=device, precision=precision)
-        dispatcher = Dispatcher(config.limits, metrics)
-        loaded = Models.load(paths, load, metrics)
-        services = Services(config, loaded, dispatcher, Access(keys), metrics)
-        server = Server(services, device, precision)
-        if config.host not in LOOPBACK and keys is None:
+        server = Server(load_services(models, config, device, precision), device, precision)
+        if config.host not in LOOPBACK and config.keys is None:
             logger.warning("whoever can reach this machine may translate; --keys asks for API keys")
         logger.info("listening on %s", _address(listening))
         server.run(sockets=[listening])
     if server.interrupted:
         raise KeyboardInterrupt
+
+
+def load_services(models: Sequence[str], config: ServerConfig, device: str, precision: Precision) -> Services:
+    """The parts of a server of these models (`RUN` or `NAME=RUN`), which nothing has started yet.
+
+    Raises:
+        ConfigurationError: if the file of keys is wrong, a name occurs twice, or there is no such device.
+        ModelError: if a model cannot be loaded.
+    """
+    keys = None if config.keys is None else read_keys(config.keys)
+    paths, metrics = named_paths(models), Metrics()
+    dispatcher = Dispatcher(config.limits, metrics)
+    loaded = Models.load(paths, partial(Engine.load, device=device, precision=precision), metrics)
+    return Services(config, loaded, dispatcher, Access(keys), metrics)
 
 
 class Server(uvicorn.Server):

@@ -1,8 +1,17 @@
-"""Languages by their codes."""
+"""Languages by their codes and names: the one place that knows them, by langcodes.
 
+Checking a code needs no more than its list; the names are in another package, of some extras, which are imported only
+for them.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
 from pathlib import Path
+from string import ascii_lowercase
 
 from jointnmt.errors import DataError
+from jointnmt.extras import extra
 
 LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages written without spaces between sentences and most words."""
@@ -19,11 +28,42 @@ def check_code(code: str) -> str | None:
 
     if langcodes.tag_is_valid(code):
         return None
-    try:  # names of languages are another package's, of the extra `train`
+    try:
         meant = f" (is it {langcodes.find(code).to_tag()}?)"
-    except (LookupError, ImportError):
+    except (LookupError, ImportError):  # no such name, or no names are installed
         meant = ""
     return f"{code!r} is no language code{meant}. Give a code such as de, en or pt-BR (ISO 639, BCP 47)."
+
+
+def language_name(code: str) -> str:
+    """A language's English name, such as `Portuguese (Brazil)`; its code, if it has none.
+
+    Raises:
+        MissingPackageError: if the names of languages are not installed.
+    """
+    import langcodes
+
+    with extra("serve"):
+        import language_data  # noqa: F401 (langcodes reads names out of it)
+    return langcodes.get(code).display_name("en") if langcodes.tag_is_valid(code) else code
+
+
+@cache
+def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
+    """Codes of two letters by themselves and by the names of their languages in other ones, in lower case.
+
+    Raises:
+        MissingPackageError: if the names of languages are not installed.
+    """
+    import langcodes
+
+    with extra("data"):
+        import language_data  # noqa: F401
+    codes = [code for code in map("".join, product(ascii_lowercase, repeat=2)) if langcodes.tag_is_valid(code)]
+    found = {code: code for code in codes}
+    for language, code in product(named_in, codes):
+        found.setdefault(langcodes.get(code).display_name(language).casefold(), code)
+    return found
 
 
 def num_words(text: str, language: str) -> int:

@@ -1,40 +1,37 @@
-"""Segmentation of raw text into pieces and back: BPE, unigram or words, by the `tokenizers` library.
+"""Segmentation of raw text into pieces and back: BPE, unigram or words.
 
 Text is normalised first: white space is collapsed, characters are composed (NFC) and, if configured, punctuation is
 normalised and text tokenised, both by the rules of Moses, and lower-cased. Decoding undoes segmentation and Moses
 tokenisation, not lower-casing nor the normalisation of punctuation. For BPE and unigram,
 decoding the pieces of a normalised text gives exactly that text, if training has seen its characters; an unseen
-character becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only,
-not on the number of threads.
+character becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import string
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
-from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from jointnmt.config import Config
-from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError, reason
-from jointnmt.interruption import heeding_signals
+from jointnmt.errors import DataError, JointNMTError, ModelError, reason
 from jointnmt.text.moses import Moses, PunctuationNormalizer
+from jointnmt.text.pieces import SPACE, BytePairs, Merges, Vocabulary, compact, read_vocabulary
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 from jointnmt.text.tags import check_tag, split_tag
 
-SPACE = "▁"
-"""The space mark of pieces (U+2581); in text, this character is replaced by an underscore."""
-
-_MARKS = tuple(piece + SPACE for piece in SPECIAL_PIECES)
-"""The special pieces as stored in the vocabulary, with an ending that no piece of text has."""
-
 _UNSEEN = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
+MOST_REMEMBERED, LONGEST_REMEMBERED = 2**16, 64
+"""Words of which a segmenter remembers the pieces, and the characters of the longest, so that no text fills memory."""
+
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
 
 
@@ -88,19 +85,19 @@ class Segmenter:
     """Segments and joins the text of one side; `tags` are those that a text may begin with, as a piece each."""
 
     def __init__(
-        self, tokenizer: Tokenizer, config: SegmentationConfig, language: str, tags: Sequence[str] = ()
+        self, vocabulary: Vocabulary, config: SegmentationConfig, language: str, tags: Sequence[str] = ()
     ) -> None:
         self.config = config
         self.tags = tuple(tags)
         self.language = language
-        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._remembered: dict[str, list[int]] = {}
         self._preparation = Preparation.of(config, language)
-        ordinary = range(len(SPECIAL_PIECES), tokenizer.get_vocab_size())
         marked = {tag + SPACE: tag for tag in config.tags}
-        names = (str(tokenizer.id_to_token(i)) for i in ordinary)
-        self._pieces = (*SPECIAL_PIECES, *(marked.get(name, name) for name in names))
+        ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
+        self._pieces = (*SPECIAL_PIECES, *(marked.get(piece, piece) for piece in ordinary))
         self._ids_of_tags = {tag: self._pieces.index(tag) for tag in self.tags}
-        marks = range(len(_MARKS), min(len(_MARKS) + len(marked), len(self._pieces)))
+        marks = range(len(SPECIAL_PIECES), min(len(SPECIAL_PIECES) + len(marked), len(self._pieces)))
         self._unwritten = _UNSEEN | {i for i in marks if self._pieces[i] in config.tags}
 
     @property
@@ -127,26 +124,49 @@ class Segmenter:
         return self.encode_ids_batch([text])[0]
 
     def encode_ids_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode_ids` of many texts, in several threads.
+        """`encode_ids` of many texts.
 
         Raises:
             DataError: if one of them is not valid Unicode.
         """
-        divided = [split_tag(text, self.tags) if self.tags else ("", text) for text in texts]
-        prepared = [self._preparation.apply(text) for _, text in divided]
-        try:
-            found = [_without_marks(encoding.ids) for encoding in self._encodings(prepared)]
-        except TypeError as error:
-            wrong = next((text for text in prepared if any("\ud800" <= letter <= "\udfff" for letter in text)), "")
-            raise DataError(f"{wrong[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
-        return [
-            [self._ids_of_tags[tag], *ids] if tag and ids else ids for (tag, _), ids in zip(divided, found, strict=True)
-        ]
+        return [self._encode_ids(text) for text in texts]
 
-    def _encodings(self, texts: Sequence[str]) -> Sequence[Encoding]:
-        if len(texts) == 1:  # handing one text to another thread may take longer than its encoding
-            return [self._tokenizer.encode(texts[0])]
-        return self._tokenizer.encode_batch_fast(texts)
+    def _encode_ids(self, text: str) -> list[int]:
+        tag, text = split_tag(text, self.tags) if self.tags else ("", text)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
+        ids: list[int] = []
+        for word in self._preparation.apply(text).split():
+            known = self._remembered.get(word)
+            ids += self._divide(word) if known is None else known
+        return [self._ids_of_tags[tag], *ids] if tag and ids else ids
+
+    def _divide(self, word: str) -> list[int]:
+        """The ids of a word; those of the first words are remembered, as most words come again."""
+        parts = divided(word, self.config)
+        ids = [piece for part in parts for piece in self._vocabulary.divide(part)]
+        # Text can hold a special piece if the vocabulary was saved without their marks' endings.
+        ids = ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
+        if len(self._remembered) < MOST_REMEMBERED and len(word) <= LONGEST_REMEMBERED:
+            self._remembered[word] = ids
+        return ids
+
+    def begins_word(self, piece_id: int) -> bool:
+        """Whether a piece of BPE is the first one of a word: merges do not reach across."""
+        return self._pieces[piece_id].startswith(SPACE)
+
+    def letters(self, piece_id: int) -> tuple[int, ...]:
+        """The pieces of single characters that BPE builds a piece from; a special piece or a tag stays as it is."""
+        piece = self._pieces[piece_id]
+        whole = piece_id < len(SPECIAL_PIECES) or piece in self.config.tags
+        return (piece_id,) if whole else tuple(map(self._vocabulary.ids.__getitem__, piece))
+
+    @property
+    def merges(self) -> Merges:
+        """Those of BPE; of other kinds there are none."""
+        return self._vocabulary.merges if isinstance(self._vocabulary, BytePairs) else {}
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
@@ -159,8 +179,8 @@ class Segmenter:
         return self.decode([self.piece(i) for i in ids if i not in self._unwritten])
 
     def to_json(self) -> str:
-        """The tokenizer with its vocabulary, in the format of `tokenizers`."""
-        return str(self._tokenizer.to_str(pretty=True))
+        """The vocabulary, in the format of `tokenizers`."""
+        return self._vocabulary.to_json()
 
 
 class Segmentation:
@@ -196,16 +216,19 @@ class Segmentation:
             ConfigurationError: if the vocabulary is too small for the text's characters.
             DataError: if there is no text.
             JointNMTError: from reading the texts.
+            MissingPackageError: if the extra `train` is not installed.
         """
+        from jointnmt.text.learning import learn
+
         untagged = (split_tag(text, config.tags)[1] for text in source_texts)
         source_lines = map(Preparation.of(config, source_language).apply, untagged)
         target_lines = map(Preparation.of(config, target_language).apply, target_texts)
         if config.joint:
-            source = target = _learn(config, chain(source_lines, target_lines), config.vocabulary_size)
+            source = target = learn(config, chain(source_lines, target_lines), config.vocabulary_size)
         else:
-            source = _learn(config, source_lines, config.vocabulary_size)
+            source = learn(config, source_lines, config.vocabulary_size)
             without = config.model_copy(update={"tags": ()})
-            target = _learn(without, target_lines, config.target_vocabulary_size or config.vocabulary_size)
+            target = learn(without, target_lines, config.target_vocabulary_size or config.vocabulary_size)
         return cls(Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language))
 
     def save(self, directory: Path) -> None:
@@ -215,7 +238,7 @@ class Segmentation:
         (directory / _SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         sides = {_JOINT: self.source} if self.joint else {_SOURCE: self.source, _TARGET: self.target}
         for name, segmenter in sides.items():
-            (directory / name).write_text(_compact(segmenter.to_json()) + "\n", encoding="utf-8")
+            (directory / name).write_text(compact(segmenter.to_json()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -229,10 +252,10 @@ class Segmentation:
             config = SegmentationConfig.parse(settings["config"], origin=str(directory / _SETTINGS))
             source_language, target_language = settings["languages"]
             names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
-            source, target = (_from_json((directory / name).read_text(encoding="utf-8")) for name in names)
-            if missing := [tag for tag in config.tags if source.token_to_id(tag + SPACE) is None]:
+            source, target = (read_vocabulary((directory / name).read_text(encoding="utf-8")) for name in names)
+            if missing := [tag for tag in config.tags if tag + SPACE not in source.ids]:
                 raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
-        except Exception as error:  # tokenizers raises plain Exception
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, JointNMTError) as error:
             raise ModelError(
                 f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
                 "or train again."
@@ -248,17 +271,6 @@ class Segmentation:
         parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
         parts += [self.source.to_json(), self.target.to_json()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _compact(tokenizer: str) -> str:
-    """The JSON of a tokenizer at less than half its length: without white space, and each merge one string.
-
-    `tokenizers` reads merges in both forms. No piece holds a space: text is divided at white space first.
-    """
-    values = json.loads(tokenizer)
-    if merges := values["model"].get("merges"):
-        values["model"]["merges"] = [pair if isinstance(pair, str) else " ".join(pair) for pair in merges]
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def hash_files(directory: Path) -> str:
@@ -302,85 +314,22 @@ class Preparation:
         return self.moses.tokenize(text) if self.moses else text
 
 
-def _without_marks(ids: list[int]) -> list[int]:
-    """Ids of text with unknown for a special piece, which text can hold if it was saved without `_MARKS`' endings."""
-    return ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
+def divided(word: str, config: SegmentationConfig) -> list[str]:
+    """A word as it is looked up: normalised, with its space mark, and if so configured, each sign of punctuation apart.
 
-
-def _learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Tokenizer:
-    """A trained tokenizer without added tokens, so that no text is read as a special piece."""
-    model, trainer = _model_and_trainer(config, size)
-    tokenizer = Tokenizer(model)
-    steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
-    words = config.kind == "word"
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
-    if config.split_punctuation:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [tokenizer.pre_tokenizer, pre_tokenizers.Punctuation("isolated")]
-        )
-    try:
-        heeding_signals(lambda: tokenizer.train_from_iterator(lines, trainer))
-    except JointNMTError:
-        raise  # from reading lines, not from the trainer
-    except Exception as error:
-        raise ConfigurationError(
-            f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
-            "that there is text, and choose another size."
-        ) from error
-    learnt = tokenizer.get_vocab_size() - len(_MARKS) - len(config.tags)
-    if learnt <= 0:
-        raise DataError(
-            "segmentation: there is nothing to learn it from: the training text is empty, or, for words, has none that "
-            f"occurs segmentation.min_frequency={config.min_frequency} times."
-        )
-    marks = tokenizer.get_vocab_size() - learnt
-    if learnt + marks > size:
-        raise ConfigurationError(
-            f"segmentation.vocabulary_size: {size} is too small: {marks} special pieces and "
-            f"the text's {learnt} distinct characters must fit. Raise it, or lower-case the text."
-        )
-    return _from_json(_settle(tokenizer.to_str(), len(_MARKS) + len(config.tags)))
-
-
-def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]:
-    unknown = _MARKS[unk_id]
-    special = [*_MARKS, *(tag + SPACE for tag in config.tags)]
-    common: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False}
-    if config.kind == "bpe":
-        return models.BPE(unk_token=unknown), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
-    if config.kind == "unigram":
-        return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, **common)
-    return models.WordLevel(unk_token=unknown), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
-
-
-def _settle(text: str, special: int) -> str:
-    """A freshly trained tokenizer's JSON without what depends on the order in which threads add up.
-
-    The first `special` pieces stay where they are.
-
-    That concerns unigram alone. Its scores, log-probabilities, differ in their last digits from one training to the
-    next: four decimals are kept. And the characters that it keeps only to cover the text get the lowest score and a
-    multiple of 0.0001 in no certain order: they all get the lowest.
+    Every step looks at one word alone, and gives what it would give within its text.
     """
-    values = json.loads(text)
-    if values["model"]["type"] == "Unigram":
-        marks, learnt = values["model"]["vocab"][:special], values["model"]["vocab"][special:]
-        lowest = min(score for _, score in learnt)
-        almost = lowest + 0.0001 * sum(len(piece) == 1 for piece, _ in learnt)
-        scores = {piece: lowest if len(piece) == 1 and score < almost else score for piece, score in learnt}
-        settled = sorted((-round(score, 4), piece) for piece, score in scores.items())
-        values["model"]["vocab"] = [*marks, *([piece, -cost] for cost, piece in settled)]
-    return json.dumps(values)
+    word = unicodedata.normalize("NFC", word).replace(SPACE, "_")
+    if config.lowercase:
+        word = "".join(letter.lower() for letter in word)  # one by one: a sigma is the same wherever it stands
+    if config.kind == "word":
+        return [word]
+    if not config.split_punctuation:
+        return [SPACE + word]
+    runs = ((apart, "".join(run)) for apart, run in groupby(SPACE + word, _is_punctuation))
+    return [part for apart, run in runs for part in (run if apart else [run])]
 
 
-def _from_json(text: str) -> Tokenizer:
-    """A tokenizer from its JSON, with nothing that reads special pieces out of text."""
-    values = json.loads(text)
-    values["added_tokens"] = []
-    tokenizer = Tokenizer.from_str(json.dumps(values))
-    ids = range(tokenizer.get_vocab_size())
-    names = [str(tokenizer.id_to_token(i)).removesuffix(SPACE) for i in ids[: len(SPECIAL_PIECES)]]
-    if tuple(names) != SPECIAL_PIECES or any(tokenizer.id_to_token(i) is None for i in ids):
-        raise ValueError(f"the vocabulary should begin with {', '.join(SPECIAL_PIECES)} and have no gaps")
-    return tokenizer
+def _is_punctuation(letter: str) -> bool:
+    """Of Unicode's categories of punctuation, or one of ASCII's signs, such as `+`."""
+    return letter in string.punctuation or unicodedata.category(letter).startswith("P")

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import BatchConfig, UpdateBatches, load, shard
+from jointnmt.data.batches import UpdateBatches, load, shard
+from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import plan_mixture
-from jointnmt.data.store import TokenStore
+from jointnmt.data.store import SegmentedText, TokenStore
 from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
@@ -29,6 +30,8 @@ from jointnmt.training.schedule import learning_rate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from jointnmt.data.bpe_dropout import ResegmentedStore
 
 SMALLEST_SCALE = 1e-3
 """Float16 loss scale below which overflow has another cause than the scale."""
@@ -55,6 +58,7 @@ class Trainer:
         config: of loss, optimiser and precision, which has been chosen if it was `auto`.
         batches: sizes of batches and updates.
         seed: of data order and dropout.
+        resegmented: the store with other pieces in each epoch; None: the store's own in all.
     """
 
     def __init__(
@@ -65,7 +69,9 @@ class Trainer:
         config: TrainingConfig,
         batches: BatchConfig,
         seed: int,
+        resegmented: ResegmentedStore | None = None,
     ) -> None:
+        self._resegmented = resegmented
         self.fabric, self.store, self.config, self.batches, self.seed = fabric, store, config, batches, seed
         self.model = model.to(fabric.device)
         self._by_sentence = config.loss_mean == "sentences"
@@ -97,24 +103,25 @@ class Trainer:
             DataError: if there is no training data, or a single sentence pair does not fit in memory.
             ModelError: if a loss is not finite, unless such updates are skipped.
         """
-        lengths = self.store.lengths
         while True:
             began = time.perf_counter()
-            updates = plan_mixture(self.store, self.batches, self.seed, self.position.epoch)
+            epoch = self.position.epoch
+            text = self._resegmented.of_epoch(epoch) if self._resegmented else self.store
+            updates = plan_mixture(self.store, text, self.batches, self.seed, epoch)
             remaining = updates[self.position.update :]
-            for update, batches in zip(remaining, self._load_ahead(remaining), strict=True):
+            for update, batches in zip(remaining, self._load_ahead(text, remaining), strict=True):
                 divisor = sum(
-                    len(indices) if self._by_sentence else int(lengths[1][indices].sum()) for indices in update
+                    len(indices) if self._by_sentence else int(text.lengths[1][indices].sum()) for indices in update
                 )
                 yield self._step(batches, divisor, len(updates), began)
                 began = time.perf_counter()
 
-    def _load_ahead(self, updates: list[UpdateBatches]) -> Iterator[list[Batch]]:
+    def _load_ahead(self, text: SegmentedText, updates: list[UpdateBatches]) -> Iterator[list[Batch]]:
         """This process's batches of each update; those of the next update are loaded meanwhile."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
 
         def load_share(update: UpdateBatches) -> list[Batch]:
-            return [load(self.store, indices) for indices in shard(update, self.store.lengths, rank, processes)]
+            return [load(text, indices) for indices in shard(update, text.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:
             ahead = loader.submit(load_share, updates[0])

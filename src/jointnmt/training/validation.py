@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from jointnmt.data.batch import collate_sources
-from jointnmt.data.batches import BatchConfig, load, plan_batches
+from jointnmt.data.batches import load
+from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import corpus_metrics, corpus_scores

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
@@ -33,11 +33,10 @@ class AttentionTrace(NamedTuple):
     """Without begin and end mark."""
 
     @property
-    def alignment(self) -> Float[np.ndarray, "T S"]:
+    def alignment(self) -> Float[Tensor, "T S"]:
         """How much each source token contributes to each target token, end marks last; a row sums to 1."""
         assert self.attn_weights.alignment is not None
-        found: Float[np.ndarray, "T S"] = self.attn_weights.alignment[0].float().cpu().numpy()
-        return found
+        return self.attn_weights.alignment[0].float().cpu()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' '.join(self.source_pieces)} -> {' '.join(self.target_pieces)}>"
@@ -48,7 +47,7 @@ class AttentionTrace(NamedTuple):
         head = "".join(f'<th style="text-align:center">{escape(piece)}</th>' for piece in columns)
         lines = [
             f'<tr><th style="text-align:right">{escape(piece)}</th>{"".join(map(_cell, weights))}</tr>'
-            for piece, weights in zip(rows, self.alignment, strict=True)
+            for piece, weights in zip(rows, self.alignment.tolist(), strict=True)
         ]
         return (
             f"<table><caption>alignment: weight of each source piece (columns) for each target piece (rows)</caption>"

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-import numpy as np
-
-from jointnmt.data.batches import BatchConfig
-from jointnmt.data.batches import plan_batches as plan
+from jointnmt.data.length_buckets import BatchConfig
+from jointnmt.data.length_buckets import plan_batches as plan
 from jointnmt.errors import DataError
 from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.translator.preprocessing import EncodedSentence
@@ -68,7 +66,7 @@ def plan_batches(
     `max_cells` and `max_tokens` (on either side) count padding, and give way to a sentence that is larger by itself.
     """
     config = BatchConfig(max_tokens=max_tokens, max_cells=max(max_cells, 1), overhead_cells=overhead_cells)
-    return sorted(plan(np.asarray(source_lengths), np.asarray(target_lengths), config), key=min)
+    return sorted(plan(source_lengths, target_lengths, config), key=min)
 
 
 def in_order(batches: Iterable[list[int]], compute: Callable[[list[int]], list[Result]]) -> Iterator[Result]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from jointnmt.data.batch import Batch
 from jointnmt.models import AttentionMaps, TranslationModel
@@ -22,8 +22,8 @@ ROWS = 16
 class ForcedDecoding(NamedTuple):
     """The alignment and the gates of one translation."""
 
-    alignment: Float[np.ndarray, "T S"]
-    """How much each source token contributes to each target token, end marks included; a row sums to 1."""
+    alignment: Float[Tensor, "T S"]
+    """How much each source token contributes to each target token, end marks included; a row sums to 1. On the CPU."""
     gates: GateMeans
     """The mean gates of lexical shortcuts; empty without them."""
 
@@ -40,7 +40,7 @@ def force_decode(
         maps = AttentionMaps()
         model(batch.source, batch.target_input, maps)
         assert maps.alignment is not None, "every family writes an alignment"
-        alignments = maps.alignment.float().cpu().numpy()
+        alignments = maps.alignment.float().cpu()
         means = gate_means(maps, batch.source_mask, batch.target_mask)
         for number, (sentence, ids) in enumerate(some):
             alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]

@@ -45,6 +45,7 @@ class Pretrained:
         Takes the options of `load` besides those of huggingface_hub (`revision`, `cache_dir`, `local_files_only`, ...).
 
         Raises:
+            MissingPackageError: without the extra `hub`; `load` reads a folder without it.
             ModelError: if there is no such folder or repository, or its model is incomplete.
         """
         from jointnmt.hub import load_pretrained
@@ -72,6 +73,7 @@ class Pretrained:
 
         Raises:
             ConfigurationError: if there is no such precision, or a weight is beyond its range.
+            MissingPackageError: without the extra `hub`.
             OSError: if it cannot be written; a folder that is there stays as it was.
         """
         from jointnmt.hub import HubFolder
@@ -113,7 +115,7 @@ class Pretrained:
             repo_id: what `from_pretrained` is to be called with in the example.
 
         Raises:
-            MissingPackageError: without jinja2, which the extra `report` has.
+            MissingPackageError: without the extra `hub`.
         """
         from jointnmt.hub import HubFolder
 

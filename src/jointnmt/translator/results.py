@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from jointnmt.models.gates import GateMeans, mean_over_sentences
 from jointnmt.search import LengthPenalty
@@ -30,8 +31,8 @@ class Candidate:
     """What candidates are ranked by; see `LengthPenalty`."""
     complete: bool
     """False if the translation was cut at the maximum length."""
-    alignment: Float[np.ndarray, "T S"] | None = None
-    """Weight of each source token for each target token, if asked for; a row sums to 1."""
+    alignment: Float[Tensor, "T S"] | None = None
+    """Weight of each source token for each target token, if asked for; a row sums to 1. On the CPU."""
     gates: GateMeans | None = None
     """Mean gates of lexical shortcuts, if asked for (of a split line: over its sentences)."""
 
@@ -51,7 +52,7 @@ class Candidate:
             "token_log_probabilities": list(self.token_log_probabilities),
         }
         if self.alignment is not None:
-            values["alignment"] = self.alignment.astype(float).round(6).tolist()
+            values["alignment"] = self.alignment.double().round(decimals=6).tolist()
         if self.gates is not None:
             values["gates"] = self.gates
         return values
@@ -71,7 +72,8 @@ class Candidate:
             token_log_probabilities=log_probabilities,
             score=penalty.score(sum(log_probabilities), len(tokens)),
             complete=all(each.complete for each in sentences),
-            alignment=_block_diagonal(alignments) if alignments else None,
+            # no weight between different sentences of a line
+            alignment=torch.block_diag(*alignments) if alignments else None,
             gates=mean_over_sentences(gates) if gates else None,
         )
 
@@ -164,8 +166,8 @@ class Aligned:
     source_tokens: tuple[str, ...]
     """Source pieces and the end mark; empty for an empty line."""
     target_tokens: tuple[str, ...]
-    alignment: Float[np.ndarray, "T S"] | None
-    """Weight of each source token for each target token; a row sums to 1. None for an empty line."""
+    alignment: Float[Tensor, "T S"] | None
+    """Weight of each source token for each target token; a row sums to 1. On the CPU; None for an empty line."""
 
 
 class NextPiece(NamedTuple):
@@ -238,13 +240,3 @@ def records(translations: Iterable[Translation]) -> list[dict[str, Any]]:
 def with_end_mark(segmenter: Segmenter, ids: Sequence[int]) -> tuple[str, ...]:
     """The pieces of a sentence and the end mark."""
     return (*map(segmenter.piece, ids), EOS)
-
-
-def _block_diagonal(blocks: Sequence[Float[np.ndarray, "_ _"]]) -> Float[np.ndarray, "T S"]:
-    """A block-diagonal matrix: no weight between different sentences of a line."""
-    matrix = np.zeros(np.sum([block.shape for block in blocks], axis=0), dtype=np.float32)
-    row = column = 0
-    for block in blocks:
-        matrix[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
-    return matrix

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.ops import AttentionMask, attention, axial_attention, backend, cached_attention
+from jointnmt.ops import AttentionMask, OwnSlots, append_to_cache, attention, axial_attention, backend, cached_attention
 from support.kernels import needs_kernels
 
 NO_DROPOUT = SharedDropout(0.0)
@@ -86,7 +86,9 @@ def test_a_mask_of_dropout_may_be_shared_by_queries_or_keys() -> None:
 
 def slots_mask(rows: Tensor, capacity: int, lines: int) -> AttentionMask:
     visible = torch.zeros(rows.shape[0], capacity, dtype=torch.bool).scatter_(1, rows, True)
-    return AttentionMask.cached(visible.view(2, -1, capacity), rows, torch.zeros(()), axes=lines)
+    own = OwnSlots()
+    own.update(rows, newest=0)
+    return AttentionMask.cached(lambda: visible.view(2, -1, capacity), own, torch.zeros(()), axes=lines)
 
 
 @needs_kernels
@@ -178,3 +180,17 @@ def test_a_value_that_is_not_finite_stays_visible() -> None:
     for each in (x, x.bfloat16()):
         attended = axial_attention([each.repeat(1, 1, 3)], 1, 1, AttentionMask.causal(2, each), NO_DROPOUT)
         assert attended[0, 0].isnan().any()
+
+
+@needs_kernels
+@pytest.mark.parametrize("lines", [(), (3,)])
+def test_the_newest_keys_and_values_are_written_into_their_slots(lines: tuple[int, ...]) -> None:
+    stored, projected = torch.randn(2, *lines, 9, 64), torch.randn(2, *lines, 4, 96)
+    own, expected = OwnSlots(), stored.clone()
+    own.update(torch.zeros(8, 1, dtype=torch.long), newest=5)
+    with torch.no_grad():
+        append_to_cache(stored, projected[..., 32:], own)
+        with backend("plain"):
+            append_to_cache(expected, projected[..., 32:], own)
+    assert torch.equal(stored, expected)
+    assert torch.equal(stored[..., 5:, :], projected[..., 32:])

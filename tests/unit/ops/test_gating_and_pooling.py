@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jointnmt.ops import attention_pool, backend, gated_kv
+from jointnmt.ops import attention_pool, backend, gated_kv, grid_of_sides
 from support.kernels import needs_kernels, number_of_threads
 
 
@@ -68,3 +68,14 @@ def test_attention_pool() -> None:
             result = attention_pool(x, scores, mask)
             assert_close(result, expected, rtol=1e-5, atol=1e-6)
             assert_close(torch.autograd.grad(result, (x, scores), gradient), wanted, rtol=1e-5, atol=1e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_the_grid_is_the_sum_of_its_sides(kind: torch.dtype) -> None:
+    source, target = torch.randn(3, 5, 1, 32, dtype=kind), torch.randn(3, 1, 4, 32, dtype=kind)
+    with torch.no_grad():
+        found = grid_of_sides(source, target)
+        with backend("plain"):
+            assert torch.equal(grid_of_sides(source, target), found)
+    assert torch.equal(found, source + target)

@@ -14,7 +14,7 @@ from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp
-from jointnmt.ops.native.packed import has_int8_gemm
+from jointnmt.ops.native.packed import has_int8_gemm, largest_int8
 from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
 
 NO_DROPOUT = SharedDropout(0.0)
@@ -48,23 +48,25 @@ def test_int8_layers_are_linear_layers_but_for_rounding(kernels: bool, kind: tor
         result = layer(x.to(kind))
     assert result.dtype == kind
     assert_close(result[0, 0].float(), linear.bias, rtol=1e-2, atol=1e-2)
-    assert (result - expected).norm() < 0.015 * expected.norm()
+    fewer_bits = kernels and largest_int8() < 127
+    assert (result - expected).norm() < (0.02 if fewer_bits else 0.015) * expected.norm()
 
 
 @needs_kernels
-@pytest.mark.skipif(not has_int8_gemm(), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not has_int8_gemm(), reason="needs a processor with AVX2")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 5, 6, 97])
 @pytest.mark.parametrize("sizes", GEMM_SIZES)
 def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threads: int) -> None:
-    """As the same integers in float64: rows and weights that are integers already, the largest of them 127."""
+    """As the same integers in float64: rows and weights that are integers already, the largest that there are."""
     torch.manual_seed(17)
     layers = torch.nn.Linear(*sizes), torch.nn.Linear(*reversed(sizes))
     for layer in layers:
-        torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, 0] = 127
+        torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, :2] = 127  # the sums of pairs that are largest
         torch.nn.init.normal_(layer.bias)
-    x = torch.randint(-127, 128, (rows, sizes[0])).float()
-    x[:, 1] = -127
+    largest = largest_int8()
+    x = torch.randint(-largest, largest + 1, (rows, sizes[0])).float()
+    x[:, 0], x[:, 1] = largest, -largest
     expected = x.double() @ layers[0].weight.double().t() + layers[0].bias.double()
     hidden = expected.relu()
     scales = hidden.amax(dim=1, keepdim=True).clamp(min=1) / 127

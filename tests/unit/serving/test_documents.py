@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def translated(text: str, backwards: bool = False) -> Rendered:
     words = text.split()
     order = list(range(len(words)))[:: -1 if backwards else 1]
     target = " ".join(words[place].upper() for place in order)
-    alignment = np.zeros((len(words) + 1, len(words) + 1))
+    alignment = torch.zeros((len(words) + 1, len(words) + 1))
     alignment[range(len(words) + 1), [*order, len(words)]] = 1
     candidate = Candidate(target, tuple(words_as_tokens(target)), (), 0.0, True, alignment)
     return Rendered(words_as_tokens(text), candidate)
@@ -99,21 +99,21 @@ def test_tags_go_with_their_words_to_other_places() -> None:
 
 def test_an_element_whose_words_come_apart_is_written_twice() -> None:
     text, target = "der rote Hund", "DOG THE RED"
-    alignment = np.eye(4)[[2, 0, 1, 3]]
+    alignment = torch.eye(4)[[2, 0, 1, 3]]
     candidate = Candidate(target, tuple(words_as_tokens(target)), (), 0.0, True, alignment)
     document = Html.of("der <b>rote Hund</b>")
     assert document.filled([Rendered(words_as_tokens(text), candidate)], "en") == "<b>DOG</b> THE <b>RED</b>"
 
 
 def test_an_element_that_no_word_would_have_gets_the_one_it_weighs_most_in() -> None:
-    alignment = np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
+    alignment = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
     candidate = Candidate("ONE TWO", ("▁ONE", "▁TWO", "</s>"), (), 0.0, True, alignment)
     document = Html.of("eins <b>zwei</b>")
     assert document.filled([Rendered(words_as_tokens("eins zwei"), candidate)], "en") == "ONE <b>TWO</b>"
 
 
 def test_an_empty_translation_keeps_the_tags() -> None:
-    candidate = Candidate("", ("</s>",), (), 0.0, True, np.array([[0.5, 0.2, 0.3]]))
+    candidate = Candidate("", ("</s>",), (), 0.0, True, torch.tensor([[0.5, 0.2, 0.3]]))
     document = Html.of("eins <b>zwei</b><img>")
     assert tags(document.filled([Rendered(words_as_tokens("eins zwei"), candidate)], "en")) == ["<b>", "</b>", "<img>"]
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.filters import SeenDigests
+from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.quality.alignment import LEAST_CORRELATION, FrequentWords, ShiftedBlock, features, shifted_blocks
 from jointnmt.data.quality.languages import SideLanguage
 from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, CheckLimits, comparable, odd_ratios, problem_of
 from jointnmt.data.quality.texts import GivenPair, GivenText
+from jointnmt.errors import DataError
 from jointnmt.text.identification import is_other_language
 from jointnmt.text.languages import base_language, num_words
 
@@ -155,8 +156,7 @@ def _checked(text: GivenText, columns: _Columns) -> CheckedText:
         notes=list(text.notes),
     )
     if not len(found):
-        found.notes.append(f"{text.name}: is empty")
-        return found
+        raise DataError(f"{text.name}: is empty: there is no pair in it.")
     foreign = int((found.problems == NUMBERS["language"]).sum())
     if foreign > MOST_FOREIGN * len(found):
         found.problems[found.problems == NUMBERS["language"]] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,11 @@ DOCUMENTS = {
 """Files that people take for text, by the bytes that they begin with."""
 
 
+BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF32_LE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+BLANK = b" \t\r\n\v\f\0"
+"""White space, in encodings of several bytes too."""
+
+
 def head_of(path: Path) -> bytes:
     """The first `HEAD_BYTES` of a file, decompressed.
 
@@ -40,7 +46,8 @@ def head_of(path: Path) -> bytes:
         raise DataError(
             f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
         ) from error
-    if not head.strip():
+    mark = next((mark for mark in BYTE_ORDER_MARKS if head.startswith(mark)), b"")
+    if not head.removeprefix(mark).strip(BLANK):
         raise DataError(f"{path}: is empty: there is no text in it.")
     for beginning, what in DOCUMENTS.items():
         if head.startswith(beginning):

@@ -37,8 +37,13 @@ def markup_languages(path: Path) -> tuple[str, str]:
     """The languages of source and target: the one that the file names as the source, and the most frequent other one.
 
     They are called `source` and `target` if the file has no names for them.
+
+    Raises:
+        DataError: if there is no pair in it.
     """
     counts = Counter(language for _, texts in _units(path) for language in texts)
+    if not counts:
+        raise DataError(f"{path}: is empty: there is no pair in it.")
     common = [language for language, _ in counts.most_common()]
     stated = _stated_source(path)
     source = next(

@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.extras import extra
+from jointnmt.text.languages import languages_by_name
 
 HEADINGS = frozenset(
     {"source", "target", "src", "tgt", "trg", "input", "output", "from", "to", "id", "score", "lang", "language"}
@@ -152,28 +151,15 @@ def _is_text(cells: Sequence[str]) -> bool:
 def is_heading(cell: str) -> bool:
     """Whether a cell reads as the name of a column: a word of `HEADINGS`, or a language."""
     words = [word for word in re.split(r"[\s_\-./()\"']+", cell.strip().casefold()) if word]
-    return 0 < len(words) <= MOST_WORDS and all(word in HEADINGS or word in _languages() for word in words)
+    return 0 < len(words) <= MOST_WORDS and all(
+        word in HEADINGS or word in languages_by_name(NAMED_IN) for word in words
+    )
 
 
 def _heading_language(cell: str) -> str | None:
     words = re.split(r"[\s_\-./()\"']+", cell.strip().casefold())
-    return next((_languages()[word] for word in words if word in _languages()), None)
+    return next((languages_by_name(NAMED_IN)[word] for word in words if word in languages_by_name(NAMED_IN)), None)
 
 
 def _last_code(key: str) -> str | None:
-    return _languages().get(key.rpartition(".")[2].casefold())
-
-
-@cache
-def _languages() -> dict[str, str]:
-    """Codes by codes of two letters and by names, in the languages of `NAMED_IN`."""
-    with extra("data"):
-        from babel import Locale
-
-    found: dict[str, str] = {}
-    for code in NAMED_IN:
-        for language, name in Locale(code).languages.items():
-            if len(language) == 2:
-                found.setdefault(name.casefold(), language)
-                found[language] = language
-    return found
+    return languages_by_name(NAMED_IN).get(key.rpartition(".")[2].casefold())

@@ -106,7 +106,12 @@ PROBLEMS = {MISSING: "no counterpart", UNDECODABLE: "wrong encoding", NUL: "NUL 
 """What stands for a line that cannot be used: no text has a NUL byte."""
 
 WIDE = ("utf-16", "utf-32")
-"""Encodings in which a line feed is no single byte; what cannot be decoded there becomes U+FFFD, a garbled letter."""
+"""Encodings in which a line feed is no single byte: their bytes are decoded as a whole, not line by line."""
+
+BAD_BYTES = "\udc80"
+"""What stands for bytes that cannot be decoded in such a text: half a surrogate pair, which no decoded text has."""
+
+codecs.register_error("jointnmt.bad_bytes", lambda error: (BAD_BYTES, error.end))  # type: ignore[attr-defined]
 
 
 def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
@@ -117,8 +122,12 @@ def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     """
     if encoding.startswith(WIDE):
         try:
-            with io.TextIOWrapper(open_text(path), encoding=encoding, errors="replace", newline="\n") as stream:
-                yield from (line.removesuffix("\n").removesuffix("\r") for line in stream)
+            with io.TextIOWrapper(
+                open_text(path), encoding=encoding, errors="jointnmt.bad_bytes", newline="\n"
+            ) as stream:
+                for line in stream:
+                    unusable = UNDECODABLE if BAD_BYTES in line else NUL if "\0" in line else ""
+                    yield unusable or line.removesuffix("\n").removesuffix("\r")
         except UNREADABLE as error:
             raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check that it is whole.") from error
         return

@@ -15,11 +15,12 @@ from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from jointnmt.data.batch import send
-from jointnmt.ops import AttentionMask, empty
+from jointnmt.ops import AttentionMask, OwnSlots, append_to_cache, empty
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
+from jointnmt.ops.replay import KernelRunner, replays
 
 LARGEST_MASK = 2**25
 """Elements of the mask of a grid's target attention up to which shapes are kept fixed for CUDA graphs."""
@@ -80,6 +81,8 @@ class Slots:
         """Slots allocated."""
         self.newest = torch.empty(0, dtype=torch.long, device=device)
         """Those of the newest position, `[R]`; with `fixed`, always in the same memory."""
+        self.own = OwnSlots()
+        """Those that each row may attend to, unless `fixed`."""
 
     @property
     def read(self) -> int:
@@ -116,13 +119,12 @@ class KeyValueCache:
 
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
         """Write the newest position of the R rows of every sentence; their slots are allocated."""
-        rows = key_value.shape[-2]
         if not self.stored.numel():
             self.stored = self._with_room(key_value)
         if self._slots.fixed:
             self.stored.index_copy_(-2, self._slots.newest, key_value)
         else:
-            self.stored[..., self._slots.used - rows : self._slots.used, :] = key_value
+            append_to_cache(self.stored, key_value, self._slots.own)
 
     def make_room(self, filled: int) -> None:
         """Grow to the allocated number of slots, of which `filled` are copied."""
@@ -152,17 +154,17 @@ class CachedState:
     def __init__(self, num_layers: int, mask: Bool[Tensor, "B S"], constants: dict[str, Tensor]) -> None:
         """Begin with one row for each sentence.
 
-        `mask`, the real tokens of the source, becomes one of the `constants`, which have the sentences as their first
-        axis.
+        `mask`, the real tokens of the source, and their numbers `lengths` become two of the `constants`, which have the
+        sentences as their first axis.
         """
-        self.constants = {"mask": mask, **constants}
+        self.constants = {"mask": mask, "lengths": mask.sum(dim=1, dtype=torch.int32), **constants}
         expected = mask.shape[1] + mask.shape[1] // 4 + 4  # translations are about as long as their sources
         self._supply = Slots(expected, mask.device)
         self.caches = [KeyValueCache(self._supply) for _ in range(num_layers)]
         self.rows_per_sentence = 1
         self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
         self._visible = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
-        self._graph = CUDAGraphRunner()
+        self._graph, self._kernels = CUDAGraphRunner(), KernelRunner()
 
     @property
     def num_rows(self) -> int:
@@ -186,33 +188,58 @@ class CachedState:
         for cache in self.caches:
             cache.make_room(filled)
         self.slots = torch.cat([self.slots, self._supply.newest.repeat(self.num_sentences)[:, None]], dim=1)
+        if self._supply.fixed:
+            self._see()
+        else:
+            self._supply.own.update(self.slots, filled)
+
+    def _see(self) -> None:
+        """Mark the slots of each row."""
         if self._visible.shape != (self.num_rows, self._supply.read):
             self._visible = self._visible.new_empty(self.num_rows, self._supply.read)
         self._visible.fill_(False).scatter_(1, self.slots, True)
 
-    def compute(self, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]) -> Float[Tensor, "G R V"]:
-        """`newest(x)`, the logits of the newest position, after `advance`; on a GPU replayed, once it repeats itself.
+    def compute(
+        self, model: nn.Module, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]
+    ) -> Float[Tensor, "G R V"]:
+        """`newest(x)`, the logits of the newest position, after `advance`; replayed, once it repeats itself.
 
-        Besides `x` and the weights, `newest` may depend on this state's tensors only.
+        Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only. The logits are to be
+        used before the next position.
         """
-        if not self._supply.fixed or torch.is_grad_enabled():
+        memory = [*self.constants.values(), *(cache.stored for cache in self.caches)]
+        if torch.is_grad_enabled():
             return newest(x)
-        stored = (cache.stored for cache in self.caches)
-        return self._graph.run(newest, x, [self._visible, self._supply.newest, *self.constants.values(), *stored])
+        if self._supply.fixed:
+            return self._graph.run(newest, x, [self._visible, self._supply.newest, *memory])
+        if self.position == 0 or not replays(x):  # the first position has fewer rows than the others
+            return newest(x)
+        return self._kernels.run(model, newest, x, memory)
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""
-        visible = self._visible.unflatten(0, (self.num_sentences, self.rows_per_sentence))
-        return AttentionMask.cached(visible, self.slots, like, axes)
+
+        def visible() -> Tensor:
+            if not self._supply.fixed:
+                self._see()
+            return self._visible.unflatten(0, (self.num_sentences, self.rows_per_sentence))
+
+        return AttentionMask.cached(visible, None if self._supply.fixed else self._supply.own, like, axes)
+
+    def source_mask(self, like: Tensor, axes: int) -> AttentionMask:
+        """All real tokens of the source; `axes` lie between the G sentences and the S positions of the attention."""
+        return AttentionMask.padding(self.constants["mask"], like, axes, self.constants["lengths"])
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
         sentences = [row // self.rows_per_sentence for row in rows.tolist()]
         rows_per_sentence = _common_run(sentences)
-        compaction = BatchCompaction.plan(sentences[::rows_per_sentence], self.num_sentences)
-        for cache in self.caches:
-            cache.keep(compaction)
-        self.constants = {name: compaction.apply(tensor) for name, tensor in self.constants.items()}
+        kept = sentences[::rows_per_sentence]
+        if kept != list(range(self.num_sentences)):
+            compaction = BatchCompaction.plan(kept, self.num_sentences)
+            for cache in self.caches:
+                cache.keep(compaction)
+            self.constants = {name: compaction.apply(tensor) for name, tensor in self.constants.items()}
         self.slots = self.slots[send(rows, self.slots.device)]
         self.rows_per_sentence = rows_per_sentence
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jointnmt.models.layers.linear import Linear
@@ -32,24 +32,30 @@ class Reduction(nn.Module):
             nn.init.normal_(self.scores.weight, 0, embed_dim**-0.5)
 
     def forward(
-        self, grid: Float[Tensor, "B S T E"], source_mask: Bool[Tensor, "B S"], attn_weights: list[Tensor] | None = None
+        self,
+        grid: Float[Tensor, "B S T E"],
+        source_mask: Bool[Tensor, "B S"],
+        attn_weights: list[Tensor] | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """Reduce the grid over the real source positions, where `source_mask` is True.
 
         Args:
             attn_weights: if given, each source position's share of each target position, averaged over features and
                 with sum 1, is appended: `[B, T, S]`.
+            lengths: the number of real source positions of each sentence; None: they are counted.
         """
         _, y = normed(grid, self.input_norm)
-        x, padding = y.value, ~source_mask[:, :, None, None]
+        x = y.value
         weights: list[Tensor] | None = None if attn_weights is None else []
         if self.kind == "max":
+            padding = ~source_mask[:, :, None, None]
             reduced = x.masked_fill(padding, -torch.inf).amax(dim=1)
             if weights is not None:
                 weights.append((x == reduced[:, None]) & ~padding)
         else:
             scores = self.scores(y) if self.kind == "attention" else torch.zeros_like(x)
-            reduced = attention_pool(x, scores, source_mask, weights)
+            reduced = attention_pool(x, scores, source_mask, weights, lengths)
         if attn_weights is not None and weights is not None:
             mean = weights[0].detach().float().mean(dim=-1).transpose(1, 2)  # [B, S, T, E] -> [B, T, S]
             attn_weights.append(mean / mean.sum(dim=-1, keepdim=True))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import mmap
 import threading
+import weakref
 from bisect import bisect_left, insort
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +42,8 @@ class Block:
     before: Self | None = None
     after: Self | None = None
     free: bool = False
+    in_use: weakref.ref[memoryview] | None = None
+    """Its memory while there are tensors over it."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -68,8 +70,15 @@ class CachingAllocator:
         size = math.prod(shape) * dtype.itemsize
         if size < SMALLEST:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        storage = torch.from_numpy(_BlockBytes.of(self._take(size), size, self._returned)).untyped_storage()
+        block = self._take(size)
+        memory = memoryview(block.arena)[block.start : block.start + size]
+        block.in_use = weakref.ref(memory, lambda _: self._return(block))  # the tensors over it hold it
+        storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload]
+
+    def _return(self, block: Block) -> None:
+        block.in_use = None  # or it would hold itself
+        self._returned.append(block)
 
     def _take(self, size: int) -> Block:
         size = _rounded(size, mmap.PAGESIZE)
@@ -165,23 +174,6 @@ def _arena(size: int) -> mmap.mmap:
 
 def _rounded(size: int, step: int) -> int:
     return -(-size // step) * step
-
-
-class _BlockBytes(np.ndarray):
-    """The first bytes of a block, which is returned when the last tensor over them is gone."""
-
-    block: Block
-    returned: deque[Block]
-
-    @classmethod
-    def of(cls, block: Block, size: int, returned: deque[Block]) -> _BlockBytes:
-        array = np.frombuffer(block.arena, dtype=np.uint8, count=size, offset=block.start).view(cls)
-        array.block, array.returned = block, returned
-        return array
-
-    def __del__(self) -> None:
-        if "block" in self.__dict__:  # else a part of the array, or a copy
-            self.returned.append(self.block)
 
 
 allocator = CachingAllocator()

@@ -35,6 +35,7 @@ from pathlib import Path
 import torch
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.ops.native import prebuilt
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +48,12 @@ OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernels, built on first use; None if they are turned off, or cannot be had, which is logged."""
+    """The kernels of the package for this processor, or else compiled on first use; None if they are turned off, or
+    cannot be had, which is logged."""
     if turned_off():
         return None
     try:
-        return load(build())
+        return load(prebuilt.find(processor()) or build())
     except ConfigurationError as error:
         logger.warning(
             "No custom CPU kernels, so computing on the CPU is slower. %s (JOINTNMT_NATIVE=0 does without kernels, and "

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.profiler import record_function
 
-from jointnmt.ops.native import library
-from jointnmt.ops.native.allocator import allocator
+from jointnmt.ops.native import library, recording
 
 LANES = 16
 NO_MEMORY = -1
@@ -37,7 +36,7 @@ def zeros(*shape: int) -> Tensor:
 
 def empty(like: Tensor, *shape: int) -> Tensor:
     """An uninitialised result for a kernel, in the type of `like`."""
-    return allocator.empty(shape, like.dtype)
+    return recording.empty(shape, like.dtype)
 
 
 class Lines(ctypes.Structure):
@@ -57,10 +56,15 @@ class CacheLayout(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("sentences", "lines", "rows", "heads", "size", "capacity")),
-        ("slots", ctypes.c_void_p),
-        ("seen", ctypes.c_long),
+        ("own", ctypes.c_void_p),
         ("lengths", ctypes.c_void_p),
     ]
+
+
+class OwnSlotsArgument(ctypes.Structure):
+    """The kernels' `OwnSlots`: the slots of each row, which change from position to position."""
+
+    _fields_ = [("slots", ctypes.c_void_p), ("seen", ctypes.c_long), ("newest", ctypes.c_long)]
 
 
 class Broadcast(ctypes.Structure):
@@ -81,6 +85,12 @@ class Rows(ctypes.Structure):
     ]
 
 
+class Restriction(ctypes.Structure):
+    """The kernels' `Restriction`: which tokens may come next."""
+
+    _fields_ = [("required", ctypes.c_void_p), ("banned", ctypes.c_void_p), ("num_banned", ctypes.c_long)]
+
+
 class Weights(ctypes.Structure):
     """The kernels' `Weights`."""
 
@@ -96,7 +106,7 @@ class Int8Weights(ctypes.Structure):
     """The kernels' `Int8Weights`."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("packed", "offsets", "scales", "bias")),
+        *((name, ctypes.c_void_p) for name in ("packed", "sums", "scales", "bias")),
         *((name, ctypes.c_long) for name in ("inputs", "features")),
     ]
 
@@ -121,17 +131,20 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
     Raises:
         MemoryError: if there is no memory left.
     """
+    threads, made = torch.get_num_threads(), recording.active()
     kernel = getattr(library(), f"{name}_{DTYPES[like.dtype]}")
     if kernel.argtypes is None:  # each parameter is always a number, or always a pointer
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
     if torch.autograd.profiler._is_profiler_enabled:
         with record_function(f"native::{name}"):
-            result: int = kernel(*plain, torch.get_num_threads())
+            result: int = kernel(*plain, threads)
     else:
-        result = kernel(*plain, torch.get_num_threads())
+        result = kernel(*plain, threads)
     if result == NO_MEMORY:
         raise MemoryError(f"no memory left for {name}")
+    if made is not None:
+        made.add(getattr(library(), f"replayed_{name}_{DTYPES[like.dtype]}", None), arguments, threads)
     return result
 
 

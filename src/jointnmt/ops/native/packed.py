@@ -136,7 +136,8 @@ class Int8Linear(PackedLinear):
 
     Inputs are rounded likewise, with a scale for each row; integers are multiplied and summed exactly, and what comes
     out is in the type of the input, or of mixed precision. Between the layers of a feed-forward block, hidden states
-    stay in float until they are rounded.
+    stay in float until they are rounded. On processors without instructions for sums of four products (AVX2), inputs
+    have integers from -63 to 63, and hidden states from 0 to 127.
     """
 
     kernels = "_int8"
@@ -166,7 +167,9 @@ class Int8Linear(PackedLinear):
             return super()._multiply(x, bias)
         with torch.no_grad():
             integers, scales = _quantised(x.flatten(0, -2).float())
-            result = torch._int_mm(integers, self.weight.t()) * scales[:, None] * self.scales
+            # As float32, in which such sums are exact for about a thousand inputs: PyTorch's products of integers are
+            # slow without AVX-512, and overflow without VNNI.
+            result = functional.linear(integers.float(), self.weight.float()) * scales[:, None] * self.scales
             if bias is not None:
                 result += bias
             return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
@@ -175,9 +178,9 @@ class Int8Linear(PackedLinear):
         """The weights for a call, with a bias that is `exact` and outlives it."""
         if self._packed is None:
             weight = torch.zeros(-(-self.out_features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
-            offsets = torch.empty(self.out_features, dtype=torch.int32)
-            _pack("int8", *self.weight.shape, self.weight.contiguous(), weight, offsets)
-            self._packed = weight, offsets, self.scales.float().contiguous()
+            sums = torch.empty(self.out_features, dtype=torch.int32)
+            _pack("int8", *self.weight.shape, self.weight.contiguous(), weight, sums)
+            self._packed = weight, sums, self.scales.float().contiguous()
         pointers = (tensor.data_ptr() for tensor in self._packed)
         return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, self.out_features)
 
@@ -189,6 +192,11 @@ class Int8Linear(PackedLinear):
 def has_int8_gemm() -> bool:
     """Whether there are custom matrix products of 8-bit integers for this processor."""
     return hasattr(library(), "pack_weights_int8")
+
+
+def largest_int8() -> int:
+    """The largest integer that inputs are rounded to by the custom matrix products."""
+    return int(_kernel("largest_int8")())
 
 
 def _kernel(name: str) -> Any:

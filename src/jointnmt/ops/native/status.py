@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.ops.native import build
+from jointnmt.ops.native import build, prebuilt
 
 MACROS = {
     "__AVX2__": "AVX2",
@@ -21,7 +21,7 @@ MACROS = {
 }
 """What a compiler defines for features of a processor that the kernels use."""
 OWN = "kernels"
-LibraryState = Literal["verified", "not built", "damaged", "unavailable"]
+LibraryState = Literal["of the package", "verified", "not built", "damaged", "unavailable"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class KernelStatus:
     """The kernels as this process would use them; nothing is built to find out."""
 
     state: LibraryState
-    """verified: the library is used. not built: on first use. damaged: built anew on first use. unavailable:
-    there can be none, or the directory is refused."""
+    """of the package: the library came with it, and is used. verified: the library is used. not built: on first use.
+    damaged: built anew on first use. unavailable: there can be none, or the directory is refused."""
     problem: str | None
     """Why it is damaged or unavailable, and what to do."""
     turned_off: bool
@@ -51,6 +51,13 @@ class KernelStatus:
 def kernel_status() -> KernelStatus:
     """How things stand."""
     off, processor = build.turned_off(), processor_name()
+    if (shipped := prebuilt.find(build.processor())) is not None:
+        kind = prebuilt.kind_of(build.processor())
+        assert kind is not None
+        return KernelStatus(
+            "of the package", None, off, processor, features=(kind.name,), directory=str(shipped.parent),
+            library=str(shipped), products=products(None if off else shipped),
+        )  # fmt: skip
     try:
         toolchain = build.Toolchain.here()
     except ConfigurationError as error:

@@ -6,12 +6,18 @@
 
 namespace {
 
+// What changes from position to position.
+struct OwnSlots {
+    const int64_t* slots;  // [G, rows, seen]: those each hypothesis attends to
+    long seen;
+    long newest;  // the first of the newest position
+};
+
 struct CacheLayout {
     long sentences, lines, rows;  // G sentences, positions of the other axis, hypotheses of each sentence
     long heads, size;             // H and D
     long capacity;                // slots of the cache of a line
-    const int64_t* slots;         // [G, rows, seen]: those each hypothesis attends to; null: the first `lengths`
-    long seen;
+    const OwnSlots* own;          // null: each hypothesis attends to the first `lengths`
     const int32_t* lengths;       // of each sentence
 };
 
@@ -21,23 +27,35 @@ inline void prefetch_numbers(const T* p, long count) {
     for (long i = 0; i < count; i += 64 / (long)sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
+// Writes keys and values of the newest position, [G, lines, rows, 2 * H * D], into their slots.
+template <class T>
+void append_to_cache(const CacheLayout& g, const T* key_value, long stride, T* cache, int threads) {
+    const long width = 2 * g.heads * g.size;
+    share(g.sentences * g.lines, threads, [=, &g](int, long begin, long end) {
+        for (long line = begin; line < end; ++line)
+            for (long r = 0; r < g.rows; ++r)
+                std::memcpy(cache + (line * g.capacity + g.own->newest + r) * width,
+                            key_value + (line * g.rows + r) * stride, width * sizeof(T));
+    });
+}
+
 // q, out: [G, lines, rows, H * D]; cache: [G, lines, capacity, 2 * H * D], the keys, then the values of each slot.
 template <class T>
 void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* cache, T* out, int threads) {
-    const long width = g.heads * g.size;
+    const long width = g.heads * g.size, own_seen = g.own ? g.own->seen : 0;
     const float scale = 1.0f / std::sqrt((float)g.size);
     share(g.sentences * g.lines, threads, [=, &g](int, long begin, long end) {
-        std::vector<float> held(width + std::max(g.seen, g.capacity) + 3 * LANES);
+        std::vector<float> held(width + std::max(own_seen, g.capacity) + 3 * LANES);
         float *query = aligned(held), *weights = query + (width + LANES - 1) / LANES * LANES;
         for (long line = begin; line < end; ++line) {
             const long sentence = line / g.lines;
             const T* own = cache + line * g.capacity * 2 * width;
             for (long r = 0; r < g.rows; ++r) {
-                const int64_t* slots = g.slots ? g.slots + (sentence * g.rows + r) * g.seen : nullptr;
-                const long seen = slots ? g.seen : g.lengths[sentence];
+                const int64_t* slots = g.own ? g.own->slots + (sentence * g.rows + r) * own_seen : nullptr;
+                const long seen = slots ? own_seen : g.lengths[sentence];
                 const T* row = q + (line * g.rows + r) * q_stride;
                 const bool has_next = line + 1 < end && (line + 1) % g.lines && (slots || !r);  // has the same slots
-                const int64_t* previous = slots && r ? slots - g.seen : nullptr;  // the row before shares most slots
+                const int64_t* previous = slots && r ? slots - own_seen : nullptr;  // the row before shares most slots
                 for (long j = 0; has_next && j < seen; ++j)
                     if (!previous || previous[j] != slots[j])
                         prefetch_numbers(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);

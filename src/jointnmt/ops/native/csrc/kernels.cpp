@@ -13,6 +13,7 @@
 #include "loss.h"
 #include "products.h"
 #include "reduction.h"
+#include "replay.h"
 #include "search.h"
 #include "shortcut.h"
 
@@ -33,6 +34,14 @@
     extern "C" int cached_attention_##NAME(const CacheLayout* g, const TYPE* q, long qs, const TYPE* cache,            \
                                            TYPE* out, int threads) {                                                   \
         return guarded([&] { cached_attention(*g, q, qs, cache, out, threads); });                                     \
+    }                                                                                                                  \
+    extern "C" int append_to_cache_##NAME(const CacheLayout* g, const TYPE* key_value, long stride, TYPE* cache,       \
+                                          int threads) {                                                               \
+        return guarded([&] { append_to_cache(*g, key_value, stride, cache, threads); });                               \
+    }                                                                                                                  \
+    extern "C" int grid_of_sides_##NAME(long cells, long width, const Broadcast<TYPE>* source,                         \
+                                        const Broadcast<TYPE>* target, TYPE* out, int threads) {                       \
+        return guarded([&] { grid_of_sides(cells, width, *source, *target, out, threads); });                          \
     }                                                                                                                  \
     extern "C" int add_norm_forward_##NAME(long rows, long width, const TYPE* x, const TYPE* u, const float* ub,       \
                                            const Broadcast<TYPE>* dropout, const float* w, const float* b, TYPE* sum,  \
@@ -80,6 +89,12 @@
     extern "C" int log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {            \
         return guarded([&] { log_softmax(rows, width, logits, out, threads); });                                       \
     }                                                                                                                  \
+    extern "C" int best_continuations_##NAME(long sentences, long beams, long width, const TYPE* logits, long stride,  \
+                                             const double* totals, const Restriction* restriction, long count,         \
+                                             int64_t* parents, int64_t* ids, float* tokens, int threads) {             \
+        return guarded([&] { return best_continuations(sentences, beams, width, logits, stride, totals, *restriction,  \
+            count, parents, ids, tokens, threads); });                                                                 \
+    }                                                                                                                  \
     extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
         return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \
     }                                                                                                                  \
@@ -93,8 +108,21 @@
         return guarded([&] { fill_dropout_mask(count, rate, seed, out, threads); });                                   \
     }
 
+// Those that a decoding position calls.
+#define EXPORT_REPLAYED(NAME)                                                                                          \
+    REPLAYED(axial_attention_forward_##NAME)                                                                           \
+    REPLAYED(cached_attention_##NAME)                                                                                  \
+    REPLAYED(append_to_cache_##NAME)                                                                                   \
+    REPLAYED(grid_of_sides_##NAME)                                                                                     \
+    REPLAYED(add_norm_forward_##NAME)                                                                                  \
+    REPLAYED(bias_relu_forward_##NAME)                                                                                 \
+    REPLAYED(attention_pool_forward_##NAME)                                                                            \
+    REPLAYED(gated_kv_forward_##NAME)
+
 EXPORT(float, float32)
 EXPORT(BFloat16, bfloat16)
+EXPORT_REPLAYED(float32)
+EXPORT_REPLAYED(bfloat16)
 
 extern "C" int topk_float32(long rows, long width, const float* values, long count, float* best, int64_t* indices,
                                 int threads) {
@@ -138,7 +166,9 @@ extern "C" int topk_float32(long rows, long width, const float* values, long cou
     extern "C" int mlp_##NAME(long rows, const TYPE* x, const Weights<TYPE>* first, const Weights<TYPE>* second,       \
                               TYPE* out, int threads) {                                                                \
         return guarded([&] { mlp<TYPE>(rows, x, *first, {}, *second, nullptr, out, threads); });                       \
-    }
+    }                                                                                                                  \
+    REPLAYED(linear_##NAME)                                                                                            \
+    REPLAYED(mlp_##NAME)
 
 EXPORT_PRODUCTS(float, float32)
 EXPORT_PACKED(float, float32)
@@ -152,9 +182,12 @@ EXPORT_PACKED(BFloat16, bfloat16)
 #endif
 
 #ifdef HAS_INT8_GEMM
-extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* offsets) {
-    pack_int8(features, inputs, weight, packed, offsets);
+extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* sums) {
+    pack_int8(features, inputs, weight, packed, sums);
 }
+
+// The largest integer of a row that is multiplied, which may have either sign.
+extern "C" int largest_int8() { return LARGEST; }
 
 #define EXPORT_INT8(TYPE, NAME)                                                                                        \
     extern "C" int linear_int8_##NAME(long rows, const TYPE* x, const Int8Weights* w, TYPE* out, int threads) {        \
@@ -163,7 +196,9 @@ extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weig
     extern "C" int mlp_int8_##NAME(long rows, const TYPE* x, const Int8Weights* first,                                 \
                                             const Int8Weights* second, TYPE* out, int threads) {                       \
         return guarded([&] { mlp_int8(rows, x, *first, *second, out, threads); });                                     \
-    }
+    }                                                                                                                  \
+    REPLAYED(linear_int8_##NAME)                                                                                       \
+    REPLAYED(mlp_int8_##NAME)
 
 EXPORT_INT8(float, float32)
 EXPORT_INT8(BFloat16, bfloat16)

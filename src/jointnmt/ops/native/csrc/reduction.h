@@ -1,10 +1,21 @@
-// Attention pooling: the reduction of the grid.
+// The grid: the sum of its sides, and attention pooling, its reduction.
 
 #pragma once
 
-#include "vectors.h"
+#include "layers.h"
 
 namespace {
+
+// The sum of both sides for every cell (Eq. 4).
+template <class T>
+void grid_of_sides(long cells, long width, const Broadcast<T>& source, const Broadcast<T>& target, T* out, int threads) {
+    share(cells, threads, [=](int, long begin, long end) {
+        for (long cell = begin; cell < end; ++cell) {
+            const T *s = source.row(cell), *t = target.row(cell);
+            for (long e = 0; e < width; e += LANES) store(out + cell * width + e, load(s + e) + load(t + e));
+        }
+    });
+}
 
 // The grid is reduced along S: every feature is averaged over the source positions with the weights of its own softmax.
 // Calls body(line, e, keys, first) for every target position `line` of the batch and vector of features at `e`; `first`

@@ -1,4 +1,4 @@
-// Log-softmax and top-k of rows of logits, for search.
+// Search: log-softmax and top-k of rows of logits, and the best continuations of hypotheses.
 
 #pragma once
 
@@ -7,25 +7,59 @@
 namespace {
 
 template <class T>
-void log_softmax(long rows, long width, const T* logits, float* out, int threads) {
+inline void log_softmax_row(long width, const T* row, float* to) {
     const long whole = width / LANES * LANES;
+    Vector tail = broadcast(-INFINITY), most, totals = {};
+    for (long v = whole; v < width; ++v) tail[v - whole] = single(row + v);
+    most = tail;
+    for (long v = 0; v < whole; v += LANES) most = larger(most, load(row + v));
+    const float highest = largest(most);
+    for (long v = 0; v < whole; v += LANES) totals += exponential(load(row + v) - highest);
+    float total = sum(totals);
+    for (long v = whole; v < width; ++v) total += std::exp(tail[v - whole] - highest);
+    const float rest = std::log(total);  // subtracted last, for precision where a token is nearly certain
+    for (long v = 0; v < whole; v += LANES) store(to + v, load(row + v) - highest - rest);
+    for (long v = whole; v < width; ++v) to[v] = tail[v - whole] - highest - rest;
+}
+
+template <class T>
+void log_softmax(long rows, long width, const T* logits, float* out, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
-        for (long r = begin; r < end; ++r) {
-            const T* row = logits + r * width;
-            float* to = out + r * width;
-            Vector tail = broadcast(-INFINITY), most, totals = {};
-            for (long v = whole; v < width; ++v) tail[v - whole] = single(row + v);
-            most = tail;
-            for (long v = 0; v < whole; v += LANES) most = larger(most, load(row + v));
-            const float highest = largest(most);
-            for (long v = 0; v < whole; v += LANES) totals += exponential(load(row + v) - highest);
-            float total = sum(totals);
-            for (long v = whole; v < width; ++v) total += std::exp(tail[v - whole] - highest);
-            const float rest = std::log(total);  // subtracted last, for precision where a token is nearly certain
-            for (long v = 0; v < whole; v += LANES) store(to + v, load(row + v) - highest - rest);
-            for (long v = whole; v < width; ++v) to[v] = tail[v - whole] - highest - rest;
-        }
+        for (long r = begin; r < end; ++r) log_softmax_row(width, logits + r * width, out + r * width);
     });
+}
+
+// The `count` largest of the values that are taken, and their indices, in descending order, equal ones as they are taken.
+template <class Value>
+struct Largest {
+    Value* kept;
+    int64_t* at;
+    long count, found = 0;
+
+    void take(Value value, int64_t index) {
+        if (found == count && !(value > kept[count - 1])) return;
+        long rank = found < count ? found++ : count - 1;
+        for (; rank && value > kept[rank - 1]; --rank) kept[rank] = kept[rank - 1], at[rank] = at[rank - 1];
+        kept[rank] = value, at[rank] = index;
+    }
+};
+
+// The largest values of a row, ties by index. Returns whether any value is NaN.
+inline bool topk_row(long width, const float* row, Largest<float> largest) {
+    bool has_nan = false;
+    const auto take = [&](long index) {
+        has_nan |= row[index] != row[index];
+        largest.take(row[index], index);
+    };
+    long v = 0;
+    for (; v < width && largest.found < largest.count; ++v) take(v);
+    for (; v + LANES <= width; v += LANES) {
+        const Ints worse = load(row + v) <= broadcast(largest.kept[largest.count - 1]);
+        if (any(~worse))  // also true for NaN
+            for (long i = 0; i < LANES; ++i) take(v + i);
+    }
+    for (; v < width; ++v) take(v);
+    return has_nan;
 }
 
 // The `count` largest values of each row and their indices, in descending order, ties by index. Returns whether any
@@ -33,29 +67,58 @@ void log_softmax(long rows, long width, const T* logits, float* out, int threads
 inline bool topk(long rows, long width, const float* values, long count, float* best, int64_t* indices, int threads) {
     std::vector<char> has_nan(threads);
     share(rows, threads, [=, &has_nan](int thread, long begin, long end) {
+        for (long r = begin; r < end; ++r)
+            has_nan[thread] |= topk_row(width, values + r * width, {best + r * count, indices + r * count, count});
+    });
+    return std::any_of(has_nan.begin(), has_nan.end(), [](char each) { return each; });
+}
+
+// Which tokens may come next.
+struct Restriction {
+    const int64_t* required;  // of each sentence: the only token, or -1 for any that is not banned
+    const int64_t* banned;
+    long num_banned;
+
+    void apply(long sentence, long width, float* row) const {
+        const int64_t only = required[sentence];
+        const float kept = only < 0 ? 0 : row[only];
+        for (long i = 0; i < num_banned; ++i) row[banned[i]] = -INFINITY;
+        if (only < 0) return;
+        std::fill(row, row + width, -INFINITY);
+        row[only] = kept;
+    }
+};
+
+// The `count` best continuations of the `beams` hypotheses of each sentence by one token. `stride` is that of the rows
+// of logits, totals are the hypotheses' log-probabilities. Of each continuation the beam, the token and the token's
+// log-probability come out, best first, ties by beam, then token. Returns whether any log-probability is NaN.
+template <class T>
+bool best_continuations(long sentences, long beams, long width, const T* logits, long stride, const double* totals,
+                        const Restriction& restriction, long count, int64_t* parents, int64_t* ids, float* tokens,
+                        int threads) {
+    const long of_row = std::min(count, width), rows = sentences * beams;
+    std::vector<float> values(rows * of_row);
+    std::vector<int64_t> places(rows * of_row);
+    std::vector<char> has_nan(threads);
+    share(rows, threads, [&, beams, width, logits, stride, of_row](int thread, long begin, long end) {
+        std::vector<float> row(width);
         for (long r = begin; r < end; ++r) {
-            const float* row = values + r * width;
-            float* kept = best + r * count;
-            int64_t* at = indices + r * count;
-            long found = 0;
-            const auto take = [&](long index) {
-                const float value = row[index];
-                if (value != value) has_nan[thread] = 1;
-                if (found == count && !(value > kept[count - 1])) return;
-                long rank = found < count ? found++ : count - 1;
-                for (; rank && value > kept[rank - 1]; --rank) kept[rank] = kept[rank - 1], at[rank] = at[rank - 1];
-                kept[rank] = value, at[rank] = index;
-            };
-            long v = 0;
-            for (; v < width && found < count; ++v) take(v);
-            for (; v + LANES <= width; v += LANES) {
-                const Ints worse = load(row + v) <= broadcast(kept[count - 1]);
-                if (any(~worse))  // also true for NaN
-                    for (long i = 0; i < LANES; ++i) take(v + i);
-            }
-            for (; v < width; ++v) take(v);
+            log_softmax_row(width, logits + r * stride, row.data());
+            restriction.apply(r / beams, width, row.data());
+            has_nan[thread] |= topk_row(width, row.data(), {&values[r * of_row], &places[r * of_row], of_row});
         }
     });
+    std::vector<double> kept(count);
+    std::vector<int64_t> at(count);
+    for (long s = 0; s < sentences; ++s) {
+        Largest<double> best = {kept.data(), at.data(), count};
+        for (long i = s * beams * of_row; i < (s + 1) * beams * of_row; ++i)
+            best.take(totals[i / of_row] + values[i], i);
+        for (long rank = 0; rank < best.found; ++rank) {
+            const long i = at[rank], to = s * count + rank;
+            parents[to] = i / of_row - s * beams, ids[to] = places[i], tokens[to] = values[i];
+        }
+    }
     return std::any_of(has_nan.begin(), has_nan.end(), [](char each) { return each; });
 }
 

@@ -1,0 +1,95 @@
+"""What Ray costs: two workers of `translate-corpus` against two plain processes of `translate`, on two cores.
+
+    python -m benchmarks.cluster --lines 12000
+
+Both translate the same lines with the same model, one thread each. Seconds are those of whole commands; without the
+start, the seconds of the same commands for two lines are taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import description
+from jointnmt.data.lines import text_lines
+
+BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.xz"
+WORKERS = 2
+
+
+def measure(run: str, count: int, shard_rows: int) -> dict[str, Any]:
+    """Seconds of both ways, and how efficient the workers are."""
+    every = [line.split("\t")[0] for line in text_lines(BUNDLED)]
+    lines = every[:: len(every) // count][:count]
+    with tempfile.TemporaryDirectory() as name:
+        seconds = {}
+        for what, texts in (("start", lines[:WORKERS]), ("whole", lines)):
+            folder = Path(name, what)
+            folder.mkdir()
+            seconds[what] = _plain(run, texts, folder), _cluster(run, texts, folder, shard_rows)
+    plain, cluster = seconds["whole"]
+    plain_start, cluster_start = seconds["start"]
+    return {
+        "lines": len(lines),
+        "plain_seconds": plain,
+        "cluster_seconds": cluster,
+        "plain_start_seconds": plain_start,
+        "cluster_start_seconds": cluster_start,
+        "efficiency": plain / cluster,
+        "efficiency_without_start": (plain - plain_start) / (cluster - cluster_start),
+    }
+
+
+def _plain(run: str, lines: Sequence[str], folder: Path) -> float:
+    """Seconds of `translate` in as many processes, each of which has every second line."""
+    commands = []
+    for number in range(WORKERS):
+        path = folder / f"{number}.txt"
+        path.write_text("".join(f"{line}\n" for line in lines[number::WORKERS]), encoding="utf-8")
+        commands.append(["translate", run, "--input", str(path), "--out", str(folder / f"{number}.translated")])
+    return _seconds(*commands)
+
+
+def _cluster(run: str, lines: Sequence[str], folder: Path, shard_rows: int) -> float:
+    """Seconds of `translate-corpus` with as many workers; its translations are those of the plain processes."""
+    (folder / "all.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    rows = str(min(shard_rows, max(1, len(lines) // WORKERS)))
+    where = [str(folder / "all.txt"), "--out", str(folder / "out")]
+    seconds = _seconds(["translate-corpus", run, *where, "--shard-rows", rows, "--workers", str(WORKERS)])
+    found = [line for path in sorted((folder / "out").glob("part-*")) for line in text_lines(path)]
+    for number in range(WORKERS):
+        assert found[number::WORKERS] == list(text_lines(folder / f"{number}.translated")), "other translations"
+    return seconds
+
+
+def _seconds(*commands: Sequence[str]) -> float:
+    """Of commands that run at the same time, until the last has ended."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    began = time.perf_counter()
+    started = [subprocess.Popen([sys.executable, "-m", "jointnmt", "-q", *each], env=environment) for each in commands]
+    codes = [each.wait() for each in started]
+    assert not any(codes), codes
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure, and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", default="package:tatoeba-de-en-transformer")
+    parser.add_argument("--lines", type=int, default=12_000)
+    parser.add_argument("--shard-rows", type=int, default=500)
+    given = parser.parse_args()
+    print(json.dumps({**description(), **measure(given.run, given.lines, given.shard_rows)}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What trained systems cost: time of an epoch's updates and of translating, all taking turns, against the first one.
+
+    python -m benchmarks.systems NAME=RUN NAME=RUN ... --text FILE [--lines N] [--rounds N] [--out FILE.json]
+
+Each RUN is trained anew for some updates of its own recipe, in its precision, and translates lines of a text with the
+search of its recipe in float32, with one thread. In each round all take their turn. Seconds are those of this process
+on the CPU, so that others on the machine disturb little. All are medians over rounds, as the ratios are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.machine import description
+from jointnmt.data.store import build_store
+from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
+from jointnmt.training.devices import launch_fabric
+from jointnmt.training.speed import untrained
+from jointnmt.translator import Translator
+
+UPDATES = 8
+"""Of a turn of training."""
+
+
+def training(run: Path) -> Callable[[], float]:
+    """A function that makes some updates: seconds for 1,000 target pieces."""
+    translator = Translator.load(run, "cpu")
+    experiment, segmentation = translator.experiment, translator.segmentation
+    store = build_store(experiment.data, segmentation)
+    fabric = launch_fabric(experiment.training)
+    steps = untrained(experiment, experiment.training.precision, fabric, segmentation, store).steps()
+
+    def turn() -> float:
+        began = time.process_time()
+        pieces = sum(report.sums.target_tokens for report in islice(steps, UPDATES))
+        return 1000 * (time.process_time() - began) / pieces
+
+    return turn
+
+
+def translating(run: Path, lines: Sequence[str]) -> Callable[[], float]:
+    """A function that translates all lines: seconds for 1,000 of them."""
+    translator = Translator.load(run, "cpu")
+
+    def turn() -> float:
+        began = time.process_time()
+        translator.translate(lines)
+        return 1000 * (time.process_time() - began) / len(lines)
+
+    return turn
+
+
+def by_turns(subjects: dict[str, Callable[[], float]], rounds: int) -> dict[str, dict[str, float]]:
+    """Medians of each subject, and of its ratio to the first one, after a turn that does not count."""
+    for turn in subjects.values():
+        turn()
+    found = [{name: turn() for name, turn in subjects.items()} for _ in range(rounds)]
+    first = next(iter(subjects))
+    return {
+        name: {
+            "seconds": median(each[name] for each in found),
+            "ratio": median(each[name] / each[first] for each in found),
+        }
+        for name in subjects
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print a table, and write it as JSON if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="NAME=RUN", help="the first is what the others are compared with")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="lines to translate")
+    parser.add_argument("--lines", type=int, default=200, help="how many, from the beginning")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    bound_kernel_cache()
+    runs = {name: Path(path) for name, _, path in (each.partition("=") for each in options.runs)}
+    lines = options.text.read_text(encoding="utf-8").splitlines()[: options.lines]
+    tasks = {
+        "training": {name: training(run) for name, run in runs.items()},
+        "translating": {name: translating(run, lines) for name, run in runs.items()},
+    }
+    found: dict[str, Any] = {task: by_turns(subjects, options.rounds) for task, subjects in tasks.items()}
+    for name in runs:
+        row = [f"{task} {found[task][name]['seconds']:.3f} s, x {found[task][name]['ratio']:.2f}" for task in tasks]
+        print(f"{name:24} {'   '.join(row)}", flush=True)
+    if options.out:
+        about = {"lines": len(lines), "rounds": options.rounds, "systems": found}
+        options.out.write_text(json.dumps({**description(), **about}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`jointnmt translate-corpus`: a corpus, translated by the workers of this machine or of a cluster."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Literal
+
+import typer
+
+from jointnmt.cli.console import counted
+from jointnmt.cli.options import COMPUTATION, BatchCellsOption, DeviceOption, EnsembleArgument, PrecisionOption, panel
+from jointnmt.cli.progress import ProgressBars
+from jointnmt.cli.translate_options import (
+    BeamOption,
+    FactorOption,
+    LengthPenaltyOption,
+    NoUnknownOption,
+    OffsetOption,
+    SampleOption,
+    SeedOption,
+    SplitLongOption,
+    TagOption,
+    TemperatureOption,
+    TopKOption,
+    TopPOption,
+    check_kind,
+    given_of,
+)
+from jointnmt.errors import ConfigurationError
+from jointnmt.extras import extra
+from jointnmt.runs.members import members_of
+from jointnmt.translator import Translator
+from jointnmt.translator.options import LoadOptions, TranslationOptions, changed_search
+
+logger = logging.getLogger(__name__)
+
+InputArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT", help="File, folder or pattern ('FOLDER/*.jsonl'): local, or any address of fsspec (s3://...)."
+    ),
+]
+FolderOption = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FOLDER",
+        help="Folder for the translations, local or an address of fsspec. What it has already is not translated again.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[
+    Literal["text", "jsonl", "parquet"] | None,
+    typer.Option("--format", help="What the files are.", show_default="by the ending of their names"),
+]
+ColumnOption = Annotated[str, typer.Option(help="Of JSON lines and Parquet, the column to translate.")]
+IntoOption = Annotated[str, typer.Option(help="Of JSON lines and Parquet, the new column.")]
+ShardRowsOption = Annotated[int, typer.Option(min=1, help="Most rows of a file of the output.")]
+
+CLUSTER = "Cluster"
+AddressOption = Annotated[
+    str | None,
+    panel(
+        CLUSTER,
+        "A cluster of Ray: auto (the one of this machine) or HOST:PORT.",
+        show_default="one of this machine alone",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    panel(CLUSTER, "Processes that translate, a model in each.", min=1, show_default="one for each GPU, or CPU"),
+]
+CpusOption = Annotated[int, panel(COMPUTATION, "Processor cores of each worker.", "--worker-cpus", min=1)]
+
+
+def translate_corpus(
+    run: EnsembleArgument,
+    input: InputArgument,
+    out: FolderOption,
+    format: FormatOption = None,
+    column: ColumnOption = "text",
+    into: IntoOption = "translation",
+    shard_rows: ShardRowsOption = 5000,
+    split_long: SplitLongOption = False,
+    tag: TagOption = None,
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length_factor: FactorOption = None,
+    max_length_offset: OffsetOption = None,
+    no_unknown: NoUnknownOption = False,
+    sample: SampleOption = False,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    batch_cells: BatchCellsOption = None,
+    cpus: CpusOption = 1,
+) -> None:
+    """Translate a corpus of text, JSON lines or Parquet by many workers, on this machine or on a cluster of Ray.
+
+    FOLDER gets numbered files in the order of the rows, with all columns and a new one. Rows that cannot be translated
+    have none there, and are in FOLDER/_untranslated with the reason. After an interruption, the same command goes on.
+    """
+    rules = {
+        "length_penalty": length_penalty,
+        "max_length_factor": max_length_factor,
+        "max_length_offset": max_length_offset,
+        "allow_unknown": False if no_unknown else None,
+    }
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
+    if column == into:
+        raise ConfigurationError(f"--column and --into are both {column!r}. Give the new column another name.")
+    with extra("cluster"):
+        import ray  # noqa: F401 (imported where it is used, after the model has been read)
+
+        from jointnmt.cluster import translation
+        from jointnmt.cluster.corpus import InputCorpus
+        from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob
+    model = Translator.load(members_of(run), "cpu")
+    options = TranslationOptions(
+        search=changed_search(model.experiment.search, sample, given_of({"beam_size": beam, **rules, **sampling})),
+        long="split" if split_long else "error",
+        on_invalid="skip",
+        tag=tag,
+        seed=seed or 0,
+    )
+    corpus = InputCorpus.find(input, format, column=column, into=into)
+    job = CorpusJob(corpus, out, options, LoadOptions(device, precision, batch_cells))
+    with ProgressBars("rows") as progress:
+        found = translation.translate_corpus(
+            model,
+            job,
+            shard_rows,
+            translation.Workers(workers, cpus, address),
+            lambda done, total: progress.update("translated", done, total),
+        )
+    logger.info("%s: %s, of which %d were there before", out, counted(found.rows, "row"), found.before)
+    if found.untranslated:
+        logger.warning("%s could not be translated: see %s/%s", counted(found.untranslated, "row"), out, UNTRANSLATED)

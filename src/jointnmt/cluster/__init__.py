@@ -1,0 +1,1 @@
+"""Work that outgrows one process, on Ray: corpora translated by many workers."""

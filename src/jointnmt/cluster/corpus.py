@@ -1,0 +1,234 @@
+"""Corpora of one file or many, by any address, divided into numbered shards that workers read by themselves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from jointnmt.cluster.rows import Format, JsonRows, ParquetRows, ShardRows, TextRows, check_columns, lines_from
+from jointnmt.cluster.storage import file_system
+from jointnmt.data.corpus import BYTE_ORDER_MARK, COMPRESSED, UNREADABLE
+from jointnmt.errors import ConfigurationError, DataError, reason
+
+ENDINGS: dict[str, Format] = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+CHUNK_BYTES = 1 << 22
+FILES_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows of a file that are translated and written together."""
+
+    number: int
+    file: int
+    start: int
+    """Of text, an offset in bytes, decompressed; of a table, a row."""
+    stop: int
+    first_in_file: int
+    """How many rows of the file come before."""
+    first: int
+    """How many rows of the corpus come before."""
+    rows: int
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """What is known of a file that was read once."""
+
+    sha256: str
+    """Of its content, decompressed."""
+    bounds: tuple[int, ...]
+    """Where shards begin, and where the last one ends; see `Shard.start`."""
+    rows: int
+
+
+@dataclass(frozen=True)
+class InputCorpus:
+    """Files of one format, in the order of their names, and which of their columns holds the text."""
+
+    paths: tuple[str, ...]
+    format: Format
+    fs: Any = field(repr=False)
+    """The file system of fsspec that has them."""
+    column: str = "text"
+    into: str = "translation"
+    """The new column."""
+
+    @classmethod
+    def find(cls, address: str, format: Format | None = None, **columns: str) -> InputCorpus:
+        """The corpus at an address: of a file, a folder, or a pattern with `*`.
+
+        Args:
+            address: local, or any of fsspec's.
+            format: None: by the ending of the names.
+            columns: `column` and `into`.
+
+        Raises:
+            ConfigurationError: if the address is none, or the files have several formats.
+            DataError: if there is nothing there.
+        """
+        fs, path = file_system(address)
+        try:
+            paths = sorted(_files(fs, path))
+        except OSError as error:
+            raise DataError(f"{address}: cannot be read: {reason(error)}. Check the address.") from error
+        if not paths:
+            raise DataError(f"{address}: there is no such file, or no file in this folder. Check the address.")
+        formats = {_format(path) for path in paths} if format is None else {format}
+        if len(formats) > 1:
+            raise ConfigurationError(
+                f"{address}: has files of several formats ({', '.join(sorted(formats))}). Name those of one, as in "
+                "'FOLDER/*.jsonl', or say by --format how all are to be read."
+            )
+        return cls(tuple(paths), formats.pop(), fs, **columns)
+
+    def index(self, shard_rows: int) -> list[IndexedFile]:
+        """Read everything once: rows, digests, and where shards begin.
+
+        Raises:
+            ConfigurationError: if a table has no such column, or the new one already.
+            DataError: if a file cannot be read.
+        """
+        with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            return list(pool.map(partial(self._indexed, shard_rows=shard_rows), self.paths))
+
+    def read(self, shard: Shard) -> ShardRows:
+        """The rows of a shard.
+
+        Raises:
+            DataError: if the file cannot be read, or is no longer what it was.
+        """
+        path = self.paths[shard.file]
+
+        def origin(index: int) -> str:
+            return f"{path}:{shard.first_in_file + index + 1}"
+
+        with _reading(path):
+            rows = self._rows(path, shard, origin)
+        if len(rows.texts) != shard.rows:
+            raise DataError(
+                f"{path}: was changed while it was translated: rows {shard.first_in_file + 1} to "
+                f"{shard.first_in_file + shard.rows} are not what they were. Translate it again, into another folder."
+            )
+        return rows
+
+    def _rows(self, path: str, shard: Shard, origin: Any) -> ShardRows:
+        if self.format == "parquet":
+            with self.fs.open(path, "rb") as stream:
+                return ParquetRows(_slice(stream, shard.start, shard.stop), origin, self.column, self.into)
+        with self.fs.open(path, "rb", compression=_compression(path)) as stream:
+            lines = lines_from(stream, shard.start, shard.stop)
+        if self.format == "text":
+            return TextRows(lines, origin)
+        return JsonRows(lines, origin, self.column, self.into)
+
+    def _indexed(self, path: str, shard_rows: int) -> IndexedFile:
+        with _reading(path):
+            if self.format == "parquet":
+                return self._indexed_table(path, shard_rows)
+            with self.fs.open(path, "rb", compression=_compression(path)) as stream:
+                return _indexed_text(stream, shard_rows)
+
+    def _indexed_table(self, path: str, shard_rows: int) -> IndexedFile:
+        from pyarrow import parquet
+
+        with self.fs.open(path, "rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            stream.seek(0)
+            table = parquet.ParquetFile(stream)
+            check_columns(table.schema_arrow, path, self.column, self.into)
+            rows = table.metadata.num_rows
+        return IndexedFile(sha256, (*range(0, rows, shard_rows), rows), rows)
+
+    def facts(self, files: Sequence[IndexedFile]) -> dict[str, Any]:
+        """All of the input that the output depends on, as JSON-compatible values: content and order, not the names."""
+        digest = hashlib.sha256("\n".join(each.sha256 for each in files).encode()).hexdigest()
+        counts = {"files": len(files), "rows": sum(each.rows for each in files)}
+        return {"format": self.format, "column": self.column, "into": self.into, **counts, "sha256": digest}
+
+
+def shards_of(files: Sequence[IndexedFile], shard_rows: int) -> list[Shard]:
+    """The shards of indexed files, in the order of their rows."""
+    return [Shard(number, *place) for number, place in enumerate(_places(files, shard_rows))]
+
+
+def _places(files: Sequence[IndexedFile], shard_rows: int) -> Iterator[tuple[int, int, int, int, int, int]]:
+    before = 0
+    for number, file in enumerate(files):
+        for i, (start, stop) in enumerate(zip(file.bounds, file.bounds[1:], strict=False)):
+            first = i * shard_rows
+            rows = min(shard_rows, file.rows - first)
+            if rows > 0:
+                yield number, start, stop, first, before + first, rows
+        before += file.rows
+
+
+def _indexed_text(stream: Any, shard_rows: int) -> IndexedFile:
+    """Where every `shard_rows`-th line begins; lines are those of `lines_of_stream`."""
+    digest, bounds, lines, size, last = hashlib.sha256(), [0], 0, 0, b"\n"
+    while chunk := stream.read(CHUNK_BYTES):
+        digest.update(chunk)
+        if size == 0 and chunk == BYTE_ORDER_MARK:
+            return IndexedFile(digest.hexdigest(), (0,), 0)
+        ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
+        numbers = lines + np.arange(1, len(ends) + 1)
+        bounds += (size + 1 + ends[numbers % shard_rows == 0]).tolist()
+        lines, size, last = lines + len(ends), size + len(chunk), chunk[-1:]
+    if last != b"\n":
+        lines += 1
+    if bounds[-1] != size:
+        bounds.append(size)
+    return IndexedFile(digest.hexdigest(), tuple(bounds), lines)
+
+
+def _slice(stream: Any, start: int, stop: int) -> Any:
+    """Rows of a table; only the row groups that have some of them are read."""
+    from pyarrow import parquet
+
+    table = parquet.ParquetFile(stream)
+    sizes = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+    ends = np.cumsum(sizes)
+    groups = [i for i, end in enumerate(ends) if end > start and end - sizes[i] < stop]
+    before = int(ends[groups[0]]) - sizes[groups[0]]
+    return table.read_row_groups(groups).slice(start - before, stop - start)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Say which file could not be read.
+
+    Raises:
+        DataError: instead of what reading raises.
+    """
+    try:
+        yield
+    except (*UNREADABLE, ValueError) as error:  # pyarrow's errors of damaged files are of the latter kind
+        raise DataError(f"{path}: cannot be read: {reason(error)}. Check that it exists and is whole.") from error
+
+
+def _files(fs: Any, path: str) -> list[str]:
+    """The files of an address; what begins with a dot or an underscore is none of a corpus."""
+    if fs.isdir(path):
+        found = fs.find(path)
+    elif "*" in path:
+        found = [each for each in fs.glob(path) if not fs.isdir(each)]
+    else:
+        return [path] if fs.exists(path) else []
+    return [each for each in found if not PurePosixPath(each).name.startswith((".", "_"))]
+
+
+def _format(path: str) -> Format:
+    name = PurePosixPath(path)
+    return ENDINGS.get((PurePosixPath(name.stem) if name.suffix in COMPRESSED else name).suffix, "text")
+
+
+def _compression(path: str) -> str | None:
+    return "infer" if path.endswith(COMPRESSED) else None

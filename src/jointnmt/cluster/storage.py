@@ -1,0 +1,123 @@
+"""Folders of results, on a disk or in an object store: whatever fsspec has an address for."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from jointnmt.errors import ConfigurationError, MissingPackageError, reason
+from jointnmt.runs.checkpoint import publish
+
+HIDDEN = "."
+"""Begins the name of a file that is not whole yet."""
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it.
+
+    Raises:
+        ConfigurationError: if there is no such kind of address.
+        MissingPackageError: if the package for it is not installed.
+    """
+    try:
+        fs, path = fsspec.core.url_to_fs(address)
+    except ImportError as error:
+        raise MissingPackageError(f"{address}: {error}. It is a package of fsspec: install it by pip.") from error
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{address}: is no address that fsspec knows ({error}). Name a local path, or one such as s3://BUCKET/PATH."
+        ) from error
+    return fs, path
+
+
+class Folder:
+    """A folder whose files are whole at any moment: each is written under another name, or put as one object."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._fs, self._path = file_system(address)
+        self._local = "file" in ([self._fs.protocol] if isinstance(self._fs.protocol, str) else self._fs.protocol)
+
+    def names(self, under: str = "") -> set[str]:
+        """The files, or those of a folder in it; none if there is no such folder."""
+        folder = self._at(under)
+        self._fs.invalidate_cache()
+        if not self._fs.isdir(folder):
+            return set()
+        return {found.rpartition("/")[2] for found in self._fs.ls(folder, detail=False)}
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is no such file."""
+        try:
+            return bytes(self._fs.cat_file(self._at(name)))
+        except FileNotFoundError:
+            return None
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file, and it is whole."""
+        return bool(self._fs.exists(self._at(name)))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, in the place of one of this name."""
+        with _naming(self, name):
+            if not self._local:
+                self._fs.pipe_file(self._at(name), data)
+                return
+            with self._unfinished(name, data) as temporary:
+                publish(temporary, Path(self._at(name)))
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one of this name; whether it was written."""
+        with _naming(self, name), suppress(FileExistsError):
+            if not self._local:
+                self._fs.pipe_file(self._at(name), data, mode="create")
+                return True
+            with self._unfinished(name, data) as temporary:
+                os.link(temporary, self._at(name))
+                return True
+        return False
+
+    def tidy(self) -> None:
+        """Delete what killed writers have left unfinished."""
+        for name in self.names() if self._local else ():
+            if name.startswith(HIDDEN):
+                Path(self._at(name)).unlink(missing_ok=True)
+
+    def _at(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}".rstrip("/")
+
+    @contextmanager
+    def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
+        """A file with this content under a name of its own, which is gone at the end."""
+        path = Path(self._at(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(self._path, f"{HIDDEN}{path.name}.{secrets.token_hex(4)}")
+        try:
+            temporary.write_bytes(data)
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(folder: Folder, name: str) -> Iterator[None]:
+    """Say which file could not be written.
+
+    Raises:
+        ConfigurationError: instead of the system's error.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder.address}: {name} cannot be written: {reason(error)}. Check the address, the permissions and the "
+            "free space; the same command then goes on."
+        ) from error

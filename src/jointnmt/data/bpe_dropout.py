@@ -1,0 +1,190 @@
+"""BPE-dropout: training text whose words are cut into pieces anew each epoch, some merges left out at random.
+
+Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization", Algorithm 1: at each step of building
+up a word from its characters, each merge that is possible is left out with probability `rate`, and the best of the
+others is made; a word is done when none is left. With rate 0 that is BPE.
+
+Departure from the paper: the occurrences of a frequent word share `DRAWS` segmentations in an epoch, so that the cost
+of an epoch grows with the number of different words, not with that of all words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from jointnmt.data.store import TokenStore
+from jointnmt.errors import ConfigurationError
+from jointnmt.text.pieces import Merges
+from jointnmt.text.segmentation import Segmentation, Segmenter
+
+DRAWS = 16
+"""Most segmentations of one word in an epoch. More differ little: most words occur less often than that."""
+
+Ids = tuple[int, ...]
+
+
+def segment_word(letters: Sequence[int], merges: Merges, rate: float, draw: Callable[[], float]) -> Ids:
+    """The pieces of a word: Algorithm 1 of the paper.
+
+    Args:
+        letters: ids of its characters.
+        merges: of pieces.
+        rate: probability that a merge is left out, at each step anew.
+        draw: gives a number from [0, 1).
+    """
+    pieces = list(letters)
+    while True:
+        best: tuple[int, int] | None = None
+        where = 0
+        for at, pair in enumerate(pairwise(pieces)):
+            merge = merges.get(pair)
+            if merge is not None and (best is None or merge < best) and draw() >= rate:
+                best, where = merge, at
+        if best is None:
+            return tuple(pieces)
+        pieces[where : where + 2] = [best[1]]
+
+
+class ResegmentedStore:
+    """A training store of which each epoch has other segmentations, a pure function of the store, seed and epoch.
+
+    Takes 4 bytes a word, and what the different words of the text need.
+    """
+
+    def __init__(self, store: TokenStore, segmentation: Segmentation, rate: float, seed: int) -> None:
+        """Read the words of a store.
+
+        Args:
+            store: the text in the pieces that BPE gives.
+            segmentation: that of the store.
+            rate: probability that a merge is left out.
+            seed: of the draws.
+
+        Raises:
+            ConfigurationError: if pieces are not those of BPE.
+        """
+        if segmentation.config.kind != "bpe":
+            raise ConfigurationError(
+                f"training.bpe_dropout {rate} needs segmentation.kind bpe; here it is {segmentation.config.kind}."
+            )
+        self._store, self._rate, self._seed = store, rate, seed
+        self._words = [
+            _Words.of(store.ids("source"), segmentation.source),
+            _Words.of(store.ids("target"), segmentation.target),
+        ]
+        self._merges = [side.merges for side in (segmentation.source, segmentation.target)]
+
+    def of_epoch(self, epoch: int) -> EpochText:
+        """The text of an epoch, from 0."""
+        return EpochText.draw(self._store, self._words, self._merges, self._rate, (self._seed, epoch))
+
+
+@dataclass(frozen=True, eq=False)
+class EpochText:
+    """The pairs of a store, segmented for one epoch.
+
+    A pair that came out longer than the longest of the store on a side, or with more cells than any of its grids, keeps
+    the store's pieces: limits that the store keeps hold here, too.
+    """
+
+    lengths: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+    """As `TokenStore.lengths`."""
+    _store: TokenStore
+    _sides: Sequence[_Segmented]
+    _as_stored: npt.NDArray[np.bool_]
+
+    @classmethod
+    def draw(
+        cls, store: TokenStore, words: Sequence[_Words], merges: Sequence[Merges], rate: float, seed: Sequence[int]
+    ) -> EpochText:
+        """Segment every word of both sides."""
+        sides = [
+            _Segmented.draw(each, of, rate, [*seed, number])
+            for number, (each, of) in enumerate(zip(words, merges, strict=True))
+        ]
+        source, target = (side.lengths() for side in sides)
+        stored_source, stored_target = store.lengths
+        cells = stored_source.astype(np.int64) * stored_target
+        as_stored = (source > stored_source.max()) | (target > stored_target.max()) | (source * target > cells.max())
+        lengths = np.where(as_stored, stored_source, source), np.where(as_stored, stored_target, target)
+        return cls((lengths[0].astype(np.int32), lengths[1].astype(np.int32)), store, sides, as_stored)
+
+    def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
+        """As `TokenStore.pairs`."""
+        source, target = self._sides
+        return [
+            self._store.pairs([index])[0] if self._as_stored[index] else (source.ids(index), target.ids(index))
+            for index in indices
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Words:
+    """The words of one side of a text."""
+
+    letters: Sequence[Ids]
+    """Of each different word, its characters."""
+    numbers: npt.NDArray[np.int32]
+    """Of all words of the text, one sentence after the other: which word each is."""
+    starts: npt.NDArray[np.int64]
+    """`[n + 1]`: where each sentence begins in `numbers`, and the end."""
+
+    @classmethod
+    def of(cls, chunks: Iterable[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]], segmenter: Segmenter) -> _Words:
+        """From pieces and where each sentence begins among them, some thousand sentences at a time."""
+        begins_word = np.array([segmenter.begins_word(piece) for piece in range(segmenter.vocabulary_size)])
+        known: dict[Ids, int] = {}
+        numbers, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        for ids, starts in chunks:
+            begins = begins_word[ids]
+            begins[starts[:-1][starts[:-1] < starts[1:]]] = True  # the first piece of a sentence, such as a tag
+            bounds = np.flatnonzero(begins)
+            pieces, ends = ids.tolist(), np.append(bounds[1:], len(ids)).tolist()
+            words = [tuple(pieces[begin:end]) for begin, end in zip(bounds.tolist(), ends, strict=False)]
+            numbers.append(np.array([known.setdefault(word, len(known)) for word in words], np.int32))
+            counts.append(np.diff(np.concatenate([[0], np.cumsum(begins)])[starts]))
+        letters = [tuple(chain.from_iterable(map(segmenter.letters, word))) for word in known]
+        return cls(letters, np.concatenate(numbers), np.cumsum(np.concatenate(counts)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Segmented:
+    """The words of one side, each with the pieces that it has in an epoch."""
+
+    words: _Words
+    pieces: Sequence[Ids]
+    """All segmentations of all words, those of a word in a row."""
+    chosen: npt.NDArray[np.int32]
+    """Of all words of the text: which of `pieces` each has."""
+
+    @classmethod
+    def draw(cls, words: _Words, merges: Merges, rate: float, seed: Sequence[int]) -> _Segmented:
+        """Segment each word as often as it occurs, `DRAWS` times at most, and deal that out to its occurrences."""
+        draws = np.minimum(np.bincount(words.numbers, minlength=len(words.letters)), DRAWS)
+        uniform = Random(" ".join(map(str, seed))).random
+        pieces = [
+            segment_word(letters, merges, rate, uniform)
+            for letters, times in zip(words.letters, draws.tolist(), strict=True)
+            for _ in range(times)
+        ]
+        first = np.cumsum(draws) - draws
+        picks = np.random.default_rng(seed).random(len(words.numbers), np.float32)
+        of_word = np.minimum((picks * draws[words.numbers]).astype(np.int32), draws[words.numbers] - 1)
+        return cls(words, pieces, (first[words.numbers] + of_word).astype(np.int32))
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """`[n]`, pieces of each sentence, end mark counted."""
+        of_pieces = np.fromiter(map(len, self.pieces), np.int64, len(self.pieces))
+        total = np.concatenate([[0], np.cumsum(of_pieces[self.chosen])])
+        return total[self.words.starts[1:]] - total[self.words.starts[:-1]] + 1
+
+    def ids(self, index: int) -> list[int]:
+        """The pieces of a sentence."""
+        begin, end = self.words.starts[index : index + 2]
+        return list(chain.from_iterable(self.pieces[number] for number in self.chosen[begin:end].tolist()))

@@ -1,0 +1,85 @@
+"""Filtering segmented sentence pairs, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jointnmt.data.filters import FilterConfig, FilterReport
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.integer[Any]]
+DigestArray = npt.NDArray[np.uint64]
+
+
+class PairFilter:
+    """The filters on segmented pairs, applied to one chunk after another; each pair has the first reason that fits."""
+
+    def __init__(self, config: FilterConfig, report: FilterReport) -> None:
+        self._config = config
+        self._report = report
+        self._seen = SeenDigests()
+
+    def keep(
+        self, source_lengths: IntArray, target_lengths: IntArray, digests: DigestArray, origin: Callable[[int], str]
+    ) -> BoolArray:
+        """True for each pair of the chunk that stays; the others are counted in the report.
+
+        Args:
+            source_lengths: pieces of each source, end mark included.
+            target_lengths: pieces of each target, likewise.
+            digests: `digest` of each pair; looked at only when duplicates are dropped.
+            origin: the `file:line` of the chunk's i-th pair.
+        """
+        config = self._config
+        shorter, longer = np.minimum(source_lengths, target_lengths), np.maximum(source_lengths, target_lengths)
+        kept = np.ones(len(shorter), dtype=np.bool_)
+        self._remove(kept, shorter < config.min_length, f"shorter than {config.min_length} pieces", origin)
+        if config.max_length is not None:
+            self._remove(kept, longer > config.max_length, f"longer than {config.max_length} pieces", origin)
+        if config.max_ratio is not None:
+            self._remove(kept, longer > config.max_ratio * shorter, f"length ratio above {config.max_ratio:g}", origin)
+        if config.duplicates == "drop":
+            candidates = np.flatnonzero(kept)
+            repeated = np.zeros_like(kept)
+            repeated[candidates] = ~self._seen.add(digests[candidates])
+            self._remove(kept, repeated, "duplicate", origin)
+        return kept
+
+    def _remove(self, kept: BoolArray, bad: BoolArray, reason: str, origin: Callable[[int], str]) -> None:
+        gone = np.flatnonzero(kept & bad)
+        if len(gone):
+            self._report.remove(reason, origin(int(gone[0])), len(gone))
+            kept[gone] = False
+
+
+class SeenDigests:
+    """A set of 64-bit digests that takes 8 bytes each (and up to twice that again while it grows).
+
+    Sorted arrays, each at least twice as long as the next, so that all of `n` insertions cost O(n log n).
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[DigestArray] = []
+
+    def add(self, digests: DigestArray) -> BoolArray:
+        """True for each digest that is new: not added before, and the first of its value here."""
+        values, first = np.unique(digests, return_index=True)
+        known = np.zeros(len(values), dtype=np.bool_)
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, values), len(run) - 1)
+            known |= run[places] == values
+        fresh = np.zeros(len(digests), dtype=np.bool_)
+        fresh[first[~known]] = True
+        self._insert(values[~known])
+        return fresh
+
+    def _insert(self, run: DigestArray) -> None:
+        if not len(run):
+            return
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]))
+        self._runs.append(run)

@@ -1,0 +1,95 @@
+"""The CPU kernels of a wheel, compiled for kinds of processors: a machine needs no compiler for them.
+
+    python -m jointnmt.ops.native.prebuilt    # compile all, on x86-64; `make wheel` does
+
+A library has the hash of its sources in its name, so that one of other sources is never loaded. For a processor of none
+of these kinds, and where `CXX` names a compiler, the kernels are compiled on first use (`build`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "prebuilt"
+SOURCES = Path(__file__).parent / "csrc"
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenmp")
+"""As those of `build`, with THREADS; libgomp is that of PyTorch."""
+AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"})
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of processors."""
+
+    name: str
+    needs: frozenset[str]
+    """Features, as Linux calls them."""
+    flags: tuple[str, ...]
+    vendor: str = ""
+    """If only this vendor's processors are of the kind."""
+
+    @property
+    def path(self) -> Path:
+        """Of its library."""
+        return FOLDER / f"kernels-{self.name}-{source_hash()}.so"
+
+
+VNNI, BF16 = "-mavx512vnni", "-mavx512bf16"
+KINDS = (
+    Kind("amx", AVX512 | {"avx512_vnni", "avx512_bf16", "amx_bf16"}, ("-march=x86-64-v4", VNNI, BF16, "-mamx-bf16")),
+    Kind(
+        "avx512-bf16",
+        AVX512 | {"avx512_vnni", "avx512_bf16"},
+        ("-march=x86-64-v4", VNNI, BF16, "-DFAST_BF16_DOT"),  # which they are on AMD's processors: has_fast_bf16_dot
+        "AuthenticAMD",
+    ),
+    Kind("avx512-vnni", AVX512 | {"avx512_vnni"}, ("-march=x86-64-v4", VNNI)),
+    Kind("avx512", AVX512, ("-march=x86-64-v4",)),
+    Kind("avx-vnni", AVX2 | {"avx_vnni"}, ("-march=x86-64-v3", "-mavxvnni")),
+    Kind("avx2", AVX2, ("-march=x86-64-v3",)),
+)
+"""The first that a processor is of is the fastest on it."""
+
+
+def source_hash() -> str:
+    """Of what the libraries are made of."""
+    parts = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]*"))]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def find(processor: str) -> Path | None:
+    """The library for a processor that /proc/cpuinfo describes so, if the package has one."""
+    if not FOLDER.is_dir() or sys.platform != "linux" or platform.machine() != "x86_64" or os.environ.get("CXX"):
+        return None
+    kind = kind_of(processor)
+    return kind.path if kind is not None and kind.path.is_file() else None
+
+
+def kind_of(processor: str) -> Kind | None:
+    """The first kind that a processor is of."""
+    features = set(processor.split())
+    return next((kind for kind in KINDS if kind.needs <= features and kind.vendor in processor), None)
+
+
+def build_all(kinds: Sequence[Kind] = KINDS, compiler: str = "c++") -> None:
+    """Compile the libraries of these kinds.
+
+    Raises:
+        subprocess.CalledProcessError: if the compiler fails.
+    """
+    FOLDER.mkdir(exist_ok=True)
+    for kind in kinds:
+        source = str(SOURCES / "kernels.cpp")
+        subprocess.run([compiler, *FLAGS, *kind.flags, source, "-o", str(kind.path)], check=True)
+
+
+if __name__ == "__main__":
+    build_all()

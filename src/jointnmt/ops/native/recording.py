@@ -1,0 +1,159 @@
+"""Calls of kernels, recorded while they are made and replayed in one call.
+
+Between two kernels of a decoding position, Python spends more time than a kernel does on a few rows. The calls of a
+position are those of the one before, on the same memory: they are made once from Python, and then by `replay`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from jointnmt.ops.native.allocator import allocator
+
+ALLOCATING = {"aten::empty.memory_format", "aten::set_.source_Storage_storage_offset"}
+"""Operations of PyTorch beside views that compute nothing."""
+ALIGNMENT = 64
+
+
+class Memory:
+    """Memory for the results of recorded kernels, which a later kernel may reuse, but nothing else may."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[int]] = defaultdict(list)  # addresses, by size
+        self._taken: dict[int, Tensor] = {}  # by address
+        self._in_use: dict[int, weakref.ref[memoryview]] = {}  # by address
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialised tensor, whose memory is free again when the last tensor over it is gone."""
+        numbers = math.prod(shape) * dtype.itemsize
+        size = max(1, -(-numbers // ALIGNMENT)) * ALIGNMENT
+        free = self._free[size]
+        address = free.pop() if free else self._take(size)
+        array = (ctypes.c_ubyte * size).from_address(address)
+        # Tensors over it keep the memory, whatever becomes of this object.
+        array.owner = self._taken[address]  # type: ignore[attr-defined]
+        memory = memoryview(array)
+
+        def give_back(_: weakref.ref[memoryview]) -> None:
+            del self._in_use[address]
+            free.append(address)
+
+        self._in_use[address] = weakref.ref(memory, give_back)
+        return torch.frombuffer(memory, dtype=torch.uint8)[:numbers].view(dtype).view(shape)
+
+    def _take(self, size: int) -> int:
+        taken = allocator.empty((size,), torch.uint8)
+        self._taken[taken.data_ptr()] = taken
+        return taken.data_ptr()
+
+    def owns(self, address: int) -> bool:
+        """Whether this memory has the address."""
+        return any(begin <= address < begin + taken.numel() for begin, taken in self._taken.items())
+
+
+class Recording:
+    """The kernels that are called in a context, `with recording.recorded():`.
+
+    Results of kernels lie in memory of its own, which is theirs in each replay. What PyTorch computes in between is not
+    repeated: then the recording is of no use, and says so.
+    """
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.obstacle: str | None = None
+        """Why it cannot be replayed."""
+        self._calls: list[tuple[int, Any]] = []
+        self._kept: list[Any] = []
+        self._program: Any = None
+
+    @property
+    def kernels(self) -> tuple[int, ...]:
+        """What is called, one after the other."""
+        return tuple(kernel for kernel, _ in self._calls)
+
+    @contextmanager
+    def recorded(self, watched: bool = True) -> Iterator[None]:
+        """Record the calls of this thread; if it is not `watched`, what PyTorch computes goes unnoticed."""
+        before, _active.recording = _active.recording, self
+        try:
+            with _Watch(self) if watched else nullcontext():
+                yield
+        finally:
+            _active.recording = before
+        flat = [address for kernel, arguments in self._calls for address in (kernel, ctypes.addressof(arguments))]
+        self._program = (ctypes.c_void_p * len(flat))(*flat)
+
+    def add(self, kernel: Any, arguments: tuple[Any, ...], threads: int) -> None:
+        """Record a call of a kernel, which is None if it cannot be replayed."""
+        if kernel is None:
+            self.obstacle = self.obstacle or "a kernel that is not made to be replayed"
+            return
+        numbers = [*map(self._number, arguments), threads]
+        self._calls.append((_address(kernel), (ctypes.c_int64 * len(numbers))(*numbers)))
+
+    def replay(self, library: ctypes.CDLL) -> int:
+        """Make the calls again, and return what the first that failed has returned, or 0."""
+        result: int = library.replay(self._program, ctypes.c_long(len(self._calls)))
+        return result
+
+    def _number(self, argument: Any) -> int:
+        """An argument as 64 bits; what it points to is kept, but for results of kernels, whose memory is reused."""
+        if isinstance(argument, Tensor):
+            if not self.memory.owns(argument.data_ptr()):
+                self._kept.append(argument)
+            return argument.data_ptr()
+        if isinstance(argument, float):
+            return int(struct.unpack("q", struct.pack("d", argument))[0])
+        if isinstance(argument, ctypes.c_void_p):
+            return argument.value or 0
+        if argument is None or isinstance(argument, int):
+            return int(argument or 0)
+        self._kept.append(argument._obj)  # of ctypes.byref
+        return ctypes.addressof(argument._obj)
+
+
+class _Watch(TorchDispatchMode):
+    """Notes what PyTorch computes."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not getattr(func, "is_view", False) and func.name() not in ALLOCATING:
+            self._recording.obstacle = self._recording.obstacle or func.name()
+        return func(*args, **(kwargs or {}))
+
+
+class _Active(threading.local):
+    recording: Recording | None = None
+
+
+_active = _Active()
+
+
+def active() -> Recording | None:
+    """The recording of this thread, if one is made."""
+    return _active.recording
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory for the result of a kernel: of the recording, if one is made, or of the caching allocator."""
+    recording = _active.recording
+    return (allocator if recording is None else recording.memory).empty(shape, dtype)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

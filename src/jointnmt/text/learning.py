@@ -1,0 +1,98 @@
+"""Learning a vocabulary from text, by the library `tokenizers`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jointnmt.errors import ConfigurationError, DataError, JointNMTError
+from jointnmt.extras import extra
+from jointnmt.interruption import heeding_signals
+from jointnmt.text.pieces import MARKS, SPACE, Vocabulary, read_vocabulary
+from jointnmt.text.special import unk_id
+
+with extra("train"):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+if TYPE_CHECKING:
+    from jointnmt.text.segmentation import SegmentationConfig
+
+
+def learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Vocabulary:
+    """Learn at most `size` pieces from text, without added tokens, so that no text is read as a special piece.
+
+    Raises:
+        ConfigurationError: if the vocabulary is too small for the text's characters.
+        DataError: if there is no text.
+        JointNMTError: from reading the lines.
+    """
+    model, trainer = _model_and_trainer(config, size)
+    tokenizer = _tokenizer(config, model)
+    try:
+        heeding_signals(lambda: tokenizer.train_from_iterator(lines, trainer))
+    except JointNMTError:
+        raise  # from reading lines, not from the trainer
+    except Exception as error:
+        raise ConfigurationError(
+            f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
+            "that there is text, and choose another size."
+        ) from error
+    learnt = tokenizer.get_vocab_size() - len(MARKS) - len(config.tags)
+    if learnt <= 0:
+        raise DataError(
+            "segmentation: there is nothing to learn it from: the training text is empty, or, for words, has none that "
+            f"occurs segmentation.min_frequency={config.min_frequency} times."
+        )
+    marks = tokenizer.get_vocab_size() - learnt
+    if learnt + marks > size:
+        raise ConfigurationError(
+            f"segmentation.vocabulary_size: {size} is too small: {marks} special pieces and "
+            f"the text's {learnt} distinct characters must fit. Raise it, or lower-case the text."
+        )
+    return read_vocabulary(_settle(tokenizer.to_str(), len(MARKS) + len(config.tags)))
+
+
+def _tokenizer(config: SegmentationConfig, model: Any) -> Tokenizer:
+    """The model with the steps before it, which `Segmenter` takes by itself."""
+    tokenizer = Tokenizer(model)
+    steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
+    words = config.kind == "word"
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
+    if config.split_punctuation:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [tokenizer.pre_tokenizer, pre_tokenizers.Punctuation("isolated")]
+        )
+    return tokenizer
+
+
+def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]:
+    unknown = MARKS[unk_id]
+    special = [*MARKS, *(tag + SPACE for tag in config.tags)]
+    common: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False}
+    if config.kind == "bpe":
+        return models.BPE(unk_token=unknown), trainers.BpeTrainer(min_frequency=config.min_frequency, **common)
+    if config.kind == "unigram":
+        return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, **common)
+    return models.WordLevel(unk_token=unknown), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
+
+
+def _settle(text: str, special: int) -> str:
+    """A freshly trained tokenizer's JSON without what depends on the order in which threads add up.
+
+    The first `special` pieces stay where they are.
+
+    That concerns unigram alone. Its scores, log-probabilities, differ in their last digits from one training to the
+    next: four decimals are kept. And the characters that it keeps only to cover the text get the lowest score and a
+    multiple of 0.0001 in no certain order: they all get the lowest.
+    """
+    values = json.loads(text)
+    if values["model"]["type"] == "Unigram":
+        marks, learnt = values["model"]["vocab"][:special], values["model"]["vocab"][special:]
+        lowest = min(score for _, score in learnt)
+        almost = lowest + 0.0001 * sum(len(piece) == 1 for piece, _ in learnt)
+        scores = {piece: lowest if len(piece) == 1 and score < almost else score for piece, score in learnt}
+        settled = sorted((-round(score, 4), piece) for piece, score in scores.items())
+        values["model"]["vocab"] = [*marks, *([piece, -cost] for cost, piece in settled)]
+    return json.dumps(values)

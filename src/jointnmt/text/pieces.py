@@ -1,0 +1,184 @@
+"""From words to pieces by a learnt vocabulary: byte-pair encoding, unigram, or whole words.
+
+Vocabularies are learnt by the library `tokenizers` (`text/learning.py`) and kept in its format; pieces and ids are
+those that it finds. Dividing a word takes few lines, and spares whoever only translates that library and what it
+requires for downloads.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from jointnmt.text.special import SPECIAL_PIECES, unk_id
+
+SPACE = "▁"
+"""The space mark of pieces (U+2581); in text, this character is replaced by an underscore."""
+
+MARKS = tuple(piece + SPACE for piece in SPECIAL_PIECES)
+"""The special pieces as stored in the vocabulary, with an ending that no piece of text has."""
+
+Merges = Mapping[tuple[int, int], tuple[int, int]]
+"""Of pairs of pieces: the rank of the merge, learnt first is lowest, and the piece that they become."""
+
+UNKNOWN_PENALTY = 10.0
+"""How far the score of an unknown character lies below the lowest one of a unigram vocabulary."""
+
+
+class Vocabulary(ABC):
+    """The pieces of one side, and how the parts of a text are divided into them.
+
+    Args:
+        values: a tokenizer in the format of `tokenizers`.
+        pieces: in the order of their ids, as stored.
+    """
+
+    def __init__(self, values: dict[str, Any], pieces: Sequence[str]) -> None:
+        self._values = values
+        self.pieces = tuple(pieces)
+        if tuple(piece.removesuffix(SPACE) for piece in self.pieces[: len(MARKS)]) != SPECIAL_PIECES:
+            raise ValueError(f"the vocabulary should begin with {', '.join(SPECIAL_PIECES)} and have no gaps")
+        self.ids = {piece: number for number, piece in enumerate(self.pieces)}
+
+    @abstractmethod
+    def divide(self, part: str) -> list[int]:
+        """The ids of a part of a text, such as a word, beyond which no piece reaches."""
+
+    def to_json(self) -> str:
+        """The vocabulary in the format of `tokenizers`, and laid out as by it."""
+        return json.dumps(self._values, ensure_ascii=False, indent=2)
+
+
+class BytePairs(Vocabulary):
+    """Pairs of neighbours are merged in the order in which they were learnt (Sennrich et al. 2016)."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        model = values["model"]
+        super().__init__(values, _in_order(model["vocab"]))
+        self.merges: Merges = {
+            (self.ids[left], self.ids[right]): (rank, self.ids[left + right])
+            for rank, (left, right) in enumerate(model["merges"])
+        }
+
+    def divide(self, part: str) -> list[int]:
+        """The time grows with the length of the part and its logarithm, whatever it is."""
+        ids = [self.ids.get(letter, unk_id) for letter in part]
+        following = [*range(1, len(ids)), 0]
+        before = [len(ids) - 1, *range(len(ids) - 1)]
+        waiting = [merge for place in range(len(ids) - 1) if (merge := self._merge(ids, place, place + 1))]
+        heapify(waiting)
+        while waiting:
+            merge = heappop(waiting)
+            place, gone = merge.place, following[merge.place]
+            if (ids[place], ids[gone]) != merge.pair or gone <= place:
+                continue  # one of the two has been merged with another since
+            ids[place], ids[gone] = merge.piece, -1
+            following[place] = following[gone]
+            before[following[gone]] = place
+            for left, right in ((before[place], place), (place, following[place])):
+                if left < right and (new := self._merge(ids, left, right)):
+                    heappush(waiting, new)
+        return [piece for piece in ids if piece >= 0]
+
+    def _merge(self, ids: list[int], left: int, right: int) -> _Merge | None:
+        pair = ids[left], ids[right]
+        found = self.merges.get(pair)
+        return None if found is None else _Merge(found[0], left, found[1], pair)
+
+
+class _Merge(NamedTuple):
+    """What may be merged next: the pair that was learnt first, of equal ones the leftmost."""
+
+    rank: int
+    place: int
+    piece: int
+    pair: tuple[int, int]
+
+
+class Unigram(Vocabulary):
+    """The pieces of the greatest sum of log-probabilities (Kudo 2018), found by Viterbi's algorithm."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        scored = values["model"]["vocab"]
+        super().__init__(values, [piece for piece, _ in scored])
+        self._scores = [float(score) for _, score in scored]
+        self._unknown = min(self._scores) - UNKNOWN_PENALTY
+        self._longest = max(map(len, self.pieces))
+
+    def divide(self, part: str) -> list[int]:
+        """Unknown characters that follow each other are one unknown piece."""
+        best: list[tuple[float, int, int] | None] = [(0.0, 0, unk_id), *[None] * len(part)]
+        for start in range(len(part)):
+            till_here = best[start]
+            assert till_here is not None  # a character is a piece, or unknown
+            for end in range(start + 1, min(start + self._longest, len(part)) + 1):
+                piece = self.ids.get(part[start:end], unk_id)
+                if piece == unk_id and end > start + 1:
+                    continue
+                score = till_here[0] + (self._unknown if piece == unk_id else self._scores[piece])
+                known = best[end]
+                if known is None or score > known[0]:
+                    best[end] = score, start, piece
+        return self._backwards(best)
+
+    def _backwards(self, best: Sequence[tuple[float, int, int] | None]) -> list[int]:
+        ids: list[int] = []
+        end = len(best) - 1
+        while end > 0:
+            found = best[end]
+            assert found is not None
+            _, end, piece = found
+            if not (piece == unk_id and ids and ids[-1] == unk_id):
+                ids.append(piece)
+        return ids[::-1]
+
+
+class Words(Vocabulary):
+    """Each word is a piece, or unknown."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values, _in_order(values["model"]["vocab"]))
+
+    def divide(self, part: str) -> list[int]:
+        return [self.ids.get(part, unk_id)]
+
+
+KINDS: dict[str, type[BytePairs] | type[Unigram] | type[Words]] = {
+    "BPE": BytePairs,
+    "Unigram": Unigram,
+    "WordLevel": Words,
+}
+
+
+def read_vocabulary(text: str) -> Vocabulary:
+    """A vocabulary from its JSON, with nothing that reads special pieces out of text.
+
+    Raises:
+        ValueError, KeyError, TypeError: if it is none.
+    """
+    values = json.loads(text)
+    model = values["model"]
+    values["added_tokens"] = []
+    if "merges" in model:  # pairs, or strings with a space between the two
+        model["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    return KINDS[model["type"]](values)
+
+
+def compact(text: str) -> str:
+    """The JSON of a vocabulary at less than half its length: without white space, and each merge one string.
+
+    `tokenizers` reads merges in both forms. No piece holds a space: text is divided at white space first.
+    """
+    values = json.loads(text)
+    if merges := values["model"].get("merges"):
+        values["model"]["merges"] = [" ".join(pair) for pair in merges]
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def _in_order(ids: dict[str, int]) -> list[str]:
+    """The pieces by their ids; an id that is left out or given twice shows as a gap."""
+    pieces = sorted(ids, key=ids.__getitem__)
+    return pieces if [ids[piece] for piece in pieces] == list(range(len(pieces))) else []

@@ -1,0 +1,117 @@
+"""Decoding positions that are recorded and replayed: the same results, and nothing but kernels between them."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from jointnmt.models import TranslationModel, build_model
+from jointnmt.models.layers.cache import CachedState
+from jointnmt.models.quantize import Precision, prepare_for_inference
+from jointnmt.ops import layer_norm, replay
+from jointnmt.ops.native.recording import Memory, Recording
+from jointnmt.ops.replay import ATTEMPTS, KernelRunner
+from jointnmt.search import SearchConfig, beam_search
+from jointnmt.text.special import eos_id
+from support.kernels import MODELS, VOCABULARY, needs_kernels, require_gemm
+
+pytestmark = needs_kernels
+SOURCE = torch.tensor([[4, 5, 6, 7, eos_id, 0], [9, eos_id, 0, 0, 0, 0], [8, 8, 11, 30, 21, eos_id]])
+
+
+def prepared(name: str, precision: Precision) -> TranslationModel:
+    torch.manual_seed(7)
+    return prepare_for_inference(build_model(MODELS[name], VOCABULARY, VOCABULARY).eval(), precision)
+
+
+def logits_of(model: TranslationModel, precision: Precision) -> tuple[list[Tensor], KernelRunner]:
+    """Of some positions of three sentences of three rows, of which one leaves, and a cache that grows."""
+    found = []
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, precision != "float32"):
+        state = model.start(SOURCE).select(torch.arange(3).repeat_interleave(3))
+        for position in range(14):
+            if position == 4:
+                state = state.select(torch.tensor([7, 6, 6, 1, 0, 2]))
+            logits, state = model.step(torch.arange(state.num_rows) % 5 + 4 + position, state)
+            found.append(logits.clone())
+    assert isinstance(state, CachedState)
+    return found, state._kernels
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_replayed_positions_are_those_computed_from_python(
+    name: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_gemm(precision)
+    model, replays = prepared(name, precision), []
+    replayed = Recording.replay
+    monkeypatch.setattr(Recording, "replay", lambda self, library: replays.append(1) or replayed(self, library))
+    logits_of(model, precision)  # what is done once only
+    replays.clear()
+    found, runner = logits_of(model, precision)
+    # Recorded anew: after the first position, as a sentence has left, and as the cache has grown.
+    assert len(replays) == 14 - 4 and not runner.obstacles
+    monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
+    expected, _ = logits_of(model, precision)
+    assert len(replays) == 14 - 4
+    for own, wanted in zip(found, expected, strict=True):
+        assert torch.equal(own, wanted)
+
+
+@pytest.mark.parametrize("name", ["transformer", "reformer-fast"])
+def test_translations_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, search = prepared(name, "float32"), SearchConfig(beam_size=4)
+    found = beam_search(model, SOURCE, search, num_best=3)
+    monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
+    assert beam_search(model, SOURCE, search, num_best=3) == found
+
+
+class Doubled(nn.Module):
+    """A layer norm, and PyTorch's product with two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * layer_norm(x, self.norm)
+
+
+@torch.no_grad()
+def test_what_pytorch_computes_is_not_replayed() -> None:
+    model, runner = Doubled(), KernelRunner()
+    for _ in range(4):
+        x = torch.randn(3, 16)
+        assert torch.equal(runner.run(model, model, x, []), 2 * layer_norm(x, model.norm))
+    assert runner.obstacles == ["aten::mul.Tensor"] * ATTEMPTS
+
+
+@torch.no_grad()
+def test_other_kernels_than_those_seen_are_no_recording() -> None:
+    """What was seen to be kernels alone may not be so where other kernels are called."""
+    norm, runner = nn.LayerNorm(16), KernelRunner()
+    runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), [])
+    x = torch.randn(4, 16)
+    twice = runner.run(norm, lambda x: 2 * layer_norm(layer_norm(x, norm), norm), x, [])
+    assert torch.equal(twice, 2 * layer_norm(layer_norm(x, norm), norm))
+    assert runner.obstacles == ["other kernels than before"]
+    assert norm in replay._proven and not replay._proven[norm]
+
+
+def test_memory_is_taken_again_when_nothing_reads_it() -> None:
+    memory = Memory()
+    first = memory.empty((3, 16), torch.float32)
+    address = first.data_ptr()
+    part = first[1:]
+    del first
+    gc.collect()
+    other = memory.empty((3, 16), torch.float32)
+    assert other.data_ptr() != address, "a part of it is in use"
+    del part
+    gc.collect()
+    assert memory.empty((6, 16), torch.bfloat16).data_ptr() == address
+    assert memory.owns(address + 10) and not memory.owns(torch.empty(3).data_ptr())

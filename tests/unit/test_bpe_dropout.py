@@ -1,0 +1,121 @@
+"""BPE-dropout: the pieces of a word by Algorithm 1, and what an epoch has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from jointnmt.data.bpe_dropout import ResegmentedStore, segment_word
+from jointnmt.data.store import TokenStore, build_store
+from jointnmt.errors import ConfigurationError
+from jointnmt.experiment import Experiment
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.train import train
+from jointnmt.training.progress import NoDisplay
+from support.runs import At, assert_same_runs
+from support.tiny import tiny_recipe, write_corpus
+
+MERGES = {(1, 2): (0, 4), (2, 3): (1, 5), (4, 3): (2, 6), (1, 5): (3, 6), (6, 1): (4, 7)}
+"""Of the letters 1, 2, 3."""
+
+
+def distribution(pieces: tuple[int, ...], rate: float) -> dict[tuple[int, ...], float]:
+    """How probable each outcome of Algorithm 1 is, by going through all sets of merges that may be left out."""
+    possible = [(*MERGES[pair], at) for at, pair in enumerate(pairwise(pieces)) if pair in MERGES]
+    found: Counter[tuple[int, ...]] = Counter()
+    for subset in range(2 ** len(possible)):
+        kept = [merge for bit, merge in enumerate(possible) if subset >> bit & 1]
+        chance = (1 - rate) ** len(kept) * rate ** (len(possible) - len(kept))
+        if not kept:
+            found[pieces] += chance
+            continue
+        _, merged, at = min(kept)
+        for outcome, probability in distribution((*pieces[:at], merged, *pieces[at + 2 :]), rate).items():
+            found[outcome] += chance * probability
+    return found
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.6])
+def test_a_word_is_cut_with_the_probabilities_of_the_algorithm(rate: float) -> None:
+    letters, draws, draw = (1, 2, 3, 1, 2), 20_000, Random(1).random
+    seen = Counter(segment_word(letters, MERGES, rate, draw) for _ in range(draws))
+    expected = distribution(letters, rate)
+    assert seen.keys() <= expected.keys() and abs(sum(expected.values()) - 1) < 1e-9
+    for outcome, probability in expected.items():
+        deviation = (probability * (1 - probability) / draws) ** 0.5
+        assert abs(seen[outcome] / draws - probability) < 5 * deviation + 1e-9, outcome
+    assert segment_word(letters, MERGES, 0, draw) == (6, 4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus")
+    write_corpus(path)
+    return path
+
+
+def experiment(folder: Path, kind: str = "bpe") -> Experiment:
+    """With a vocabulary that joins whole words, and a tag before each source."""
+    values = tiny_recipe(folder, segmentation={"kind": kind, "vocabulary_size": 60, "min_frequency": 1})
+    values["data"]["train"][0]["tag"] = "<t>"
+    values["training"]["bpe_dropout"] = 0.3
+    return Experiment.parse(values, origin="test")
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> tuple[TokenStore, Segmentation]:
+    train(experiment(folder), folder / "run", NoDisplay())
+    segmentation = Segmentation.load(folder / "run" / "segmentation")
+    return build_store(experiment(folder).data, segmentation), segmentation
+
+
+def test_without_dropout_the_pieces_are_those_of_the_tokenizer(text: tuple[TokenStore, Segmentation]) -> None:
+    store, segmentation = text
+    epoch = ResegmentedStore(store, segmentation, 0.0, 1).of_epoch(0)
+    assert epoch.pairs(range(len(store))) == store.pairs(range(len(store)))
+    assert all(np.array_equal(one, other) for one, other in zip(epoch.lengths, store.lengths, strict=True))
+
+
+def test_an_epoch_has_the_same_text_in_other_pieces(text: tuple[TokenStore, Segmentation]) -> None:
+    store, segmentation = text
+    everything = range(len(store))
+    resegmented = ResegmentedStore(store, segmentation, 0.3, 1)
+    first, second = (resegmented.of_epoch(number) for number in (0, 1))
+    again = ResegmentedStore(store, segmentation, 0.3, 1).of_epoch(0)
+    other = ResegmentedStore(store, segmentation, 0.3, 2).of_epoch(0)
+    assert first.pairs(everything) == again.pairs(everything), "a pure function of store, seed and epoch"
+    assert first.pairs(everything) != second.pairs(everything) and first.pairs(everything) != other.pairs(everything)
+    stored = store.pairs(everything)
+    for (source, target), (plain_source, plain_target) in zip(first.pairs(everything), stored, strict=True):
+        assert segmentation.source.piece(source[0]) == "<t>"
+        assert segmentation.source.decode_ids(source) == segmentation.source.decode_ids(plain_source)
+        assert segmentation.target.decode_ids(target) == segmentation.target.decode_ids(plain_target)
+    lengths = [[len(ids) + 1 for ids in side] for side in zip(*first.pairs(everything), strict=True)]
+    assert lengths == [side.tolist() for side in first.lengths]
+    assert first.lengths[0].sum() > store.lengths[0].sum()
+
+
+def test_no_limit_that_the_store_keeps_is_exceeded(text: tuple[TokenStore, Segmentation]) -> None:
+    store, segmentation = text
+    source, target = ResegmentedStore(store, segmentation, 0.4, 1).of_epoch(0).lengths
+    assert source.max() <= store.lengths[0].max() and target.max() <= store.lengths[1].max()
+    cells = store.lengths[0].astype(int) * store.lengths[1]
+    assert (source.astype(int) * target).max() <= cells.max()
+    assert source.sum() > store.lengths[0].sum()
+
+
+def test_it_resumes_exactly(text: tuple[TokenStore, Segmentation], folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        train(experiment(folder), tmp_path / "cut", At(5, lambda: 1 / 0))
+    train(experiment(folder), tmp_path / "cut", NoDisplay())
+    assert_same_runs(folder / "run", tmp_path / "cut")
+
+
+def test_pieces_that_are_not_of_bpe_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"bpe_dropout 0.3 needs segmentation.kind bpe; here it is unigram"):
+        train(experiment(folder, "unigram"), tmp_path / "run", NoDisplay())

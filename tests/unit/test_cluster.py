@@ -1,0 +1,291 @@
+"""Corpora in shards, their rows in each format, folders at any address, and what a worker writes: without Ray."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from jointnmt.cluster.corpus import InputCorpus, shards_of
+from jointnmt.cluster.rows import Format
+from jointnmt.cluster.session import connected
+from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, packed, translate_each
+from jointnmt.cluster.storage import Folder
+from jointnmt.data.corpus import cut_lines
+from jointnmt.errors import ConfigurationError, DataError, LostProcessError, MissingPackageError
+from jointnmt.interruption import Interruption
+from jointnmt.search import SamplingConfig
+from jointnmt.translator import Translation, TranslationOptions, Translator
+from jointnmt.translator.options import LoadOptions
+from jointnmt.translator.preprocessing import Line
+from support.tiny_run import SOURCE_WORDS, write_run
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("cluster") / "run", model={"max_length": 12})
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    dice = random.Random(seed)
+    return [" ".join(dice.choices(SOURCE_WORDS, k=dice.randint(0, 9))) for _ in range(count)]
+
+
+def translated(run: Path, corpus: InputCorpus, out: str, shard_rows: int, **options: object) -> Folder:
+    """The folder after one worker has translated every shard, in the order of the dice."""
+    job = CorpusJob(corpus, out, TranslationOptions(on_invalid="skip", **options), LoadOptions("cpu"))  # type: ignore[arg-type]
+    work = ShardTranslator(job, lambda: load_packed(packed([run]), job.load, threads=1))
+    shards = shards_of(corpus.index(shard_rows), shard_rows)
+    for shard in random.Random(1).sample(shards, len(shards)):
+        work.translate(shard)
+    return Folder(out)
+
+
+def content(folder: Folder, under: str = "") -> bytes:
+    """All files of a folder, one after the other."""
+    prefix = f"{under}/" if under else ""
+    return b"".join(folder.read(prefix + name) or b"" for name in sorted(folder.names(under)) if "part-" in name)
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip"])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
+@pytest.mark.parametrize("shard_rows", [1, 3, 4, 100])
+def test_shards_of_text_have_every_line_once_in_order(
+    packing: str, end: bytes, shard_rows: int, tmp_path: Path
+) -> None:
+    data = BOM + b"a\r\n\nb c\n" + BOM + b"d\n\xff\ne\r\r\nf\ng" + end
+    path = tmp_path / ("x.txt" if packing == "plain" else "x.txt.gz")
+    path.write_bytes(data if packing == "plain" else gzip.compress(data))
+    corpus = InputCorpus.find(str(path))
+    files = corpus.index(shard_rows)
+    shards = shards_of(files, shard_rows)
+    rows = [corpus.read(shard) for shard in shards]
+    expected = [line.decode("utf-8", errors="replace") for line in cut_lines(path)]
+    assert [each.raw(i) for each in rows for i in range(len(each.texts))] == expected
+    assert [shard.rows for shard in shards[:-1]] == [shard_rows] * (len(shards) - 1)
+    assert files[0].rows == len(expected)
+    wrong = [text for each in rows for text in each.texts if isinstance(text, DataError)]
+    assert [str(each).partition(": ")[0] for each in wrong] == [f"{path}:5"]
+
+
+def test_shards_of_text_over_several_chunks_are_those_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("".join(f"{'x' * (i % 7)}\n" for i in range(200)))
+    whole = InputCorpus.find(str(path)).index(9)
+    monkeypatch.setattr("jointnmt.cluster.corpus.CHUNK_BYTES", 11)
+    assert InputCorpus.find(str(path)).index(9) == whole
+
+
+def test_an_empty_file_has_no_shard(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"")
+    (tmp_path / "b.txt").write_bytes(BOM)
+    assert shards_of(InputCorpus.find(str(tmp_path)).index(3), 3) == []
+
+
+def test_json_lines_are_kept_byte_for_byte(run: Path, tmp_path: Path) -> None:
+    lines = [
+        '{"text": "der Hund",   "number": 1.10, "big": 123456789012345678901234567890, "x": [null, {"y": "\\u00e4"}]}',
+        '{"text": ""}',
+        ' {"id": 1e400 , "text": "die Katze ."} ',
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out = translated(run, InputCorpus.find(str(tmp_path / "in.jsonl")), str(tmp_path / "out"), 2)
+    written = content(out).decode().splitlines()
+    for before, after in zip(lines, written, strict=True):
+        assert after.startswith(before.strip()[:-1].strip())
+        assert list(json.loads(after)) == [*json.loads(before), "translation"]
+    model = Translator.load(run, "cpu")
+    assert [json.loads(each)["translation"] for each in written] == model.translate(["der Hund", "", "die Katze ."])
+
+
+def test_rows_without_a_translation_keep_their_place_and_are_told_with_the_reason(run: Path, tmp_path: Path) -> None:
+    wrong = [
+        ('{"text": "der', "is no JSON"),
+        ("[1]", "is no JSON object"),
+        ('{"id": 7}', "has no key 'text'"),
+        ('{"id": 8, "text": null}', "has no text, but another value, in 'text'"),
+        ('{"text": "der", "translation": "the"}', "has a key 'translation' already"),
+        (json.dumps({"id": 9, "text": "der " * 40}), "takes at most 12"),
+    ]
+    lines = ['{"text": "der Hund"}', *(line for line, _ in wrong), '{"text": "die Katze"}']
+    (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    out = translated(run, InputCorpus.find(str(tmp_path / "in.jsonl")), str(tmp_path / "out"), 3)
+    rows = [json.loads(line) for line in content(out).splitlines()]
+    assert [row["translation"] is None for row in rows] == [False, *[True] * len(wrong), False]
+    assert [row.get("id") for row in rows] == [None, None, None, 7, 8, None, 9, None]
+    told = [json.loads(line) for line in content(out, "_untranslated").splitlines()]
+    assert [each["row"] for each in told] == [2, 3, 4, 5, 6, 7]
+    assert [each["source"] for each in told] == [line for line, _ in wrong]
+    for each, (_, reason) in zip(told, wrong, strict=True):
+        assert f"in.jsonl:{each['row']}: " in each["reason"] and reason in each["reason"]
+
+
+def test_tables_keep_their_columns_types_and_metadata(run: Path, tmp_path: Path) -> None:
+    texts = [*sentences(20), None]
+    columns = {
+        "id": pa.array(range(21), pa.uint64()),
+        "german": pa.array(texts).dictionary_encode(),
+        "when": pa.array([10**9] * 21, pa.timestamp("us", tz="UTC")),
+        "tags": pa.array([["a"], None, []] * 7, pa.list_(pa.string())),
+    }
+    table = pa.table(columns).replace_schema_metadata({"made": "here"})
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=6)
+    corpus = InputCorpus.find(str(tmp_path / "in.parquet"), column="german", into="english")
+    out = translated(run, corpus, str(tmp_path / "out"), 4)
+    parts = [parquet.read_table(io.BytesIO(out.read(name) or b"")) for name in sorted(out.names()) if "part" in name]
+    assert [part.num_rows for part in parts] == [4, 4, 4, 4, 4, 1]
+    whole = pa.concat_tables(parts)
+    assert whole.drop_columns(["english"]).cast(table.schema).equals(table)
+    assert (
+        whole.schema.field("when").type == table.schema.field("when").type and whole.schema.metadata[b"made"] == b"here"
+    )
+    assert whole["english"].to_pylist() == [*Translator.load(run, "cpu").translate([*filter(None.__ne__, texts)]), None]
+    assert [json.loads(line)["row"] for line in content(out, "_untranslated").splitlines()] == [21]
+    # Readers of a folder of tables find these alone.
+    assert parquet.read_table(tmp_path / "out").num_rows == 21
+
+
+def test_shards_do_not_change_samples(run: Path, tmp_path: Path) -> None:
+    for name, part in (("a.txt", slice(0, 23)), ("b.txt", slice(23, 40))):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_text("".join(f"{each}\n" for each in sentences(40)[part]))
+    model = Translator.load(run, "cpu")
+    options = {"search": SamplingConfig(), "seed": 3}
+    expected = [each.text for each in model.translate_stream(sentences(40), TranslationOptions(**options))]  # type: ignore[arg-type]
+    assert len(set(expected)) > 10
+    for shard_rows in (7, 1000):
+        out = translated(
+            run, InputCorpus.find(str(tmp_path / "in")), f"memory://samples-{shard_rows}", shard_rows, **options
+        )
+        assert content(out).decode().splitlines() == expected
+
+
+def test_what_is_written_is_not_translated_again(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("der Hund\ndie Katze\n")
+    out = Folder(str(tmp_path / "out"))
+    out.write("part-0000001.txt", b"was there\n")
+    translated(run, InputCorpus.find(str(tmp_path / "in.txt")), str(tmp_path / "out"), 1)
+    assert content(out).decode().splitlines()[1:] == ["was there"]
+    assert out.names() == {"part-0000000.txt", "part-0000001.txt"}
+
+
+def test_a_file_that_was_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\nc\n")
+    corpus = InputCorpus.find(str(tmp_path / "in.txt"))
+    shards = shards_of(corpus.index(2), 2)
+    (tmp_path / "in.txt").write_text("abc\n")
+    with pytest.raises(DataError, match="was changed while it was translated"):
+        corpus.read(shards[0])
+
+
+def test_a_sentence_without_room_in_memory_does_not_spoil_the_others() -> None:
+    class Narrow:
+        def translate_lines(self, lines: list[Line], options: TranslationOptions) -> list[Translation]:
+            if any(line.source == "large" for line in lines):
+                raise DataError("does not fit in memory")
+            return [Translation(line.source) for line in lines]
+
+    lines = [Line(i, f"x:{i}", text, "") for i, text in enumerate(["a", "large", "b", "c", "large"], start=1)]
+    found = translate_each(Narrow(), lines, TranslationOptions())  # type: ignore[arg-type]
+    assert [each.source for each in found] == [line.source for line in lines]
+    assert [each.error for each in found] == [None, "does not fit in memory", None, None, "does not fit in memory"]
+
+
+@pytest.mark.parametrize("address", ["FOLDER", "memory://folder-of-results"])
+def test_folders_have_whole_files_only(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(address.replace("FOLDER", str(tmp_path / "new")))
+    assert folder.names() == set() and folder.read("a") is None and not folder.exists("a")
+    assert folder.create("a", b"first") and not folder.create("a", b"second")
+    folder.write("b/c", b"third")
+    folder.write("b/c", b"fourth")
+    assert (folder.read("a"), folder.read("b/c"), folder.names("b")) == (b"first", b"fourth", {"c"})
+    if address == "FOLDER":
+        monkeypatch.setattr("jointnmt.cluster.storage.publish", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(ConfigurationError, match="b/c cannot be written"):
+            folder.write("b/c", b"fifth")
+        assert folder.read("b/c") == b"fourth" and folder.names() == {"a", "b"}
+        (tmp_path / "new" / ".part-0.txt.0000").write_text("half")
+        folder.tidy()
+        assert folder.names() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("files", "format", "message"),
+    [
+        ([], None, "there is no such file"),
+        (["a.jsonl", "b.txt"], None, "several formats"),
+        (["a.parquet"], None, "cannot be read"),
+    ],
+)
+def test_what_is_no_corpus_is_refused(files: list[str], format: Format | None, message: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).write_text("x\n")
+    with pytest.raises((ConfigurationError, DataError), match=message):
+        InputCorpus.find(str(tmp_path), format).index(3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"column": "nothing"}, "no column 'nothing'. It has: text, number"),
+        ({"column": "number"}, "is no text, but int64"),
+        ({"into": "number"}, "has a column 'number' already"),
+    ],
+)
+def test_tables_without_the_columns_are_refused(columns: dict[str, str], message: str, tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"text": ["a"], "number": [1]}), tmp_path / "in.parquet")
+    with pytest.raises(ConfigurationError, match=message):
+        InputCorpus.find(str(tmp_path / "in.parquet"), **columns).index(3)
+
+
+def test_addresses_that_nothing_can_open_say_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match="no address that fsspec knows"):
+        Folder("nowhere://x")
+    with pytest.raises(MissingPackageError, match="install it by pip"):
+        Folder("gs://bucket/x")
+
+
+@pytest.mark.parametrize("failures", [3, 4])
+def test_ray_is_started_again_if_it_does_not_answer_in_time(
+    failures: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [Exception("The current node timed out during startup.")] * failures
+    started: list[str] = []
+
+    def init(at: str, **settings: object) -> None:
+        if errors:
+            raise errors.pop()
+        started.append(at)
+
+    monkeypatch.setattr("ray.init", init)
+    if failures == 3:
+        with connected(None):
+            assert started == ["local"] and caplog.text.count("Ray has not started") == 3
+    else:
+        with pytest.raises(LostProcessError, match="timed out during startup"), connected(None):
+            raise AssertionError("is connected")
+
+
+def test_a_signal_while_ray_starts_is_one_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(at: str, **settings: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr("ray.init", init)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interruption, match="SIGTERM"), connected(None):
+        raise AssertionError("is connected")
+    assert signal.getsignal(signal.SIGTERM) is before
