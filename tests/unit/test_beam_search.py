@@ -264,12 +264,14 @@ def test_a_model_that_gives_no_numbers_is_an_error() -> None:
         rescore(model, Batch.collate([[4]], [[4]]))
 
 
-def test_equal_continuations_are_taken_in_order_of_hypothesis_and_id() -> None:
+@pytest.mark.parametrize("kernels", ["native", "plain"])
+def test_equal_continuations_are_taken_in_order_of_hypothesis_and_id(kernels: Name) -> None:
     beams = BeamState.begin(1, 2, filled=2)
     logits = torch.zeros(2, 6)
     logits[1, 5] = 1.0  # and the others of this hypothesis less probable than those of the first
     rules = Rules(limits=(9,), prefixes=((),), banned=())
-    found = continuations(beams, logits, rules, 0)
+    with backend(kernels):
+        found = continuations(beams, logits, rules, 0)
     assert found.parents.tolist() == [[1, 0, 0, 0]]
     assert found.ids.tolist() == [[5, 0, 1, 2]]
 

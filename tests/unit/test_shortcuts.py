@@ -150,7 +150,7 @@ def attention(kind: str | None) -> SelfAttention:
 
 
 def attended(layer: SelfAttention, x: torch.Tensor, embedded: torch.Tensor | None = None) -> torch.Tensor:
-    everything = AttentionMask(torch.zeros(()))
+    everything = AttentionMask(lambda: torch.zeros(()))
     return layer(x, everything, lexical=None if embedded is None else [layer.shortcut.project(embedded)]).total
 
 

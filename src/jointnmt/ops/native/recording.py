@@ -131,6 +131,11 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self._recording = recording
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to be kept from torch.compile, which would be imported for that, in seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not getattr(func, "is_view", False) and func.name() not in ALLOCATING:
             self._recording.obstacle = self._recording.obstacle or func.name()
