@@ -127,7 +127,7 @@ def test_a_word_under_the_pointer_shows_its_alignment(page: Page, translators: d
         marked = page.locator(".source [data-line='0'] [data-word]").evaluate_all(
             "all => all.map(each => Number(each.dataset.weight ?? 0))"
         )
-        expected = [weight if weight >= 0.04 else 0 for weight in list(alignment[place])[: len(marked)]]
+        expected = [weight if weight >= 0.04 else 0 for weight in alignment[place].tolist()[: len(marked)]]
         assert marked == pytest.approx(expected, abs=0.006)
     column = int(np.argmax(np.asarray(alignment)[:, 0]))
     page.mouse.move(*centre(page.locator(".source [data-line='0'] [data-word='0']")))

@@ -23,9 +23,9 @@ def recipes(name: NameArgument = None, whole: WholeOption = False) -> None:
     if name is None:
         if whole:
             raise ConfigurationError("--whole prints a recipe: give its name.")
-        from rich.table import Table
+        from rich.table import Column, Table
 
-        table = Table("name", "what it is", box=None, pad_edge=False, header_style="bold")
+        table = Table(Column("name", no_wrap=True), "what it is", box=None, pad_edge=False, header_style="bold")
         for each in names():
             table.add_row(each, describe(each))
         stdout().print(table)
