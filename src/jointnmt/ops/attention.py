@@ -41,9 +41,10 @@ class OwnSlots:
 
     def update(self, slots: Int[Tensor, "N t"], newest: int) -> None:
         """Go on to another position; `newest` is the first of the slots that belong to it."""
-        self._slots = slots.to("cpu", torch.long).contiguous()
-        self.structure.slots, self.structure.seen = self._slots.data_ptr(), slots.shape[1]
-        self.structure.newest = newest
+        self.structure.newest, self.structure.seen = newest, slots.shape[1]
+        if slots.device.type == "cpu":  # kernels read them there; a GPU would be waited for
+            self._slots = slots.long().contiguous()
+            self.structure.slots = self._slots.data_ptr()
 
 
 @dataclass(frozen=True)

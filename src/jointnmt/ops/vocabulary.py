@@ -125,9 +125,10 @@ def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int |
         banned: tokens that are not allowed.
     """
     found = [(row, token) for row, token in enumerate(required) if token is not None]
-    index = torch.tensor(found, dtype=torch.long, device="cpu").view(-1, 2)
-    rows, tokens = index.to(log_probabilities.device).unbind(1)
-    kept = log_probabilities[rows, :, tokens]  # before banning
+    if found:  # else nothing is sent to a GPU, nor waited for
+        index = torch.tensor(found, dtype=torch.long, device="cpu")
+        rows, tokens = index.to(log_probabilities.device, non_blocking=True).unbind(1)
+        kept = log_probabilities[rows, :, tokens]  # before banning
     for token in banned:  # one by one: a list would have to be sent to a GPU
         log_probabilities[:, :, token].fill_(-torch.inf)
     if found:

@@ -53,7 +53,7 @@ class BatchCompaction:
         kept, content = len(self.sentences), stored if used is None else stored[..., :used, :]
         if self.filled is not None:
             for to, place in self.filled:  # slices: indexing copies tensors that are not contiguous element by element
-                content[to] = content[place]
+                content[to].copy_(content[place])
             return stored[:kept]
         picked = content.index_select(0, torch.tensor(self.sentences, dtype=torch.long, device=content.device))
         if used is None:
