@@ -74,7 +74,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
     (tmp_path / "serve.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "PYTHONPATH": f"{EXAMPLES}:{os.environ.get('PYTHONPATH', '')}"}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
-    environment.pop("RAY_ADDRESS", None)
+    environment["RAY_ADDRESS"] = "local"  # not a cluster of another test, nor what is left of one that was killed
     with (tmp_path / "said").open("wb") as said:
         command = [Path(sys.executable).with_name("serve"), "run", tmp_path / "serve.yaml"]
         process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
