@@ -123,6 +123,21 @@ def test_importing_the_package_does_not_wait_for_torch() -> None:
     assert result.stdout.strip() == jointnmt.__version__
 
 
+def test_importing_a_command_collects_no_garbage() -> None:
+    """Each collection would look through all that torch has defined, which takes longer than translating a line."""
+    code = """
+import gc
+collections = []
+from jointnmt.cli.main import app
+gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
+app(["translate", "--help"], standalone_mode=False)
+print(max(collections, default=0) < 2, gc.isenabled(), gc.get_freeze_count() > 100_000)
+"""
+    result = python("-c", code)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "True True True"
+
+
 def test_an_unknown_attribute_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Translater"):
         _ = jointnmt.Translater

@@ -4,6 +4,7 @@ Each command is the function of the same name in `jointnmt.cli.<name>`, imported
 shell completion do not wait for torch.
 """
 
+import gc
 import importlib
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -168,10 +170,25 @@ def _load(name: str) -> Any:
     """The command `name`, with its options, from its module."""
     function = name.replace("-", "_")
     if name not in NEEDED:
-        return command_of(name, getattr(importlib.import_module(f"jointnmt.cli.{function}"), function))
+        return command_of(name, getattr(_imported(f"jointnmt.cli.{function}"), function))
     with extra(*NEEDED[name]):
-        loaded = getattr(importlib.import_module(f"jointnmt.cli.{function}"), function)
+        loaded = getattr(_imported(f"jointnmt.cli.{function}"), function)
     return command_of(name, extra(*NEEDED[name])(loaded))
+
+
+def _imported(module: str) -> ModuleType:
+    """A module, its first import without garbage collections: they would look through all of torch again and again.
+
+    What is there afterwards stays, so later ones leave it out.
+    """
+    if module in sys.modules or not gc.isenabled():
+        return importlib.import_module(module)
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _explain(error: BaseException) -> tuple[str, int]:
