@@ -207,14 +207,15 @@ class CachedState:
         Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only. The logits are to be
         used before the next position.
         """
-        memory = [*self.constants.values(), *(cache.stored for cache in self.caches)]
         if torch.is_grad_enabled():
             return newest(x)
         if self._supply.fixed:
-            return self._graph.run(newest, x, [self._visible, self._supply.newest, *memory])
-        if self.position == 0 or not replays(x):  # the first position has fewer rows than the others
-            return newest(x)
-        return self._kernels.run(model, newest, x, memory)
+            return self._graph.run(newest, x, [self._visible, self._supply.newest, *self._memory()])
+        return self._kernels.run(model, newest, x, self._memory) if replays(x) else newest(x)
+
+    def _memory(self) -> list[Tensor]:
+        """What is computed from and written to at each position; the caches are made at the first."""
+        return [*self.constants.values(), *(cache.stored for cache in self.caches)]
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""

@@ -68,13 +68,21 @@ class Recording:
 
     Results of kernels lie in memory of its own, which is theirs in each replay. What PyTorch computes in between is not
     repeated: then the recording is of no use, and says so.
+
+    It serves every number of sentences up to the `size` that it is made with. Sentences are the first axis of all
+    tensors, so that those of fewer ones lie at their beginning; and of all that a kernel is told, only what comes first
+    depends on their number: how many rows, cells or lines it computes, as a number or as the first field of a
+    structure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         self.memory = Memory()
+        self._most = self._size = size
         self.obstacle: str | None = None
         """Why it cannot be replayed."""
         self._calls: list[tuple[int, Any]] = []
+        self._counts: list[tuple[ctypes.c_int64, int]] = []
+        """What each call is told first, and its share of one sentence."""
         self._kept: list[Any] = []
         self._program: Any = None
 
@@ -101,12 +109,30 @@ class Recording:
             self.obstacle = self.obstacle or "a kernel that is not made to be replayed"
             return
         numbers = [*map(self._number, arguments), threads]
-        self._calls.append((_address(kernel), (ctypes.c_int64 * len(numbers))(*numbers)))
+        told = (ctypes.c_int64 * len(numbers))(*numbers)
+        self._calls.append((_address(kernel), told))
+        count = ctypes.c_int64.from_buffer(told if isinstance(arguments[0], int) else arguments[0]._obj)
+        if count.value % self._size:
+            self.obstacle = self.obstacle or "a kernel that does not compute the same for each sentence"
+        self._counts.append((count, count.value // self._size))
 
-    def replay(self, library: ctypes.CDLL) -> int:
-        """Make the calls again, and return what the first that failed has returned, or 0."""
+    def replay(self, library: ctypes.CDLL, size: int) -> int:
+        """Make the calls again for the first `size` sentences; returns what the first that failed has returned, or 0.
+
+        Raises:
+            ValueError: if it was recorded for fewer sentences.
+        """
+        if size != self._size:
+            self._resize(size)
         result: int = library.replay(self._program, ctypes.c_long(len(self._calls)))
         return result
+
+    def _resize(self, size: int) -> None:
+        if size > self._most:
+            raise ValueError(f"{size} sentences, of a recording of {self._most}")
+        self._size = size
+        for count, share in self._counts:
+            count.value = share * size
 
     def _number(self, argument: Any) -> int:
         """An argument as 64 bits; what it points to is kept, but for results of kernels, whose memory is reused."""

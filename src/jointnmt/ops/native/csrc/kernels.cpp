@@ -108,7 +108,8 @@
         return guarded([&] { fill_dropout_mask(count, rate, seed, out, threads); });                                   \
     }
 
-// Those that a decoding position calls.
+// Those that a decoding position calls. What comes first is how much they compute, as a number or as the first field of
+// a structure, and is proportional to the number of sentences; nothing else depends on that number.
 #define EXPORT_REPLAYED(NAME)                                                                                          \
     REPLAYED(axial_attention_forward_##NAME)                                                                           \
     REPLAYED(cached_attention_##NAME)                                                                                  \
