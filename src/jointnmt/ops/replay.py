@@ -86,7 +86,8 @@ class KernelRunner:
         kind = x.dtype, tuple(min(size, 2) for size in x.shape), x.numel() // x.shape[-1] >= MANY_ROWS, implementation()
         with recording.recorded(watched=kind not in proven):
             self._result = compute(self._given)
-        if recording.obstacle is None and proven.setdefault(kind, recording.kernels) != recording.kernels:
+        kernels = tuple(recording.kernels)
+        if recording.obstacle is None and proven.setdefault(kind, kernels) != kernels:
             recording.obstacle = "other kernels than before"
             del proven[kind]
         if recording.obstacle is None:
