@@ -183,11 +183,13 @@ class CachedState:
 
     def advance(self) -> None:
         """Give every row a slot for its next position."""
-        filled = self._supply.used
+        filled, room = self._supply.used, self._supply.room
         self._supply.advance(self.rows_per_sentence, self.num_rows * self.constants["mask"].shape[1])
-        for cache in self.caches:
-            cache.make_room(filled)
-        self.slots = torch.cat([self.slots, self._supply.newest.repeat(self.num_sentences)[:, None]], dim=1)
+        if self._supply.room != room:
+            for cache in self.caches:
+                cache.make_room(filled)
+        newest = self._supply.newest.expand(self.num_sentences, -1).reshape(-1, 1)
+        self.slots = torch.cat([self.slots, newest], dim=1)
         if self._supply.fixed:
             self._see()
         else:
@@ -234,6 +236,13 @@ class CachedState:
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
         sentences = [row // self.rows_per_sentence for row in rows.tolist()]
+        if sentences != [row // self.rows_per_sentence for row in range(self.num_rows)]:
+            self._keep(sentences)
+        self.slots = self.slots.index_select(0, send(rows, self.slots.device))
+        return self
+
+    def _keep(self, sentences: Sequence[int]) -> None:
+        """Keep, repeat or drop sentences, which are those of the rows to come."""
         rows_per_sentence = _common_run(sentences)
         kept = sentences[::rows_per_sentence]
         if kept != list(range(self.num_sentences)):
@@ -241,9 +250,7 @@ class CachedState:
             for cache in self.caches:
                 cache.keep(compaction)
             self.constants = {name: compaction.apply(tensor) for name, tensor in self.constants.items()}
-        self.slots = self.slots[send(rows, self.slots.device)]
         self.rows_per_sentence = rows_per_sentence
-        return self
 
 
 def _common_run(sentences: Sequence[int]) -> int:

@@ -91,9 +91,9 @@
     }                                                                                                                  \
     extern "C" int best_continuations_##NAME(long sentences, long beams, long width, const TYPE* logits, long stride,  \
                                              const double* totals, const Restriction* restriction, long count,         \
-                                             int64_t* parents, int64_t* ids, float* tokens, int threads) {             \
+                                             int64_t* rows_of, int64_t* ids, float* tokens, int threads) {             \
         return guarded([&] { return best_continuations(sentences, beams, width, logits, stride, totals, *restriction,  \
-            count, parents, ids, tokens, threads); });                                                                 \
+            count, rows_of, ids, tokens, threads); });                                                                 \
     }                                                                                                                  \
     extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
         return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \
