@@ -23,8 +23,9 @@ from jointnmt.ops.native.recording import Recording, active
 ATTEMPTS = 2
 """The first may meet what is done once only, such as the packing of weights."""
 
-_proven: WeakKeyDictionary[nn.Module, dict[Hashable, tuple[int, ...]]] = WeakKeyDictionary()
-"""The kernels that a position of a model was seen to consist of, for each kind of input."""
+_proven: WeakKeyDictionary[nn.Module, dict[Hashable, Hashable]] = WeakKeyDictionary()
+"""The kernels that a position of a model was seen to consist of, and the weights that they read, for each kind of
+input."""
 
 
 def replays(x: Tensor) -> bool:
@@ -42,8 +43,8 @@ class KernelRunner:
     """Runs a computation whose addresses often are those of the time before, and then replays it.
 
     What PyTorch computes is not recorded: a computation that is not made of kernels alone runs as it is. To see that
-    takes time, so it is looked at once for each model: if the same kernels are called again on tensors of the same
-    kind, nothing else will lie between them.
+    takes time, so it is looked at once for each model: if the same kernels are called again, and read results of each
+    other, the same weights, and what is given, nothing else will lie between them.
     """
 
     def __init__(self) -> None:
@@ -86,12 +87,14 @@ class KernelRunner:
         kind = x.dtype, tuple(min(size, 2) for size in x.shape), x.numel() // x.shape[-1] >= MANY_ROWS, implementation()
         with recording.recorded(watched=kind not in proven):
             self._result = compute(self._given)
-        kernels = tuple(recording.kernels)
-        if recording.obstacle is None and proven.setdefault(kind, kernels) != kernels:
-            recording.obstacle = "other kernels than before"
+        read = memory()
+        weights = recording.read.difference([self._given.data_ptr()], (each.data_ptr() for each in read))
+        found = tuple(recording.kernels), frozenset(weights)
+        if recording.obstacle is None and proven.setdefault(kind, found) != found:
+            recording.obstacle = "other kernels or tensors than before"
             del proven[kind]
         if recording.obstacle is None:
-            self._recording, self._addresses = recording, _addresses(x, memory())
+            self._recording, self._addresses = recording, _addresses(x, read)
         else:
             self.obstacles.append(recording.obstacle)
         return self._result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -97,15 +98,27 @@ def test_what_pytorch_computes_is_not_replayed() -> None:
     assert runner.obstacles == ["aten::mul.Tensor"] * ATTEMPTS
 
 
+def twice(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """With other kernels than before."""
+    return 2 * layer_norm(layer_norm(x, norm), norm)
+
+
+def exponential(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """With what PyTorch computes before a kernel."""
+    return layer_norm(torch.exp(x), norm)
+
+
+@pytest.mark.parametrize("other", [twice, exponential])
 @torch.no_grad()
-def test_other_kernels_than_those_seen_are_no_recording() -> None:
-    """What was seen to be kernels alone may not be so where other kernels are called."""
+def test_other_kernels_or_tensors_than_those_seen_are_no_recording(
+    other: Callable[[Tensor, nn.LayerNorm], Tensor],
+) -> None:
+    """What was seen to be kernels alone may not be so where other kernels are called, or read something else."""
     norm, runner = nn.LayerNorm(16), KernelRunner()
     runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), list)
     x = torch.randn(4, 16)
-    twice = runner.run(norm, lambda x: 2 * layer_norm(layer_norm(x, norm), norm), x, list)
-    assert torch.equal(twice, 2 * layer_norm(layer_norm(x, norm), norm))
-    assert runner.obstacles == ["other kernels than before"]
+    assert torch.equal(runner.run(norm, lambda x: other(x, norm), x, list), other(x, norm))
+    assert runner.obstacles == ["other kernels or tensors than before"]
     assert norm in replay._proven and not replay._proven[norm]
 
 

@@ -92,6 +92,8 @@ class Recording:
         """Why it cannot be replayed."""
         self.kernels: list[int] = []
         """The addresses of what is called, one after the other."""
+        self.read: set[int] = set()
+        """The addresses of tensors that it is called with, but for results of kernels."""
         self._most = self._size = size
         self._arguments = array("q")
         self._begins: list[int] = []
@@ -160,6 +162,7 @@ class Recording:
             address = argument.data_ptr()
             if not self.memory.owns(address):
                 self._kept.append(argument)
+                self.read.add(address)
             return address
         if isinstance(argument, float):
             return int(struct.unpack("q", struct.pack("d", argument))[0])
