@@ -67,8 +67,8 @@ class KernelRunner:
         """
         if len(self.obstacles) == ATTEMPTS:
             return compute(x)
-        size = len(x)
-        if self._recording is None or size > len(self._given) or _addresses(x, memory()) != self._addresses:
+        size = x.shape[0]
+        if self._recording is None or size > self._given.shape[0] or _addresses(x, memory()) != self._addresses:
             return self._record(model, compute, x, memory)
         self._given[:size].copy_(x)
         kernels = library()
@@ -81,7 +81,7 @@ class KernelRunner:
         self, model: nn.Module, compute: Computation, x: Tensor, memory: Callable[[], Sequence[Tensor]]
     ) -> Tensor:
         self._recording = None  # its memory is free before that of the next is taken
-        recording, self._given = Recording(len(x)), x.clone()
+        recording, self._given = Recording(x.shape[0]), x.clone()
         proven = _proven.setdefault(model, {})
         # Layouts are the same but where an axis has one element, or PyTorch's products are faster for many rows.
         kind = x.dtype, tuple(min(size, 2) for size in x.shape), x.numel() // x.shape[-1] >= MANY_ROWS, implementation()
