@@ -272,7 +272,7 @@ def test_equal_continuations_are_taken_in_order_of_hypothesis_and_id(kernels: Na
     rules = Rules(limits=(9,), prefixes=((),), banned=())
     with backend(kernels):
         found = continuations(beams, logits, rules, 0)
-    assert found.parents.tolist() == [[1, 0, 0, 0]]
+    assert found.rows.tolist() == [[1, 0, 0, 0]]
     assert found.ids.tolist() == [[5, 0, 1, 2]]
 
 

@@ -63,3 +63,12 @@ def test_only_what_fills_a_hole_moves_when_a_sentence_leaves(model: TranslationM
     assert addresses(state) == before
     for cache, old in zip(state.caches, kept, strict=True):
         assert torch.equal(cache.kept, old[[0, 3, 2]])
+
+
+@torch.no_grad()
+def test_as_many_rows_may_be_those_of_other_sentences(model: TranslationModel) -> None:
+    state = decoded(model, 3, hypotheses=2)
+    kept = [cache.kept.clone() for cache in state.caches]
+    state = state.select(torch.tensor([2, 3, 0, 1, 7, 6, 5, 4]))  # the first two change places, and the last two
+    for cache, old in zip(state.caches, kept, strict=True):
+        assert torch.equal(cache.kept, old[[1, 0, 3, 2]])

@@ -139,8 +139,8 @@ def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int |
 class BestContinuations(NamedTuple):
     """The best continuations by one token of each sentence's hypotheses, best first; on the CPU."""
 
-    parents: Int[Tensor, "B C"]
-    """The beam of the hypothesis that is continued."""
+    rows: Int[Tensor, "B C"]
+    """The row of logits of the hypothesis that is continued."""
     ids: Int[Tensor, "B C"]
     token_log_probabilities: Float[Tensor, "B C"]
     has_nan: bool
@@ -173,15 +173,16 @@ def best_continuations(
         order = (totals.unsqueeze(-1) + tokens).flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
         of_row = ids.shape[-1]
         ids, tokens = (each.flatten(1).gather(1, order) for each in (ids, tokens))
-        return BestContinuations(order // of_row, ids, tokens, has_nan)
+        first_rows = torch.arange(0, sentences * beams, beams, device="cpu").unsqueeze(1)
+        return BestContinuations(first_rows + order // of_row, ids, tokens, has_nan)
     totals, count = totals.contiguous(), min(count, beams * logits.shape[1])
     only = (ctypes.c_int64 * sentences)(*(-1 if token is None else token for token in required))
     never = (ctypes.c_int64 * len(banned))(*banned)
     restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned))
-    parents, ids = torch.empty(2, sentences, count, dtype=torch.long, device="cpu").unbind()
+    rows, ids = torch.empty(2, sentences, count, dtype=torch.long, device="cpu").unbind()
     tokens = torch.empty(sentences, count, dtype=torch.float32, device="cpu")
     found = call(
         "best_continuations", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), totals,
-        ctypes.byref(restriction), count, parents, ids, tokens,
+        ctypes.byref(restriction), count, rows, ids, tokens,
     )  # fmt: skip
-    return BestContinuations(parents, ids, tokens, bool(found))
+    return BestContinuations(rows, ids, tokens, bool(found))

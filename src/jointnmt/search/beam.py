@@ -68,16 +68,15 @@ def beam_search(
     while beams.sentences:
         logits, state = model.step(beams.last_ids(source.device), state.select(rows))
         candidates = continuations(beams, logits, rules, position)
-        survivors = candidates.unfinished(config.beam_size)
+        survivors = candidates.going_on(config.beam_size)
         for sentence, _, hypothesis in candidates.finished(beams, config, rules.limits):
             if len(found[sentence]) < config.beam_size:
                 found[sentence].append(hypothesis)
         if trace is not None:
-            trace.extend(beams, candidates, survivors, found)
-        parents = candidates.parents.gather(1, survivors)
-        beams = candidates.extending(beams, survivors)
+            trace.extend(beams, candidates, found)
+        beams = survivors.extending(beams)
         kept = rows_to_keep(_unfinished(beams, found))
-        beams, rows = beams.select(kept), state_rows(kept, parents)
+        beams, rows = beams.select(kept), state_rows(kept, survivors.rows)
         position += 1
     return [sorted(hypotheses, key=lambda each: -each.score)[:num_best] for hypotheses in found]
 
@@ -86,8 +85,8 @@ def beam_search(
 class Continuations:
     """The C best continuations by one token of each sentence's hypotheses, best first."""
 
-    parents: Int[Tensor, "B C"]
-    """The beam of the hypothesis that is extended."""
+    rows: Int[Tensor, "B C"]
+    """The row of the hypothesis that is extended; see `BeamState`."""
     ids: Int[Tensor, "B C"]
     token_log_probabilities: Float[Tensor, "B C"]
 
@@ -96,15 +95,21 @@ class Continuations:
         """Whether any ends its sentence; mostly none does."""
         return eos_id in self.ids.flatten().tolist()
 
-    def top(self, count: int) -> Int[Tensor, "B K"]:
-        """The ranks of the best `count`: 0, 1, ..."""
-        return torch.arange(count, device="cpu").expand(len(self.ids), count)
+    def top(self, count: int) -> Continuations:
+        """The best `count`."""
+        return Continuations(self.rows[:, :count], self.ids[:, :count], self.token_log_probabilities[:, :count])
 
-    def unfinished(self, count: int) -> Int[Tensor, "B K"]:
+    def ranks_going_on(self, count: int) -> Int[Tensor, "B K"]:
         """The ranks of the best `count` that do not end their sentence."""
+        return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+
+    def going_on(self, count: int) -> Continuations:
+        """The best `count` that do not end their sentence."""
         if not self.any_ends:
             return self.top(count)
-        return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+        ranks = self.ranks_going_on(count)
+        found = (values.gather(1, ranks) for values in (self.rows, self.ids, self.token_log_probabilities))
+        return Continuations(*found)
 
     def finished(
         self, beams: BeamState, config: SearchConfig, limits: Sequence[int]
@@ -112,15 +117,12 @@ class Continuations:
         """Those among the best K that end their sentence; see `BeamState.finished`."""
         if not self.any_ends:
             return iter(())
-        top = self.extending(beams, self.top(config.beam_size))
+        top = self.top(config.beam_size).extending(beams)
         return top.finished(ended(top), config.penalty, limits)
 
-    def extending(self, beams: BeamState, ranks: Int[Tensor, "B K"]) -> BeamState:
-        """The hypotheses that the continuations of these ranks lead to."""
-        ids, tokens, parents = (
-            values.gather(1, ranks) for values in (self.ids, self.token_log_probabilities, self.parents)
-        )
-        return beams.extended(ids, tokens, parents)
+    def extending(self, beams: BeamState) -> BeamState:
+        """The hypotheses that they lead to."""
+        return beams.extended(self.ids, self.token_log_probabilities, self.rows)
 
 
 def continuations(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> Continuations:
@@ -132,7 +134,7 @@ def continuations(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, 
     required, count = rules.all_required(beams.sentences, position), 2 * beams.ids.shape[1]
     found = best_continuations(logits, beams.log_probabilities, required, rules.banned, count)
     check_found(found.has_nan)
-    return Continuations(found.parents, found.ids, found.token_log_probabilities)
+    return Continuations(found.rows, found.ids, found.token_log_probabilities)
 
 
 def ended(beams: BeamState) -> Bool[Tensor, "B K"]:
@@ -143,5 +145,6 @@ def ended(beams: BeamState) -> Bool[Tensor, "B K"]:
 def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
     """Which sentences are not done: those with a hypothesis to extend and fewer than K finished ones."""
     size = beams.ids.shape[1]
-    alive = (beams.log_probabilities[:, 0] > -torch.inf).tolist()  # best first: if beam 0 is empty, all are
+    best = beams.log_probabilities[:, 0].tolist()  # if beam 0 is empty, all are
+    alive = [total > -torch.inf for total in best]
     return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(beams.sentences)]

@@ -50,19 +50,18 @@ class BeamState:
         self,
         ids: Int[Tensor, "B C"],
         token_log_probabilities: Float[Tensor, "B C"],
-        parents: Int[Tensor, "B C"] | None = None,
+        rows: Int[Tensor, "B C"] | None = None,
     ) -> BeamState:
-        """Hypotheses one token longer: beam c extends beam `parents[b, c]`, or beam c if there are no parents."""
+        """Hypotheses one token longer: beam c extends the one of row `rows[b, c]`, or beam c if there are no rows."""
         old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
-        if parents is not None:
-            count = old_sums.shape[1]
-            rows = (torch.arange(0, len(parents) * count, count, device="cpu").unsqueeze(1) + parents).view(-1)
+        if rows is not None:
+            flat = rows.flatten()
             old_ids, old_tokens, old_sums = (
-                each.flatten(0, 1).index_select(0, rows).view(*parents.shape, *each.shape[2:])
+                each.flatten(0, 1).index_select(0, flat).view(*rows.shape, *each.shape[2:])
                 for each in (old_ids, old_tokens, old_sums)
             )
-        return replace(
-            self,
+        return BeamState(
+            self.sentences,
             ids=torch.cat([old_ids, ids.unsqueeze(-1)], -1),
             token_log_probabilities=torch.cat([old_tokens, token_log_probabilities.unsqueeze(-1)], -1),
             log_probabilities=old_sums + token_log_probabilities,
@@ -112,10 +111,8 @@ def rows_to_keep(keep: Sequence[bool]) -> list[int]:
     return [row if keep[row] else tail.pop() for row in range(remaining)]
 
 
-def state_rows(sentences: Sequence[int], beams: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
-    """The decoder state's rows of these sentences, the beams of each in the order of its row of `beams`."""
-    count = beams.shape[1]
-    if sentences == list(range(len(beams))):
-        return (torch.arange(0, len(beams) * count, count, device="cpu").unsqueeze(1) + beams).flatten()
-    rows = torch.tensor(sentences, dtype=torch.long, device="cpu")
-    return (rows.unsqueeze(1) * count + beams[rows]).flatten()
+def state_rows(sentences: Sequence[int], rows: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
+    """Of the decoder state's rows, those of these sentences."""
+    if sentences != list(range(rows.shape[0])):
+        rows = rows[torch.tensor(sentences, dtype=torch.long, device="cpu")]
+    return rows.flatten()

@@ -80,7 +80,7 @@ def sample(
         keep = [len(found[sentence]) < num_samples for sentence in beams.sentences]
         beams = beams.without(done).select(rows_to_keep(keep))
         if any(keep) and not all(keep):
-            same = torch.arange(num_samples, device="cpu").expand(len(keep), num_samples)
+            same = torch.arange(len(keep) * num_samples, device="cpu").view(-1, num_samples)
             state = state.select(state_rows(rows_to_keep(keep), same))
         position += 1
     return [[samples[beam] for beam in range(num_samples)] for samples in found]

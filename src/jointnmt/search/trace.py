@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.scoring import LengthPenalty
@@ -120,7 +118,6 @@ class SearchTrace:
         self,
         beams: BeamState,
         candidates: Continuations,
-        survivors: Int[Tensor, "B K"],
         found: Sequence[Sequence[Hypothesis]],
     ) -> None:
         """Take note of what became of a position's candidates.
@@ -128,12 +125,17 @@ class SearchTrace:
         Args:
             beams: the hypotheses that they continue.
             candidates: the best continuations.
-            survivors: the ranks of those that go on.
             found: the finished hypotheses of every sentence of the batch, those of this position included.
         """
-        ranks = torch.arange(candidates.ids.shape[1], device="cpu").expand_as(candidates.ids)
-        totals = candidates.extending(beams, ranks).log_probabilities
-        numbers = candidates.parents, candidates.ids, candidates.token_log_probabilities, totals, survivors
+        survivors = candidates.ranks_going_on(beams.ids.shape[1])
+        totals = candidates.extending(beams).log_probabilities
+        numbers = (
+            candidates.rows % beams.ids.shape[1],
+            candidates.ids,
+            candidates.token_log_probabilities,
+            totals,
+            survivors,
+        )
         for sentence, *row, surviving in zip(beams.sentences, *(each.tolist() for each in numbers), strict=True):
             continuations = [_Continuation(rank, *each) for rank, each in enumerate(zip(*row, strict=True))]
             possible = [each for each in continuations if each.log_probability > -torch.inf]

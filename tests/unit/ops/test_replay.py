@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from jointnmt.data.batch import pad_rows
 from jointnmt.models import TranslationModel, build_model
 from jointnmt.models.layers.cache import CachedState
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import layer_norm, replay
+from jointnmt.ops.native import library
 from jointnmt.ops.native.recording import Memory, Recording
 from jointnmt.ops.replay import ATTEMPTS, KernelRunner
-from jointnmt.search import SearchConfig, beam_search
+from jointnmt.search import Hypothesis, SearchConfig, beam_search
 from jointnmt.text.special import eos_id
 from support.kernels import MODELS, VOCABULARY, needs_kernels, require_gemm
 
 pytestmark = needs_kernels
 SOURCE = torch.tensor([[4, 5, 6, 7, eos_id, 0], [9, eos_id, 0, 0, 0, 0], [8, 8, 11, 30, 21, eos_id]])
+
+LEAVING = {2: [1, 0, 2, 4, 4, 5, 7, 8, 6], 4: [7, 6, 6, 4, 3, 5], 6: [4, 3, 5]}
+"""Rows that go on, by position: the last sentence takes the place of the first, and then that which is left."""
 
 
 def prepared(name: str, precision: Precision) -> TranslationModel:
@@ -28,13 +35,13 @@ def prepared(name: str, precision: Precision) -> TranslationModel:
 
 
 def logits_of(model: TranslationModel, precision: Precision) -> tuple[list[Tensor], KernelRunner]:
-    """Of some positions of three sentences of three rows, of which one leaves, and a cache that grows."""
+    """Of some positions of three sentences of three rows, of which two leave in turn, and a cache that grows."""
     found = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, precision != "float32"):
         state = model.start(SOURCE).select(torch.arange(3).repeat_interleave(3))
         for position in range(14):
-            if position == 4:
-                state = state.select(torch.tensor([7, 6, 6, 1, 0, 2]))
+            if position in LEAVING:
+                state = state.select(torch.tensor(LEAVING[position]))
             logits, state = model.step(torch.arange(state.num_rows) % 5 + 4 + position, state)
             found.append(logits.clone())
     assert isinstance(state, CachedState)
@@ -49,25 +56,42 @@ def test_replayed_positions_are_those_computed_from_python(
     require_gemm(precision)
     model, replays = prepared(name, precision), []
     replayed = Recording.replay
-    monkeypatch.setattr(Recording, "replay", lambda self, library: replays.append(1) or replayed(self, library))
+    monkeypatch.setattr(
+        Recording, "replay", lambda self, library, size: replays.append(size) or replayed(self, library, size)
+    )
     logits_of(model, precision)  # what is done once only
     replays.clear()
     found, runner = logits_of(model, precision)
-    # Recorded anew: after the first position, as a sentence has left, and as the cache has grown.
-    assert len(replays) == 14 - 4 and not runner.obstacles
+    # Recorded at the first position, and anew as the cache has grown.
+    assert replays == [3, 3, 3, 2, 2, *[1] * 7] and not runner.obstacles
     monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
     expected, _ = logits_of(model, precision)
-    assert len(replays) == 14 - 4
+    assert len(replays) == 14 - 2
     for own, wanted in zip(found, expected, strict=True):
         assert torch.equal(own, wanted)
 
 
-@pytest.mark.parametrize("name", ["transformer", "reformer-fast"])
-def test_translations_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, search = prepared(name, "float32"), SearchConfig(beam_size=4)
-    found = beam_search(model, SOURCE, search, num_best=3)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_translations_are_equal_whatever_the_order_in_which_sentences_leave(
+    name: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_gemm(precision)
+    model, recorded = prepared(name, precision), []
+    sources = pad_rows([*([8 + row] * length + [eos_id] for row, length in enumerate([4, 1, 6, 3, 1, 7, 2, 5]))])
+    search = SearchConfig(beam_size=4, max_length_factor=1.0, max_length_offset=2)  # random models seldom end by choice
+
+    def translated() -> list[list[Hypothesis]]:
+        with torch.autocast("cpu", torch.bfloat16, precision != "float32"):
+            return beam_search(model, sources, search, num_best=3)
+
+    translated()  # what is done once only
+    record = Recording.recorded
+    monkeypatch.setattr(Recording, "recorded", lambda self, watched: recorded.append(1) or record(self, watched))
+    found = translated()
+    assert recorded == [1]
     monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
-    assert beam_search(model, SOURCE, search, num_best=3) == found
+    assert translated() == found and recorded == [1]
 
 
 class Doubled(nn.Module):
@@ -86,20 +110,55 @@ def test_what_pytorch_computes_is_not_replayed() -> None:
     model, runner = Doubled(), KernelRunner()
     for _ in range(4):
         x = torch.randn(3, 16)
-        assert torch.equal(runner.run(model, model, x, []), 2 * layer_norm(x, model.norm))
+        assert torch.equal(runner.run(model, model, x, list), 2 * layer_norm(x, model.norm))
     assert runner.obstacles == ["aten::mul.Tensor"] * ATTEMPTS
 
 
+def twice(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """With other kernels than before."""
+    return 2 * layer_norm(layer_norm(x, norm), norm)
+
+
+def exponential(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """With what PyTorch computes before a kernel."""
+    return layer_norm(torch.exp(x), norm)
+
+
+@pytest.mark.parametrize("other", [twice, exponential])
 @torch.no_grad()
-def test_other_kernels_than_those_seen_are_no_recording() -> None:
-    """What was seen to be kernels alone may not be so where other kernels are called."""
+def test_other_kernels_or_tensors_than_those_seen_are_no_recording(
+    other: Callable[[Tensor, nn.LayerNorm], Tensor],
+) -> None:
+    """What was seen to be kernels alone may not be so where other kernels are called, or read something else."""
     norm, runner = nn.LayerNorm(16), KernelRunner()
-    runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), [])
+    runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), list)
     x = torch.randn(4, 16)
-    twice = runner.run(norm, lambda x: 2 * layer_norm(layer_norm(x, norm), norm), x, [])
-    assert torch.equal(twice, 2 * layer_norm(layer_norm(x, norm), norm))
-    assert runner.obstacles == ["other kernels than before"]
+    assert torch.equal(runner.run(norm, lambda x: other(x, norm), x, list), other(x, norm))
+    assert runner.obstacles == ["other kernels or tensors than before"]
     assert norm in replay._proven and not replay._proven[norm]
+
+
+@torch.no_grad()
+def test_a_replay_computes_the_sentences_that_are_left() -> None:
+    norm, runner, x = nn.LayerNorm(16), KernelRunner(), torch.randn(3, 2, 16)
+    run = partial(runner.run, norm, lambda x: layer_norm(x, norm), memory=list)
+    every = run(x)
+    expected = every.clone()
+    every.fill_(7)
+    assert torch.equal(run(x[:1]), expected[:1])
+    assert (every[1:] == 7).all()
+    assert torch.equal(run(x[1:]), expected[1:]) and (every[2] == 7).all()
+    assert torch.equal(run(torch.cat([x, x])), torch.cat([expected, expected])), "more than were recorded"
+
+
+@torch.no_grad()
+def test_what_is_not_computed_for_each_sentence_is_not_replayed() -> None:
+    norm, recording = nn.LayerNorm(16), Recording(3)
+    with recording.recorded():
+        layer_norm(torch.empty(4, 16), norm)  # no three sentences have equal shares in four rows
+    assert recording.obstacle == "a kernel that does not compute the same for each sentence"
+    with pytest.raises(ValueError, match="4 sentences, of a recording of 3"):
+        recording.replay(library(), 4)
 
 
 def test_memory_is_taken_again_when_nothing_reads_it() -> None:

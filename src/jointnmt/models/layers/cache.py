@@ -183,11 +183,13 @@ class CachedState:
 
     def advance(self) -> None:
         """Give every row a slot for its next position."""
-        filled = self._supply.used
+        filled, room = self._supply.used, self._supply.room
         self._supply.advance(self.rows_per_sentence, self.num_rows * self.constants["mask"].shape[1])
-        for cache in self.caches:
-            cache.make_room(filled)
-        self.slots = torch.cat([self.slots, self._supply.newest.repeat(self.num_sentences)[:, None]], dim=1)
+        if self._supply.room != room:
+            for cache in self.caches:
+                cache.make_room(filled)
+        newest = self._supply.newest.expand(self.num_sentences, -1).reshape(-1, 1)
+        self.slots = torch.cat([self.slots, newest], dim=1)
         if self._supply.fixed:
             self._see()
         else:
@@ -207,14 +209,15 @@ class CachedState:
         Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only. The logits are to be
         used before the next position.
         """
-        memory = [*self.constants.values(), *(cache.stored for cache in self.caches)]
         if torch.is_grad_enabled():
             return newest(x)
         if self._supply.fixed:
-            return self._graph.run(newest, x, [self._visible, self._supply.newest, *memory])
-        if self.position == 0 or not replays(x):  # the first position has fewer rows than the others
-            return newest(x)
-        return self._kernels.run(model, newest, x, memory)
+            return self._graph.run(newest, x, [self._visible, self._supply.newest, *self._memory()])
+        return self._kernels.run(model, newest, x, self._memory) if replays(x) else newest(x)
+
+    def _memory(self) -> list[Tensor]:
+        """What is computed from and written to at each position; the caches are made at the first."""
+        return [*self.constants.values(), *(cache.stored for cache in self.caches)]
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""
@@ -233,6 +236,13 @@ class CachedState:
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
         sentences = [row // self.rows_per_sentence for row in rows.tolist()]
+        if sentences != [row // self.rows_per_sentence for row in range(self.num_rows)]:
+            self._keep(sentences)
+        self.slots = self.slots.index_select(0, send(rows, self.slots.device))
+        return self
+
+    def _keep(self, sentences: Sequence[int]) -> None:
+        """Keep, repeat or drop sentences, which are those of the rows to come."""
         rows_per_sentence = _common_run(sentences)
         kept = sentences[::rows_per_sentence]
         if kept != list(range(self.num_sentences)):
@@ -240,9 +250,7 @@ class CachedState:
             for cache in self.caches:
                 cache.keep(compaction)
             self.constants = {name: compaction.apply(tensor) for name, tensor in self.constants.items()}
-        self.slots = self.slots[send(rows, self.slots.device)]
         self.rows_per_sentence = rows_per_sentence
-        return self
 
 
 def _common_run(sentences: Sequence[int]) -> int:

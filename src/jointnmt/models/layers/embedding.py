@@ -56,7 +56,8 @@ class TokenEmbedding(nn.Module):
             grown = sinusoids(0, max(end, 2 * self.positions.shape[0]), self.weight.shape[1])
             self.positions = grown.to(self.positions.device, self.positions.dtype)
         embedded = functional.embedding(ids, self.weight, padding_idx=pad_id)
-        return self.dropout(embedded * self.scale + self.positions[start:end])
+        x = embedded * self.scale + self.positions[start:end]
+        return self.dropout(x) if self.training else x
 
 
 class VocabularyProjection(nn.Module):

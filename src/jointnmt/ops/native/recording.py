@@ -11,6 +11,7 @@ import math
 import struct
 import threading
 import weakref
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,42 +26,52 @@ from jointnmt.ops.native.allocator import allocator
 ALLOCATING = {"aten::empty.memory_format", "aten::set_.source_Storage_storage_offset"}
 """Operations of PyTorch beside views that compute nothing."""
 ALIGNMENT = 64
+CHUNK = 2**18
+"""Bytes that are taken at once, for results that are smaller."""
 
 
 class Memory:
     """Memory for the results of recorded kernels, which a later kernel may reuse, but nothing else may."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[int]] = defaultdict(list)  # addresses, by size
-        self._taken: dict[int, Tensor] = {}  # by address
+        self._free: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)  # addresses in chunks, by size
+        self._chunks: list[tuple[int, int]] = []  # where each begins and ends
+        self._rest = 0, 0, torch.empty(0)  # the part of the last chunk that was never taken
         self._in_use: dict[int, weakref.ref[memoryview]] = {}  # by address
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialised tensor, whose memory is free again when the last tensor over it is gone."""
-        numbers = math.prod(shape) * dtype.itemsize
-        size = max(1, -(-numbers // ALIGNMENT)) * ALIGNMENT
+        count = math.prod(shape)
+        size = max(1, -(-count * dtype.itemsize // ALIGNMENT)) * ALIGNMENT
         free = self._free[size]
-        address = free.pop() if free else self._take(size)
+        address, chunk = free.pop() if free else self._take(size)
         array = (ctypes.c_ubyte * size).from_address(address)
-        # Tensors over it keep the memory, whatever becomes of this object.
-        array.owner = self._taken[address]  # type: ignore[attr-defined]
+        array.owner = chunk  # type: ignore[attr-defined]  # kept by tensors over it, whatever becomes of this object
         memory = memoryview(array)
 
         def give_back(_: weakref.ref[memoryview]) -> None:
             del self._in_use[address]
-            free.append(address)
+            free.append((address, chunk))
 
         self._in_use[address] = weakref.ref(memory, give_back)
-        return torch.frombuffer(memory, dtype=torch.uint8)[:numbers].view(dtype).view(shape)
+        return torch.frombuffer(memory, dtype=dtype)[:count].view(shape)
 
-    def _take(self, size: int) -> int:
-        taken = allocator.empty((size,), torch.uint8)
-        self._taken[taken.data_ptr()] = taken
-        return taken.data_ptr()
+    def _take(self, size: int) -> tuple[int, Tensor]:
+        begin, end, chunk = self._rest
+        if end - begin < size:
+            chunk = allocator.empty((max(size, CHUNK) + ALIGNMENT,), torch.uint8)
+            begin = -(-chunk.data_ptr() // ALIGNMENT) * ALIGNMENT
+            end = chunk.data_ptr() + chunk.numel()
+            self._chunks.append((begin, end))
+        self._rest = begin + size, end, chunk
+        return begin, chunk
 
     def owns(self, address: int) -> bool:
         """Whether this memory has the address."""
-        return any(begin <= address < begin + taken.numel() for begin, taken in self._taken.items())
+        for begin, end in self._chunks:  # noqa: SIM110  # `any` would take longer
+            if begin <= address < end:
+                return True
+        return False
 
 
 class Recording:
@@ -68,20 +79,31 @@ class Recording:
 
     Results of kernels lie in memory of its own, which is theirs in each replay. What PyTorch computes in between is not
     repeated: then the recording is of no use, and says so.
+
+    It serves every number of sentences up to the `size` that it is made with. Sentences are the first axis of all
+    tensors, so that those of fewer ones lie at their beginning; and of all that a kernel is told, only what comes first
+    depends on their number: how many rows, cells or lines it computes, as a number or as the first field of a
+    structure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         self.memory = Memory()
         self.obstacle: str | None = None
         """Why it cannot be replayed."""
-        self._calls: list[tuple[int, Any]] = []
+        self.kernels: list[int] = []
+        """The addresses of what is called, one after the other."""
+        self.read: set[int] = set()
+        """The addresses of tensors that it is called with, but for results of kernels."""
+        self._most = self._size = size
+        self._arguments = array("q")
+        self._begins: list[int] = []
+        """Where those of each call begin."""
+        self._told: list[Any] = []
+        """Where each kernel is told how much it computes: in a structure, or at this place among the arguments."""
+        self._shares: list[tuple[ctypes.c_int64, int]] = []
+        """What it is told, and the share of one sentence."""
         self._kept: list[Any] = []
-        self._program: Any = None
-
-    @property
-    def kernels(self) -> tuple[int, ...]:
-        """What is called, one after the other."""
-        return tuple(kernel for kernel, _ in self._calls)
+        self._program = array("q")
 
     @contextmanager
     def recorded(self, watched: bool = True) -> Iterator[None]:
@@ -92,34 +114,60 @@ class Recording:
                 yield
         finally:
             _active.recording = before
-        flat = [address for kernel, arguments in self._calls for address in (kernel, ctypes.addressof(arguments))]
-        self._program = (ctypes.c_void_p * len(flat))(*flat)
+        first, width = self._arguments.buffer_info()[0], self._arguments.itemsize
+        for kernel, begin in zip(self.kernels, self._begins, strict=True):
+            self._program.extend((kernel, first + width * begin))
+        for told in self._told:
+            where = (self._arguments, width * told) if isinstance(told, int) else (told,)
+            count = ctypes.c_int64.from_buffer(*where)
+            self._shares.append((count, count.value // self._size))
+            if count.value % self._size:
+                self.obstacle = self.obstacle or "a kernel that does not compute the same for each sentence"
 
     def add(self, kernel: Any, arguments: tuple[Any, ...], threads: int) -> None:
         """Record a call of a kernel, which is None if it cannot be replayed."""
         if kernel is None:
             self.obstacle = self.obstacle or "a kernel that is not made to be replayed"
             return
-        numbers = [*map(self._number, arguments), threads]
-        self._calls.append((_address(kernel), (ctypes.c_int64 * len(numbers))(*numbers)))
+        self.kernels.append(_address(kernel))
+        self._begins.append(len(self._arguments))
+        self._told.append(self._begins[-1] if isinstance(arguments[0], int) else arguments[0]._obj)
+        self._arguments.extend(map(self._number, arguments))
+        self._arguments.append(threads)
 
-    def replay(self, library: ctypes.CDLL) -> int:
-        """Make the calls again, and return what the first that failed has returned, or 0."""
-        result: int = library.replay(self._program, ctypes.c_long(len(self._calls)))
+    def replay(self, library: ctypes.CDLL, size: int) -> int:
+        """Make the calls again for the first `size` sentences; returns what the first that failed has returned, or 0.
+
+        Raises:
+            ValueError: if it was recorded for fewer sentences.
+        """
+        if size != self._size:
+            self._resize(size)
+        program = ctypes.c_void_p(self._program.buffer_info()[0])
+        result: int = library.replay(program, ctypes.c_long(len(self.kernels)))
         return result
+
+    def _resize(self, size: int) -> None:
+        if size > self._most:
+            raise ValueError(f"{size} sentences, of a recording of {self._most}")
+        self._size = size
+        for count, share in self._shares:
+            count.value = share * size
 
     def _number(self, argument: Any) -> int:
         """An argument as 64 bits; what it points to is kept, but for results of kernels, whose memory is reused."""
+        if argument is None or isinstance(argument, int):
+            return argument or 0
         if isinstance(argument, Tensor):
-            if not self.memory.owns(argument.data_ptr()):
+            address = argument.data_ptr()
+            if not self.memory.owns(address):
                 self._kept.append(argument)
-            return argument.data_ptr()
+                self.read.add(address)
+            return address
         if isinstance(argument, float):
             return int(struct.unpack("q", struct.pack("d", argument))[0])
         if isinstance(argument, ctypes.c_void_p):
             return argument.value or 0
-        if argument is None or isinstance(argument, int):
-            return int(argument or 0)
         self._kept.append(argument._obj)  # of ctypes.byref
         return ctypes.addressof(argument._obj)
 
@@ -161,4 +209,4 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return ctypes.c_void_p.from_buffer(function).value or 0

@@ -91,9 +91,9 @@
     }                                                                                                                  \
     extern "C" int best_continuations_##NAME(long sentences, long beams, long width, const TYPE* logits, long stride,  \
                                              const double* totals, const Restriction* restriction, long count,         \
-                                             int64_t* parents, int64_t* ids, float* tokens, int threads) {             \
+                                             int64_t* rows_of, int64_t* ids, float* tokens, int threads) {             \
         return guarded([&] { return best_continuations(sentences, beams, width, logits, stride, totals, *restriction,  \
-            count, parents, ids, tokens, threads); });                                                                 \
+            count, rows_of, ids, tokens, threads); });                                                                 \
     }                                                                                                                  \
     extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
         return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \
@@ -108,7 +108,8 @@
         return guarded([&] { fill_dropout_mask(count, rate, seed, out, threads); });                                   \
     }
 
-// Those that a decoding position calls.
+// Those that a decoding position calls. What comes first is how much they compute, as a number or as the first field of
+// a structure, and is proportional to the number of sentences; nothing else depends on that number.
 #define EXPORT_REPLAYED(NAME)                                                                                          \
     REPLAYED(axial_attention_forward_##NAME)                                                                           \
     REPLAYED(cached_attention_##NAME)                                                                                  \

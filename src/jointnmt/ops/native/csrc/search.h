@@ -90,11 +90,11 @@ struct Restriction {
 };
 
 // The `count` best continuations of the `beams` hypotheses of each sentence by one token. `stride` is that of the rows
-// of logits, totals are the hypotheses' log-probabilities. Of each continuation the beam, the token and the token's
+// of logits, totals are the hypotheses' log-probabilities. Of each continuation the row of logits, the token and the token's
 // log-probability come out, best first, ties by beam, then token. Returns whether any log-probability is NaN.
 template <class T>
 bool best_continuations(long sentences, long beams, long width, const T* logits, long stride, const double* totals,
-                        const Restriction& restriction, long count, int64_t* parents, int64_t* ids, float* tokens,
+                        const Restriction& restriction, long count, int64_t* rows_of, int64_t* ids, float* tokens,
                         int threads) {
     const long of_row = std::min(count, width), rows = sentences * beams;
     std::vector<float> values(rows * of_row);
@@ -116,7 +116,7 @@ bool best_continuations(long sentences, long beams, long width, const T* logits,
             best.take(totals[i / of_row] + values[i], i);
         for (long rank = 0; rank < best.found; ++rank) {
             const long i = at[rank], to = s * count + rank;
-            parents[to] = i / of_row - s * beams, ids[to] = places[i], tokens[to] = values[i];
+            rows_of[to] = i / of_row, ids[to] = places[i], tokens[to] = values[i];
         }
     }
     return std::any_of(has_nan.begin(), has_nan.end(), [](char each) { return each; });
