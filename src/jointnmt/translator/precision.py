@@ -44,7 +44,7 @@ ROUNDS, SECONDS = 3, 2.0
 
 
 def choose_precision(model: TranslationModel, max_length: int | None) -> Precision:
-    """What `auto` stands for with this model, on its device and with this process's threads; the log says why.
+    """What `auto` stands for with this model, on its device; the log says why.
 
     Args:
         model: in evaluation mode.
@@ -91,7 +91,7 @@ def _key(model: TranslationModel, device: torch.device) -> str:
     kernels = library()
     facts: list[Any] = [
         [type(model).__name__, [[name, list(each.shape)] for name, each in model.named_parameters()]],
-        [card, processor(), torch.get_num_threads(), str(implementation()), kernels and kernels._name],
+        [card, processor(), str(implementation()), kernels and kernels._name],
         [version("torch"), version("jointnmt")],
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
@@ -99,29 +99,45 @@ def _key(model: TranslationModel, device: torch.device) -> str:
 
 @torch.no_grad()
 def measure_rates(model: TranslationModel, device: torch.device, length: int) -> Rates:
-    """Positions a second in each precision, by turns: every layer's own products, and all that lies between them."""
+    """Positions a second in each precision, by turns: every layer's own products, and all that lies between them.
+
+    On a CPU of one thread and in its own time, so that other work on the machine, which disturbs several threads most,
+    changes nothing.
+    """
     prepared = {name: prepare_for_inference(model, name) for name in CANDIDATES}
+    threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        several, one = (_rates_of(prepared, sentences, length, device) for sentences in (SEVERAL, 1))
+    finally:
+        torch.set_num_threads(threads)
+    return {name: (several[name], one[name]) for name in CANDIDATES}
+
+
+def _rates_of(
+    prepared: Mapping[Precision, TranslationModel], sentences: int, length: int, device: torch.device
+) -> dict[str, float]:
+    """The rate of each model with so many sentences at once."""
+    source = torch.full((sentences, length), unk_id, device=device)
+    source[:, -1] = eos_id
+    for name, each in prepared.items():  # not measured: the first time packs weights and fills caches
+        _seconds(each, name, source)
+    seconds: dict[str, float] = dict.fromkeys(CANDIDATES, torch.inf)
     began = time.perf_counter()
-    rates = {}
-    for sentences in (SEVERAL, 1):
-        source = torch.full((sentences, length), unk_id, device=device)
-        source[:, -1] = eos_id
-        for name, each in prepared.items():  # not measured: the first time packs weights and fills caches
-            _seconds(each, name, source)
-        fastest = dict.fromkeys(CANDIDATES, torch.inf)
-        for turn in range(ROUNDS):
-            if turn and time.perf_counter() - began > SECONDS:
-                break
-            for name, each in prepared.items():
-                fastest[name] = min(fastest[name], _seconds(each, name, source))
-        rates[sentences] = {name: POSITIONS / seconds for name, seconds in fastest.items()}
-    return {name: (rates[SEVERAL][name], rates[1][name]) for name in CANDIDATES}
+    for turn in range(ROUNDS):
+        if turn and time.perf_counter() - began > SECONDS:
+            break
+        for name, each in prepared.items():
+            seconds[name] = min(seconds[name], _seconds(each, name, source))
+    return {name: POSITIONS / took for name, took in seconds.items()}
 
 
 def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> float:
     """Of the first positions of a beam search in which nothing is reordered."""
     rows = torch.arange(len(source), device="cpu").repeat_interleave(BEAM)
-    began = time.perf_counter()
+    clock = time.thread_time if source.is_cpu else time.perf_counter
+    began = clock()
     with torch.autocast(source.device.type, getattr(torch, precision), precision != "float32"):
         state = model.start(source).select(rows)
         last = source.new_full((len(rows),), bos_id)
@@ -129,4 +145,4 @@ def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> f
             logits, state = model.step(last, state)
             last = torch.full_like(last, unk_id)
     logits[0, 0].item()  # a GPU has computed it all
-    return time.perf_counter() - began
+    return clock() - began
