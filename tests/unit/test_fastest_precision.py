@@ -62,9 +62,11 @@ def test_bfloat16_is_taken_where_it_is_worth_it(
 
 
 @needs_kernels
-def test_shapes_are_measured_once(measured: list[int]) -> None:
+def test_shapes_are_measured_once(measured: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
     assert [choose_precision(model_of(), 128) for _ in range(2)] == ["bfloat16", "bfloat16"]
     assert measured == [precision.LENGTH]
+    assert [each.levelname for each in caplog.records if "several sentences" in each.message] == ["INFO", "DEBUG"]
     choose_precision(model_of(ffn_dim=64), 9)  # another shape, of a model that reads little
     with backend("native", "custom"):  # other products
         choose_precision(model_of(), 128)

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -44,7 +45,7 @@ ROUNDS, SECONDS = 3, 2.0
 
 
 def choose_precision(model: TranslationModel, max_length: int | None) -> Precision:
-    """What `auto` stands for with this model, on its device; the log says why.
+    """What `auto` stands for with this model, on its device; the log says why: when it is measured, or among details.
 
     Args:
         model: in evaluation mode.
@@ -52,15 +53,18 @@ def choose_precision(model: TranslationModel, max_length: int | None) -> Precisi
     """
     device = next(model.parameters()).device
     if sum(each.numel() for each in model.parameters()) < LEAST_WEIGHTS:
-        logger.info("precision: float32, as a model of this size is fast in any")
+        logger.debug("precision: float32, as a model of this size is fast in any")
         return "float32"
     if device.type == "cpu" and not kernels_multiply(model, "bfloat16"):
-        logger.info("precision: float32, as translations in bfloat16 would depend on their batch here")
+        logger.debug("precision: float32, as translations in bfloat16 would depend on their batch here")
         return "float32"
-    rates = _kept_rates(model, device, min(LENGTH, max_length or LENGTH))
+    rates, level = _kept_rates(model, device), logging.DEBUG
+    if rates is None:
+        rates, level = _measure_once(model, device, min(LENGTH, max_length or LENGTH)), logging.INFO
     several, one = (half / single for half, single in zip(rates["bfloat16"], rates["float32"], strict=True))
     chosen: Precision = "bfloat16" if several >= WORTH and one >= NO_LOSS else "float32"
-    logger.info(
+    logger.log(
+        level,
         "precision: %s: in bfloat16 several sentences at once are %.2f times as fast as in float32, and one is %.2f "
         "times as fast",
         *(chosen, several, one),
@@ -68,15 +72,19 @@ def choose_precision(model: TranslationModel, max_length: int | None) -> Precisi
     return chosen
 
 
-def _kept_rates(model: TranslationModel, device: torch.device, length: int) -> Rates:
-    """The rates of models of these shapes on this machine, measured if they are not known."""
-    file = default_cache() / "precision" / f"{_key(model, device)}.json"
+def _kept_rates(model: TranslationModel, device: torch.device) -> Rates | None:
+    """The rates of models of these shapes on this machine, if they have been measured."""
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = json.loads(_file(model, device).read_text(encoding="utf-8"))
         return {name: (float(kept[name][0]), float(kept[name][1])) for name in CANDIDATES}
     except (OSError, ValueError, LookupError, TypeError):  # not measured yet, or damaged
-        logger.info("measuring in which precision models of these shapes translate fastest here, once")
-    rates = measure_rates(model, device, length)
+        return None
+
+
+def _measure_once(model: TranslationModel, device: torch.device, length: int) -> Rates:
+    """The rates of models of these shapes on this machine, kept for the next time."""
+    logger.info("measuring in which precision models of these shapes translate fastest here, once")
+    rates, file = measure_rates(model, device, length), _file(model, device)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(rates) + "\n")
@@ -85,8 +93,8 @@ def _kept_rates(model: TranslationModel, device: torch.device, length: int) -> R
     return rates
 
 
-def _key(model: TranslationModel, device: torch.device) -> str:
-    """A hash of all that rates depend on."""
+def _file(model: TranslationModel, device: torch.device) -> Path:
+    """Of the rates, named by a hash of all that they depend on."""
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     kernels = library()
     facts: list[Any] = [
@@ -94,7 +102,7 @@ def _key(model: TranslationModel, device: torch.device) -> str:
         [card, processor(), str(implementation()), kernels and kernels._name],
         [version("torch"), version("jointnmt")],
     ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    return default_cache() / "precision" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
 
 
 @torch.no_grad()
