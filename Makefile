@@ -14,7 +14,7 @@ FAULTS ?= 10
 test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast faults mutants check bench wheel results web format clean
+.PHONY: help venv demo test test-fast faults mutants check bench bench-table wheel results web format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ bench: $(INSTALLED)  ## measure speed, memory and their growth of every family, 
 	$(BIN)/python -m benchmarks.shortcuts --out $(BENCH)/shortcuts.json
 	$(BIN)/python -m benchmarks.padding
 	$(BIN)/python -m benchmarks.traffic
+
+bench-table: $(INSTALLED)  ## measure this machine in ten minutes, for the table of its kind in docs/performance.md
+	$(BIN)/python -m benchmarks.table
+	$(BIN)/python docs/generate.py
 
 wheel: $(INSTALLED)  ## build dist/*.whl, with kernels for x86-64 processors in it
 	$(BIN)/python -m jointnmt.ops.native.prebuilt

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from benchmarks.counting import decoding_operations
 from benchmarks.processes import Work
-from benchmarks.sizes import SIZES, model_config
+from benchmarks.sizes import SIZES, model_config, with_shortcuts
 from benchmarks.training import SEED, Implementation
 from jointnmt.data.batches import Lengths
 from jointnmt.experiment import Experiment
 from jointnmt.models import AttentionMaps, DecoderState, TranslationModel, build_model
+from jointnmt.models.layers.shortcut import ShortcutKind
 from jointnmt.models.reference import Reference
 from jointnmt.search import SearchConfig
 from jointnmt.text.segmentation import Segmentation, SegmentationConfig
@@ -46,6 +47,8 @@ class DecodingCase:
     beam_size: int = 5
     device: str = "cpu"
     """Or cuda."""
+    shortcuts: ShortcutKind | None = None
+    """Lexical shortcuts."""
 
     def __call__(self) -> Decoding:
         """Build the subject."""
@@ -65,7 +68,7 @@ class Decoding:
     def __init__(self, case: DecodingCase) -> None:
         self.case, self.device = case, case.device
         self.vocabulary = SIZES[case.size].vocabulary
-        self.config = model_config(case.family, case.size)
+        self.config = model_config(case.family, case.size, **with_shortcuts(case.shortcuts))
         segmentation = word_segmentation(self.vocabulary)
         torch.manual_seed(SEED)
         model = self.model = build_model(self.config, self.vocabulary, self.vocabulary).to(case.device)

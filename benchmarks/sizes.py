@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from jointnmt.config import Config
 from jointnmt.models import FAMILIES, ModelConfig
+from jointnmt.models.layers.shortcut import ShortcutKind
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,8 @@ def model_config(family: str, size: str, **changes: Any) -> ModelConfig:
     config = cast(type[Config], FAMILIES[family][0])
     settings = {**SIZES[size].settings, **SIZES[size].depths[family], **changes}
     return cast(ModelConfig, config.parse(settings, f"{family} at the {size} size"))
+
+
+def with_shortcuts(kind: ShortcutKind | None) -> dict[str, Any]:
+    """The changes to a configuration that give it lexical shortcuts."""
+    return {} if kind is None else {"shortcuts": {"kind": kind}, "embeddings": "all"}

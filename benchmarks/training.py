@@ -11,11 +11,12 @@ import torch
 
 from benchmarks.counting import training_operations
 from benchmarks.processes import Work
-from benchmarks.sizes import SIZES, model_config
+from benchmarks.sizes import SIZES, model_config, with_shortcuts
 from jointnmt.data.batches import Lengths, plan_epoch
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models import build_model
+from jointnmt.models.layers.shortcut import ShortcutKind
 from jointnmt.models.reference import Reference
 from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.training.devices import launch_fabric
@@ -71,6 +72,8 @@ class TrainingCase:
     """Of a run."""
     device: str = "cpu"
     """Or cuda."""
+    shortcuts: ShortcutKind | None = None
+    """Lexical shortcuts."""
 
     def __call__(self) -> Training:
         """Build the subject."""
@@ -80,14 +83,14 @@ class TrainingCase:
 class Training:
     """Updates of one model, one after the other through the corpus: forward, backward, clipping, Adam."""
 
-    warm_up_runs = 10
-    """Batches differ: after these, there is memory for nearly all that come."""
-
     def __init__(self, case: TrainingCase) -> None:
         self.case, self.device = case, case.device
+        # Where batches differ, there is memory for nearly all that come after ten of them.
+        self.warm_up_runs = 10 if np.ptp(case.source) or np.ptp(case.target) else 2
         vocabulary = SIZES[case.size].vocabulary
         checkpointed = case.implementation == "checkpointed"
-        self.config = model_config(case.family, case.size, activation_checkpointing=checkpointed)
+        changes = with_shortcuts(case.shortcuts)
+        self.config = model_config(case.family, case.size, activation_checkpointing=checkpointed, **changes)
         torch.manual_seed(SEED)
         model = build_model(self.config, vocabulary, vocabulary)
         settings: dict[str, Any] = {"devices": 1, "precision": case.precision}

@@ -159,9 +159,18 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _tied_embeddings_need_a_joint_vocabulary(self) -> Self:
-        if self.model.embeddings == "all" and not self.segmentation.joint:
+        if self.model.embeddings == "all" and not self.segmentation.shared:
             raise ValueError(
                 "model.embeddings 'all' needs segmentation.joint true: one embedding table needs one vocabulary"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _dropped_merges_are_free(self) -> Self:
+        if self.training.bpe_dropout and self.segmentation.counts_pieces:
+            raise ValueError(
+                "training.bpe_dropout needs segmentation.vocabulary_threshold 0 and joint true or false: without some "
+                "merges, text has pieces that its side's vocabulary lacks"
             )
         return self
 

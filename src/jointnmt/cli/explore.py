@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, PrecisionOption
+from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, PrecisionChoiceOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
@@ -39,7 +39,7 @@ def explore(
         int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
     ] = MOST_TOKENS,
     device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
+    precision: PrecisionChoiceOption = "auto",
 ) -> None:
     """Explore what models compute on sentences: write one page that opens without a server or network.
 

@@ -80,15 +80,20 @@ def _count(
 def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, target: int | None) -> tuple[int, int]:
     """Sizes as given, else of the run, else as the recipe sets them (training may find fewer pieces)."""
     config = experiment.segmentation
-    if source is not None and target is None and config.joint:
+    if source is not None and target is None and config.shared:
         target = source
-    if target is not None and source is None and config.joint:
+    if target is not None and source is None and config.shared:
         source = target
     if source is not None and target is not None:
         return source, target
     if recipe.is_dir():
         segmentation = Segmentation.load(RunDirectory(recipe).segmentation)
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    elif config.num_merges is not None or not isinstance(config.joint, bool):
+        raise ConfigurationError(
+            f"{recipe}: how many pieces each side has is not known before the segmentation is learnt. Give "
+            "--source-vocabulary and --target-vocabulary, or a RUN."
+        )
     else:
         configured_target = config.vocabulary_size if config.joint else config.target_vocabulary_size
         defaults = config.vocabulary_size, configured_target or config.vocabulary_size

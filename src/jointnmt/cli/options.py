@@ -62,6 +62,14 @@ PrecisionOption = Annotated[
         metavar="PRECISION",
     ),
 ]
+PrecisionChoiceOption = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "int8"],
+    panel(
+        COMPUTATION,
+        "auto (the faster of float32 and bfloat16, measured once), float32, bfloat16, float16 or, on a CPU only, int8.",
+        metavar="PRECISION",
+    ),
+]
 BatchCellsOption = Annotated[
     int | None,
     panel(

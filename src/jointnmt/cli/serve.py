@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jointnmt.cli.options import NAMED_RUNS, DeviceOption, PrecisionOption
+from jointnmt.cli.options import NAMED_RUNS, DeviceOption, PrecisionChoiceOption
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
@@ -34,7 +34,7 @@ def serve(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in limits.lines=500. Repeatable."),
     ] = None,
     device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
+    precision: PrecisionChoiceOption = "auto",
 ) -> None:
     """Serve models over HTTP: LibreTranslate's API, and a typed one under /v1.
 

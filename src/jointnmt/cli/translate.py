@@ -15,7 +15,7 @@ from typing import Any
 from jointnmt.cli.console import counted, stderr
 from jointnmt.cli.conversation import at_a_terminal, greeting, prompted
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
-from jointnmt.cli.options import BatchCellsOption, DeviceOption, EnsembleArgument, OutputOption, PrecisionOption
+from jointnmt.cli.options import BatchCellsOption, DeviceOption, EnsembleArgument, OutputOption, PrecisionChoiceOption
 from jointnmt.cli.resumption import Write, digest_of, resumable_output
 from jointnmt.cli.translate_options import (
     AlignmentsOption,
@@ -80,7 +80,7 @@ def translate(
     top_p: TopPOption = None,
     seed: SeedOption = None,
     device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
+    precision: PrecisionChoiceOption = "auto",
     batch_cells: BatchCellsOption = None,
     window: WindowOption = None,
     on_invalid: InvalidOption = None,

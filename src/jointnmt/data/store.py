@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from jointnmt.cache import default_cache
 from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
 from jointnmt.data.filtering import PairFilter
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -210,7 +211,7 @@ def cache_folder(config: DataConfig) -> Path:
     """The folder for segmented text: as configured, or else JOINTNMT_CACHE, or else in the home folder."""
     if config.cache is not None:
         return config.cache.expanduser()
-    return Path(os.environ.get("JOINTNMT_CACHE") or "~/.cache/jointnmt").expanduser()
+    return default_cache()
 
 
 def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentation: Segmentation, which: Which) -> str:

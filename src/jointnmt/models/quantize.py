@@ -47,6 +47,12 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     return copy.deepcopy(model, shared | replaced)  # what is in the table is not copied, but taken from it
 
 
+def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
+    """Whether no product of a model that is prepared for inference in this precision is left to PyTorch."""
+    layers = (each for each in model.modules() if isinstance(each, Linear | VocabularyProjection))
+    return precision in PACKED and all(PACKED[precision].packs(each.weight) for each in layers)
+
+
 def _in_type(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
     weights = next(layer.parameters())
     return layer if weights.dtype == dtype else copy.deepcopy(layer).to(dtype)

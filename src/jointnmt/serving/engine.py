@@ -11,7 +11,6 @@ from jointnmt.analysis.attention import By, View, attention_numbers
 from jointnmt.analysis.inspection import Inspection, inspect_pair
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.models.quantize import Precision
 from jointnmt.search import SamplingConfig, SearchConfig, target_limit
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
@@ -20,6 +19,7 @@ from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
 from jointnmt.translator.given import SCORED_TOKENS
 from jointnmt.translator.limits import Search
+from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
@@ -33,7 +33,7 @@ __all__ = [
     "Engine",
     "ModelInfo",
     "NextWords",
-    "Precision",
+    "PrecisionChoice",
     "ScoredTranslation",
     "Search",
     "SearchConfig",
@@ -77,7 +77,7 @@ class Engine:
         )
 
     @classmethod
-    def load(cls, run: Path, device: str, precision: Precision) -> Engine:
+    def load(cls, run: Path, device: str, precision: PrecisionChoice) -> Engine:
         """The model of a RUN directory.
 
         Raises:

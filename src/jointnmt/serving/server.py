@@ -17,7 +17,7 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.serving.app import LOOPBACK, create_app
 from jointnmt.serving.connections import protocol
 from jointnmt.serving.dispatcher import Dispatcher
-from jointnmt.serving.engine import Engine, Precision
+from jointnmt.serving.engine import Engine, PrecisionChoice
 from jointnmt.serving.keys import Access, read_keys
 from jointnmt.serving.metrics import Metrics
 from jointnmt.serving.models import Models
@@ -33,7 +33,9 @@ IDLE_SECONDS = 10
 """How long a connection may stay open between two requests."""
 
 
-def serve(models: Sequence[str], config: ServerConfig, device: str = "auto", precision: Precision = "float32") -> None:
+def serve(
+    models: Sequence[str], config: ServerConfig, device: str = "auto", precision: PrecisionChoice = "float32"
+) -> None:
     """Serve models (`RUN` or `NAME=RUN`) until SIGTERM or Ctrl-C; on SIGHUP, load what has changed on disk.
 
     Raises:
@@ -52,7 +54,7 @@ def serve(models: Sequence[str], config: ServerConfig, device: str = "auto", pre
         raise KeyboardInterrupt
 
 
-def load_services(models: Sequence[str], config: ServerConfig, device: str, precision: Precision) -> Services:
+def load_services(models: Sequence[str], config: ServerConfig, device: str, precision: PrecisionChoice) -> Services:
     """The parts of a server of these models (`RUN` or `NAME=RUN`), which nothing has started yet.
 
     Raises:
@@ -69,7 +71,7 @@ def load_services(models: Sequence[str], config: ServerConfig, device: str, prec
 class Server(uvicorn.Server):
     """uvicorn with this server's signals: SIGTERM, SIGUSR1 and SIGINT end it, without an error; SIGHUP reloads."""
 
-    def __init__(self, services: Services, device: str, precision: Precision) -> None:
+    def __init__(self, services: Services, device: str, precision: PrecisionChoice) -> None:
         super().__init__(http_config(services))
         self.interrupted = False
         self._services, self._device, self._precision = services, device, precision

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from jointnmt.serving.engine import Engine, Precision, ScoredTranslation, Translation, TranslationOptions
+from jointnmt.serving.engine import Engine, PrecisionChoice, ScoredTranslation, Translation, TranslationOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Loading:
 
     path: Path
     device: str
-    precision: Precision
+    precision: PrecisionChoice
 
     def plan(self, sentences: Sequence[Sentence]) -> list[int]:
         """By itself."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError
 from jointnmt.extras import extra
 from jointnmt.interruption import heeding_signals
 from jointnmt.text.pieces import MARKS, SPACE, Vocabulary, read_vocabulary
+from jointnmt.text.preparation import divided
 from jointnmt.text.special import unk_id
 
 with extra("train"):
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from jointnmt.text.segmentation import SegmentationConfig
 
 
-def learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Vocabulary:
+def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabulary:
     """Learn at most `size` pieces from text, without added tokens, so that no text is read as a special piece.
 
     Raises:
@@ -50,7 +52,17 @@ def learn(config: SegmentationConfig, lines: Iterator[str], size: int) -> Vocabu
             f"segmentation.vocabulary_size: {size} is too small: {marks} special pieces and "
             f"the text's {learnt} distinct characters must fit. Raise it, or lower-case the text."
         )
-    return read_vocabulary(_settle(tokenizer.to_str(), len(MARKS) + len(config.tags)))
+    values = _settled(json.loads(tokenizer.to_str()), len(MARKS) + len(config.tags))
+    return read_vocabulary(json.dumps(_with_merges(values, config.num_merges)))
+
+
+def most_pieces(config: SegmentationConfig, lines: Iterable[str]) -> int:
+    """The size of a vocabulary as configured; if merges are, those and the characters of the text, which is read."""
+    if config.num_merges is None:
+        return config.vocabulary_size
+    words = {word for line in lines for word in line.split()}
+    letters = {letter for word in words for part in divided(word, config) for letter in part}
+    return len(MARKS) + len(config.tags) + len(letters) + config.num_merges
 
 
 def _tokenizer(config: SegmentationConfig, model: Any) -> Tokenizer:
@@ -78,8 +90,24 @@ def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]
     return models.WordLevel(unk_token=unknown), trainers.WordLevelTrainer(min_frequency=config.min_frequency, **common)
 
 
-def _settle(text: str, special: int) -> str:
-    """A freshly trained tokenizer's JSON without what depends on the order in which threads add up.
+def _with_merges(values: dict[str, Any], most: int | None) -> dict[str, Any]:
+    """A BPE with at most so many merges, and no pieces that only others lead to.
+
+    There are more where two merges lead to the same piece, as the trainer counts pieces.
+    """
+    merges = values["model"].get("merges", [])
+    if most is None or len(merges) <= most:
+        return values
+    kept, left_out = ([left + right for left, right in part] for part in (merges[:most], merges[most:]))
+    gone = set(left_out) - set(kept)
+    pieces = [piece for piece in values["model"]["vocab"] if piece not in gone]
+    return values | {
+        "model": values["model"] | {"merges": merges[:most], "vocab": dict(zip(pieces, count(), strict=False))}
+    }
+
+
+def _settled(values: dict[str, Any], special: int) -> dict[str, Any]:
+    """A freshly trained tokenizer without what depends on the order in which threads add up.
 
     The first `special` pieces stay where they are.
 
@@ -87,7 +115,6 @@ def _settle(text: str, special: int) -> str:
     next: four decimals are kept. And the characters that it keeps only to cover the text get the lowest score and a
     multiple of 0.0001 in no certain order: they all get the lowest.
     """
-    values = json.loads(text)
     if values["model"]["type"] == "Unigram":
         marks, learnt = values["model"]["vocab"][:special], values["model"]["vocab"][special:]
         lowest = min(score for _, score in learnt)
@@ -95,4 +122,4 @@ def _settle(text: str, special: int) -> str:
         scores = {piece: lowest if len(piece) == 1 and score < almost else score for piece, score in learnt}
         settled = sorted((-round(score, 4), piece) for piece, score in scores.items())
         values["model"]["vocab"] = [*marks, *([piece, -cost] for cost, piece in settled)]
-    return json.dumps(values)
+    return values

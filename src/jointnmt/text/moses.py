@@ -1,9 +1,12 @@
-"""Moses tokenisation, detokenisation and normalisation of punctuation, by `sacremoses`."""
+"""Moses tokenisation, truecasing, what undoes them, and normalisation of punctuation, by `sacremoses`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from tempfile import NamedTemporaryFile
+from typing import Self
 
 from jointnmt.extras import extra
 
@@ -51,3 +54,65 @@ class PunctuationNormalizer:
         """A part of a text, with the spaces at its ends, which separate it from its neighbours."""
         before, after = (" " if end.isspace() else "" for end in (part[:1], part[-1:]))
         return f"{before}{self._normalizer.normalize(part)}{after}"
+
+
+class Truecaser:
+    """Gives words the case that they have within sentences, by a model of the Moses scripts, and undoes it.
+
+    A word at the begin of a sentence takes its most frequent form; another keeps a form that is known. On output, the
+    first word of a sentence is capitalised.
+    """
+
+    def __init__(self, model: str) -> None:
+        """A truecaser of a learnt model: its file's content.
+
+        Raises:
+            ValueError: if it is none.
+        """
+        with extra("moses"):
+            from sacremoses import MosesDetruecaser, MosesTruecaser
+        self.model = model
+        with NamedTemporaryFile("w", encoding="utf-8", suffix=".truecase") as file:
+            file.write(model)
+            file.flush()
+            truecaser = MosesTruecaser(load_from=file.name)
+        self._frequent, self._known = truecaser.model["best"], truecaser.model["known"]
+        self._ends, self._before_begin = truecaser.SENT_END, truecaser.DELAYED_SENT_START
+        self._detruecaser = MosesDetruecaser()
+
+    @classmethod
+    def learn(cls, lines: Iterable[str]) -> Self:
+        """Learn from tokenised text, read as a stream: from all words but the first ones of sentences."""
+        with extra("moses"):
+            from sacremoses import MosesTruecaser
+        learner, forms = MosesTruecaser(), defaultdict[str, Counter[str]](Counter)
+        for line in lines:
+            for word, form, weight in learner.learn_truecase_weights(line.split()):
+                forms[word][form] += weight
+        return cls("".join(f"{_with_shares(counts)}\n" for _, counts in sorted(forms.items())))
+
+    def truecase(self, text: str) -> str:
+        """Tokens with single spaces between them, in their true case.
+
+        By the rule of the Moses script, but for its exceptions: markup is text here, where `sacremoses` would put
+        spaces around each `<`.
+        """
+        found, begins = [], True
+        for token in text.split(" "):
+            frequent = self._frequent.get(token.lower(), token)
+            found.append(token if token in self._known and not begins else frequent)
+            begins = token in self._ends or (begins and token in self._before_begin)
+        return " ".join(found)
+
+    def detruecase(self, tokens: Sequence[str]) -> list[str]:
+        """Tokens with a capital letter at the begin of each sentence."""
+        return list(self._detruecaser.detruecase(" ".join(tokens)))
+
+
+def _with_shares(counts: Counter[str]) -> str:
+    """A line of a truecasing model: the forms of a word, the most frequent first, with their shares."""
+    total = counts.total()
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return " ".join(
+        f"{form} ({count}/{total})" if n == 0 else f"{form} ({count})" for n, (form, count) in enumerate(ordered)
+    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
@@ -46,6 +47,10 @@ class Vocabulary(ABC):
     @abstractmethod
     def divide(self, part: str) -> list[int]:
         """The ids of a part of a text, such as a word, beyond which no piece reaches."""
+
+    def to_values(self) -> dict[str, Any]:
+        """The vocabulary in the format of `tokenizers`."""
+        return self._values
 
     def to_json(self) -> str:
         """The vocabulary in the format of `tokenizers`, and laid out as by it."""
@@ -87,6 +92,43 @@ class BytePairs(Vocabulary):
         pair = ids[left], ids[right]
         found = self.merges.get(pair)
         return None if found is None else _Merge(found[0], left, found[1], pair)
+
+    @cached_property
+    def parts(self) -> dict[int, tuple[int, int]]:
+        """The two pieces that each merged piece consists of, by the merge that was learnt first."""
+        found: dict[int, tuple[int, int]] = {}
+        for pair, (_, piece) in self.merges.items():
+            found.setdefault(piece, pair)
+        return found
+
+
+class OwnPieces(Vocabulary):
+    """A joint BPE for one side alone: its text becomes pieces that it has itself (Sennrich et al. 2016).
+
+    Where merging leads to another piece, that is cut into the two that it was merged from, these likewise, down to
+    characters.
+    """
+
+    def __init__(self, joint: BytePairs, own: Collection[str], renumbered: bool) -> None:
+        """Keep the pieces in `own`; if they are renumbered, in their order, no others have ids.
+
+        Without that, ids stay those of the joint vocabulary, and so do its characters.
+        """
+        kept = [number for number, piece in enumerate(joint.pieces) if number < len(MARKS) or piece in own]
+        super().__init__(joint.to_values(), [joint.pieces[i] for i in kept] if renumbered else joint.pieces)
+        self._joint, self._ids = joint, {old: new if renumbered else old for new, old in enumerate(kept)}
+        self._renumbered = renumbered
+
+    def divide(self, part: str) -> list[int]:
+        return [piece for whole in self._joint.divide(part) for piece in self._cut(whole)]
+
+    def _cut(self, piece: int) -> list[int]:
+        if piece in self._ids:
+            return [self._ids[piece]]
+        if piece not in self._joint.parts:
+            return [unk_id if self._renumbered else piece]
+        left, right = self._joint.parts[piece]
+        return self._cut(left) + self._cut(right)
 
 
 class _Merge(NamedTuple):

@@ -1,30 +1,30 @@
 """Segmentation of raw text into pieces and back: BPE, unigram or words.
 
 Text is normalised first: white space is collapsed, characters are composed (NFC) and, if configured, punctuation is
-normalised and text tokenised, both by the rules of Moses, and lower-cased. Decoding undoes segmentation and Moses
-tokenisation, not lower-casing nor the normalisation of punctuation. For BPE and unigram,
-decoding the pieces of a normalised text gives exactly that text, if training has seen its characters; an unseen
-character becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only.
+normalised, text tokenised and truecased, all by the rules of Moses, and lower-cased. Decoding undoes segmentation,
+Moses tokenisation and truecasing, not lower-casing nor the normalisation of punctuation. For BPE and unigram, decoding
+the pieces of a normalised text gives exactly that text, if training has seen its characters; an unseen character
+becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import string
-import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from jointnmt.config import Config
-from jointnmt.errors import DataError, JointNMTError, ModelError, reason
-from jointnmt.text.moses import Moses, PunctuationNormalizer
-from jointnmt.text.pieces import SPACE, BytePairs, Merges, Vocabulary, compact, read_vocabulary
+from jointnmt.errors import DataError, JointNMTError, MissingPackageError, ModelError, reason
+from jointnmt.text.kept_lines import KeptLines
+from jointnmt.text.moses import Truecaser
+from jointnmt.text.pieces import SPACE, BytePairs, Merges, OwnPieces, Vocabulary, compact, read_vocabulary
+from jointnmt.text.preparation import Preparation, divided
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 from jointnmt.text.tags import check_tag, split_tag
 
@@ -33,15 +33,41 @@ MOST_REMEMBERED, LONGEST_REMEMBERED = 2**16, 64
 """Words of which a segmenter remembers the pieces, and the characters of the longest, so that no text fills memory."""
 
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
+_OWN = {side: f"{side}.pieces" for side in ("source", "target")}
+"""The pieces that a side's training text has, each with its count, as `subword-nmt get-vocab` writes them."""
+_TRUECASE = {side: f"{side}.truecase" for side in ("source", "target")}
+"""Models of truecasing, in the format of Moses."""
+_NEWER = (
+    *("split_punctuation", "normalize_punctuation", "tags"),
+    *("num_merges", "vocabulary_threshold", "truecase"),
+)
+"""Settings that are newer than stores that may be in the cache, which know them only by their absence."""
+_FILES = (_SETTINGS, _JOINT, _SOURCE, _TARGET, *_OWN.values(), *_TRUECASE.values())
 
 
 class SegmentationConfig(Config):
     """How text is segmented."""
 
     kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
-    joint: bool = Field(True, description="one vocabulary for both sides; false: one for each")
+    joint: bool | Literal["merges"] = Field(
+        True,
+        description="one vocabulary for both sides; false: one for each; `merges`: BPE is learnt from both together, "
+        "and the vocabulary of each has the pieces that its text has",
+    )
     vocabulary_size: int = Field(
         10_000, ge=8, le=100_000_000, description="most pieces, special ones included; of the source, if not joint"
+    )
+    num_merges: int | None = Field(
+        None,
+        ge=1,
+        le=100_000_000,
+        description="of joint BPE, in place of `vocabulary_size`: characters are counted apart, as papers do",
+    )
+    vocabulary_threshold: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        description="of joint BPE: how often a side's text must have a piece; others are cut into smaller ones there",
     )
     target_vocabulary_size: int | None = Field(
         None, ge=8, le=100_000_000, description="most pieces of the target; null: as the source"
@@ -51,6 +77,9 @@ class SegmentationConfig(Config):
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
     normalize_punctuation: bool = Field(
         False, description="unify quotation marks, dashes and spaces first, as the Moses script does; not undone"
+    )
+    truecase: bool = Field(
+        False, description="case of words as within sentences, by a Moses model; undone on output; wants tokens"
     )
     split_punctuation: bool = Field(
         False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
@@ -75,6 +104,33 @@ class SegmentationConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _merges_are_of_joint_bpe(self) -> Self:
+        for name, given in (
+            ("joint merges", self.joint == "merges"),
+            (f"num_merges {self.num_merges}", self.num_merges is not None),
+            (f"vocabulary_threshold {self.vocabulary_threshold}", self.vocabulary_threshold > 0),
+        ):
+            if given and (self.kind != "bpe" or not self.joint):
+                raise ValueError(f"{name} needs kind bpe, and joint true or merges")
+        return self
+
+    @model_validator(mode="after")
+    def _case_is_kept_or_not(self) -> Self:
+        if self.truecase and self.lowercase:
+            raise ValueError("truecase and lowercase exclude each other")
+        return self
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return self.joint is True
+
+    @property
+    def counts_pieces(self) -> bool:
+        """Whether segmentation depends on how often each side's text has which pieces."""
+        return self.joint == "merges" or self.vocabulary_threshold > 0
+
+    @model_validator(mode="after")
     def _words_keep_their_punctuation(self) -> Self:
         if self.split_punctuation and self.kind == "word":
             raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not tell where a space was")
@@ -85,14 +141,23 @@ class Segmenter:
     """Segments and joins the text of one side; `tags` are those that a text may begin with, as a piece each."""
 
     def __init__(
-        self, vocabulary: Vocabulary, config: SegmentationConfig, language: str, tags: Sequence[str] = ()
+        self,
+        vocabulary: Vocabulary,
+        config: SegmentationConfig,
+        language: str,
+        tags: Sequence[str] = (),
+        truecaser: Truecaser | None = None,
+        counts: Mapping[str, int] | None = None,
     ) -> None:
+        """`counts` are of the pieces in the side's training text, if the configuration asks for them."""
         self.config = config
         self.tags = tuple(tags)
         self.language = language
+        self.truecaser, self.counts = truecaser, counts
+        vocabulary = vocabulary if counts is None else _own_pieces(vocabulary, config, counts)
         self._vocabulary = vocabulary
         self._remembered: dict[str, list[int]] = {}
-        self._preparation = Preparation.of(config, language)
+        self._preparation = Preparation.of(config, language, truecaser)
         marked = {tag + SPACE: tag for tag in config.tags}
         ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
         self._pieces = (*SPECIAL_PIECES, *(marked.get(piece, piece) for piece in ordinary))
@@ -171,8 +236,7 @@ class Segmenter:
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
         words = pieces if self.config.kind == "word" else "".join(pieces).replace(SPACE, " ").split()
-        moses = self._preparation.moses
-        return moses.detokenize(words) if moses else " ".join(words)
+        return self._preparation.undo(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
         """The text of ids; special ids and tags are dropped, unknown pieces appear as `<unk>`."""
@@ -199,7 +263,7 @@ class Segmentation:
     @property
     def joint(self) -> bool:
         """Whether both sides share one vocabulary."""
-        return self.config.joint
+        return self.config.shared
 
     @classmethod
     def train(
@@ -210,67 +274,150 @@ class Segmentation:
         source_language: str,
         target_language: str,
     ) -> Self:
-        """Learn the pieces from text, read once as a stream; memory grows with the number of distinct words.
+        """Learn the pieces from text; memory grows with the number of distinct words.
+
+        The texts are read once, as streams; for truecasing and for `num_merges`, they are kept in a temporary file.
 
         Raises:
             ConfigurationError: if the vocabulary is too small for the text's characters.
             DataError: if there is no text.
             JointNMTError: from reading the texts.
-            MissingPackageError: if the extra `train` is not installed.
+            MissingPackageError: if an extra, `train` or `moses`, is not installed.
         """
-        from jointnmt.text.learning import learn
+        from jointnmt.text.learning import learn, most_pieces
 
-        untagged = (split_tag(text, config.tags)[1] for text in source_texts)
-        source_lines = map(Preparation.of(config, source_language).apply, untagged)
-        target_lines = map(Preparation.of(config, target_language).apply, target_texts)
+        source = _TrainingText(config, source_language, source_texts, config.tags)
+        target = _TrainingText(config, target_language, target_texts)
         if config.joint:
-            source = target = learn(config, chain(source_lines, target_lines), config.vocabulary_size)
+            size = most_pieces(config, chain(source, target))
+            vocabularies = [learn(config, chain(source.counted(), target.counted()), size)] * 2
         else:
-            source = learn(config, source_lines, config.vocabulary_size)
+            target_size = config.target_vocabulary_size or config.vocabulary_size
             without = config.model_copy(update={"tags": ()})
-            target = learn(without, target_lines, config.target_vocabulary_size or config.vocabulary_size)
-        return cls(Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language))
+            vocabularies = [learn(config, source, config.vocabulary_size), learn(without, target, target_size)]
+        return cls(
+            *(text.segmenter(vocabulary) for text, vocabulary in zip((source, target), vocabularies, strict=True))
+        )
 
     def save(self, directory: Path) -> None:
         """Write the vocabularies and the settings into `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         settings = {"config": self.config.plain(), "languages": [self.source.language, self.target.language]}
-        (directory / _SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        sides = {_JOINT: self.source} if self.joint else {_SOURCE: self.source, _TARGET: self.target}
-        for name, segmenter in sides.items():
-            (directory / name).write_text(compact(segmenter.to_json()) + "\n", encoding="utf-8")
+        files = {_SETTINGS: json.dumps(settings, indent=2) + "\n"}
+        sides = {_JOINT: self.source} if self.config.joint else {_SOURCE: self.source, _TARGET: self.target}
+        files |= {name: compact(segmenter.to_json()) + "\n" for name, segmenter in sides.items()}
+        for side, segmenter in (("source", self.source), ("target", self.target)):
+            if segmenter.counts is not None:
+                files[_OWN[side]] = "".join(f"{piece} {count}\n" for piece, count in segmenter.counts.items())
+            if segmenter.truecaser is not None:
+                files[_TRUECASE[side]] = segmenter.truecaser.model
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` has written.
 
         Raises:
+            MissingPackageError: if it needs the extra `moses`, which is not installed.
             ModelError: if a file is missing or damaged.
         """
+
+        def read(name: str) -> str:
+            return (directory / name).read_text(encoding="utf-8")
+
         try:
-            settings = json.loads((directory / _SETTINGS).read_text(encoding="utf-8"))
+            settings = json.loads(read(_SETTINGS))
             config = SegmentationConfig.parse(settings["config"], origin=str(directory / _SETTINGS))
             source_language, target_language = settings["languages"]
             names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
-            source, target = (read_vocabulary((directory / name).read_text(encoding="utf-8")) for name in names)
+            source, target = (read_vocabulary(read(name)) for name in names)
             if missing := [tag for tag in config.tags if tag + SPACE not in source.ids]:
                 raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
+            counts = {side: _read_counts(read(_OWN[side])) if config.counts_pieces else None for side in _OWN}
+            truecasers = {side: Truecaser(read(_TRUECASE[side])) if config.truecase else None for side in _TRUECASE}
+        except MissingPackageError:
+            raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, JointNMTError) as error:
             raise ModelError(
                 f"{directory}: the segmentation is missing or damaged ({error}). Copy the whole RUN directory again, "
                 "or train again."
             ) from error
-        return cls(Segmenter(source, config, source_language, config.tags), Segmenter(target, config, target_language))
+        return cls(
+            Segmenter(source, config, source_language, config.tags, truecasers["source"], counts["source"]),
+            Segmenter(target, config, target_language, (), truecasers["target"], counts["target"]),
+        )
 
     def fingerprint(self) -> str:
         """A hash of everything that affects segmentation."""
         settings = self.config.plain()
-        for name in ("split_punctuation", "normalize_punctuation", "tags"):
-            if not settings[name]:  # newer than stores that may be in the cache
+        for name in _NEWER:
+            if not settings[name]:
                 del settings[name]
         parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
         parts += [self.source.to_json(), self.target.to_json()]
+        for side in (self.source, self.target):
+            parts += [] if side.counts is None else [json.dumps(side.counts)]
+            parts += [] if side.truecaser is None else [side.truecaser.model]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class _TrainingText:
+    """The text of one side, prepared, as it is learnt from; read once, and kept in a file if it is needed again."""
+
+    def __init__(
+        self, config: SegmentationConfig, language: str, texts: Iterable[str], tags: Sequence[str] = ()
+    ) -> None:
+        self._config, self._language, self._tags = config, language, tags
+        untagged = (split_tag(text, config.tags)[1] for text in texts) if tags else texts
+        prepared = map(Preparation.of(config, language).apply, untagged)
+        again = config.truecase or config.num_merges is not None
+        self._lines: Iterable[str] = KeptLines(prepared) if again else prepared
+        self._truecaser = Truecaser.learn(self._lines) if config.truecase else None
+        self._words = Counter[str]()
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._truecaser.truecase, self._lines) if self._truecaser else iter(self._lines)
+
+    def counted(self) -> Iterator[str]:
+        """The text, whose words are counted if segmentation depends on that."""
+        for line in self:
+            if self._config.counts_pieces:
+                self._words.update(line.split())
+            yield line
+
+    def segmenter(self, vocabulary: Vocabulary) -> Segmenter:
+        """What cuts this side's text into pieces of the vocabulary, as far as the text has them."""
+        counts = self._counts(vocabulary) if self._config.counts_pieces else None
+        return Segmenter(vocabulary, self._config, self._language, self._tags, self._truecaser, counts)
+
+    def _counts(self, vocabulary: Vocabulary) -> dict[str, int]:
+        """How often the text has which pieces, the most frequent first, and all its characters."""
+        found = Counter[str]()
+        for word, count in self._words.items():
+            for part in divided(word, self._config):
+                found.update(dict.fromkeys(part, 0))
+                for piece in vocabulary.divide(part):
+                    found[vocabulary.pieces[piece]] += count
+        return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _own_pieces(vocabulary: Vocabulary, config: SegmentationConfig, counts: Mapping[str, int]) -> OwnPieces:
+    """What one side has of a joint BPE: its frequent pieces, its characters, and tags."""
+    assert isinstance(vocabulary, BytePairs)
+    least = max(1, config.vocabulary_threshold)
+    frequent = {piece for piece, count in counts.items() if count >= least or len(piece) == 1}
+    return OwnPieces(vocabulary, frequent | {tag + SPACE for tag in config.tags}, renumbered=not config.shared)
+
+
+def _read_counts(text: str) -> dict[str, int]:
+    """Pieces and their counts, a line each.
+
+    Raises:
+        ValueError: if a line is something else.
+    """
+    pairs = (line.rsplit(" ", 1) for line in text.split("\n") if line)
+    return {piece: int(count) for piece, count in pairs}
 
 
 def hash_files(directory: Path) -> str:
@@ -279,7 +426,7 @@ def hash_files(directory: Path) -> str:
     Raises:
         ModelError: if there is none, or one cannot be read.
     """
-    names = [name for name in (_SETTINGS, _JOINT, _SOURCE, _TARGET) if (directory / name).is_file()]
+    names = [name for name in _FILES if (directory / name).is_file()]
     digest = hashlib.sha256()
     try:
         for name in names:
@@ -289,47 +436,3 @@ def hash_files(directory: Path) -> str:
     if _SETTINGS not in names:
         raise ModelError(f"{directory}: the segmentation is missing. Copy the whole RUN directory again.")
     return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What is done to a text before it is cut into pieces."""
-
-    moses: Moses | None = None
-    normalizer: PunctuationNormalizer | None = None
-
-    @classmethod
-    def of(cls, config: SegmentationConfig, language: str) -> Self:
-        """As configured, for a language."""
-        return cls(
-            Moses(language) if config.moses else None,
-            PunctuationNormalizer(language) if config.normalize_punctuation else None,
-        )
-
-    def apply(self, text: str) -> str:
-        """Text with collapsed white space, and with normalised punctuation and Moses tokens if asked for."""
-        if self.normalizer:
-            text = self.normalizer.normalize(text)
-        text = " ".join(text.split())
-        return self.moses.tokenize(text) if self.moses else text
-
-
-def divided(word: str, config: SegmentationConfig) -> list[str]:
-    """A word as it is looked up: normalised, with its space mark, and if so configured, each sign of punctuation apart.
-
-    Every step looks at one word alone, and gives what it would give within its text.
-    """
-    word = unicodedata.normalize("NFC", word).replace(SPACE, "_")
-    if config.lowercase:
-        word = "".join(letter.lower() for letter in word)  # one by one: a sigma is the same wherever it stands
-    if config.kind == "word":
-        return [word]
-    if not config.split_punctuation:
-        return [SPACE + word]
-    runs = ((apart, "".join(run)) for apart, run in groupby(SPACE + word, _is_punctuation))
-    return [part for apart, run in runs for part in (run if apart else [run])]
-
-
-def _is_punctuation(letter: str) -> bool:
-    """Of Unicode's categories of punctuation, or one of ASCII's signs, such as `+`."""
-    return letter in string.punctuation or unicodedata.category(letter).startswith("P")

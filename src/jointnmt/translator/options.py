@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, get_args
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.quantize import Precision
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator.limits import TextLimits
+from jointnmt.translator.precision import PrecisionChoice
 
 OnLong = Literal["error", "split"]
 OnInvalid = Literal["error", "skip"]
@@ -21,7 +21,7 @@ class LoadOptions(NamedTuple):
 
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, ..."""
-    precision: Precision = "float32"
+    precision: PrecisionChoice = "float32"
     max_cells: int | None = None
     """Most cells of a batch; None: `default_cells`."""
 

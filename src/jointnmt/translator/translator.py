@@ -36,6 +36,7 @@ from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_stream
 from jointnmt.translator.options import OnLong, TranslationOptions
+from jointnmt.translator.precision import PrecisionChoice, choose_precision
 from jointnmt.translator.preprocessing import (
     EncodedSentence,
     Line,
@@ -65,7 +66,7 @@ class Translator(Pretrained):
         model: TranslationModel,
         segmentation: Segmentation,
         experiment: Experiment,
-        precision: Precision = "float32",
+        precision: PrecisionChoice = "float32",
         max_cells: int | None = None,
         members: Sequence[Member] = (),
     ) -> None:
@@ -77,6 +78,7 @@ class Translator(Pretrained):
             experiment: its configuration.
             precision: of the model's computations; log-probabilities are always computed in float32. int8 quantises
                 weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU only.
+                auto: float32 or bfloat16, whichever is faster here, which is measured once (`choose_precision`).
             max_cells: most cells of a batch, padding and every hypothesis of a beam included; None:
                 `default_cells`.
             members: of an `Ensemble`, what each was trained with; the first is the one of `segmentation` and
@@ -85,31 +87,31 @@ class Translator(Pretrained):
         Raises:
             ConfigurationError: if the precision does not exist, or not on this device.
         """
-        if precision not in get_args(Precision):
-            raise ConfigurationError(
-                f"precision is {precision!r}, but must be one of {', '.join(get_args(Precision))}."
-            )
-        self.segmentation, self.experiment, self.precision = segmentation, experiment, precision
+        if precision not in (known := ("auto", *get_args(Precision))):
+            raise ConfigurationError(f"precision is {precision!r}, but must be one of {', '.join(known)}.")
+        self.segmentation, self.experiment = segmentation, experiment
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
         self.trained = model.eval()
         """Saved and analysed."""
-        self.model = prepare_for_inference(model, precision)
-        """Used to translate."""
         self.members = tuple(members)
         families = [each.model.family for each in self.experiments]
         self.max_cells = max_cells or min(default_cells(self.device.type, family) for family in families)
         self.overhead_cells = OVERHEAD_CELLS
         """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
         self._readers = source_readers(segmentation, experiment, members)
+        longest = self._readers[0].max_length
+        self.precision: Precision = choose_precision(model, longest) if precision == "auto" else precision
+        self.model = prepare_for_inference(model, self.precision)
+        """Used to translate."""
 
     @classmethod
     def load(
         cls,
         run: Path | str | Sequence[Path | str],
         device: str = "auto",
-        precision: Precision = "float32",
+        precision: PrecisionChoice = "float32",
         max_cells: int | None = None,
     ) -> Self:
         """The translator of a RUN directory; of several, an ensemble.

@@ -43,10 +43,10 @@ class PackedLinear(nn.Module):
         """A layer with weights and perhaps a bias, packed; the layer itself, if there are no kernels for it."""
         weight, bias = layer.weight, getattr(layer, "bias", None)
         assert isinstance(weight, Tensor)
-        return cls(weight, bias) if cls._packs(weight) else layer
+        return cls(weight, bias) if cls.packs(weight) else layer
 
     @classmethod
-    def _packs(cls, weight: Float[Tensor, "F E"]) -> bool:
+    def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
         """Whether there are kernels for such weights, or something else to multiply them with."""
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class FloatLinear(PackedLinear):
         _pack(DTYPES[self.dtype], *rows.shape, rows, self._packed)
 
     @classmethod
-    def _packs(cls, weight: Float[Tensor, "F E"]) -> bool:
+    def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
         like = torch.empty(0, dtype=cls.dtype)
         return weight.device.type == "cpu" and kernels_read(like) and has_gemm(like.dtype, weight.shape[1])
 
@@ -152,7 +152,7 @@ class Int8Linear(PackedLinear):
         self._packed: tuple[Tensor, ...] | None = None
 
     @classmethod
-    def _packs(cls, weight: Float[Tensor, "F E"]) -> bool:
+    def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
         return True  # without kernels PyTorch multiplies integers
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:

@@ -46,8 +46,10 @@ inline Vector load(const float* p) {
 inline Vector load(const BFloat16* p) {
     Halves h;
     std::memcpy(&h, p, sizeof h);
-#ifdef __AVX512F__  // an instruction that compilers do not emit by themselves
+#ifdef __AVX512F__  // instructions that compilers do not emit by themselves
     return (Vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (Vector)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16);
 #else
     return (Vector)(__builtin_convertvector(h, Words) << 16);
 #endif
@@ -63,7 +65,13 @@ inline void store(BFloat16* p, Vector x) {
     const Words w = (Words)x;
     const Words rounded = (w + 0x7fff + ((w >> 16) & 1)) >> 16;  // to nearest even
     const Words quiet = (w >> 16) | 0x40;
-    const Halves h = __builtin_convertvector(x == x ? rounded : quiet, Halves);
+    const Words whole = x == x ? rounded : quiet;
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+    const __m256i two = (__m256i)whole;
+    const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+#else
+    const Halves h = __builtin_convertvector(whole, Halves);
+#endif
     std::memcpy(p, &h, sizeof h);
 #endif
 }

@@ -1,0 +1,110 @@
+"""Attention along the lines of a grid on a device: PyTorch's fused kernels against batched products.
+
+    python -m benchmarks.attention [--device cuda] [--out FOLDER] [--quick]
+
+Causal self-attention of 4 heads of 64 in bfloat16, forward and backward, over as many lines of a length as hold the
+same number of cells: sentences are short, and fused kernels are made for long ones. Times are medians of a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.machine import description, finish
+
+HEADS, SIZE = 4, 64
+LENGTHS = (12, 23, 46, 92)
+CELLS, REPEATS = 94_208, 20
+"""4,096 tokens in lines of 23; calls that are timed."""
+FUSED = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def batched(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As two batched products, and a softmax between them."""
+    length = query.shape[-2]
+    bias = torch.full((length, length), -torch.inf, dtype=query.dtype, device=query.device).triu_(1)
+    weights = (query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1]) + bias).softmax(-1)
+    return weights @ value
+
+
+def fused(kind: SDPBackend | None, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As one of PyTorch's kernels; None: as it chooses."""
+    with nullcontext() if kind is None else sdpa_kernel([kind]):
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def seconds(attend: Attention, lines: int, length: int, device: str, repeats: int) -> float:
+    """The median time of a call with its backward pass.
+
+    Raises:
+        RuntimeError: if there is no such kernel for this device.
+    """
+    drawn = torch.randn(3, lines, HEADS, length, SIZE, dtype=torch.bfloat16, device=device, requires_grad=True)
+    took = []
+    for _ in range(repeats + 2):
+        finish(device)
+        began = time.perf_counter()
+        attend(*drawn.unbind()).sum().backward()
+        finish(device)
+        took.append(time.perf_counter() - began)
+    return median(took[2:])
+
+
+def measure(device: str, cells: int, repeats: int) -> list[dict[str, Any]]:
+    """A row for each length and kernel, slowest and unsupported ones included."""
+    kinds: dict[str, Attention] = {"batched": batched, "chosen": partial(fused, None)}
+    kinds |= {name: partial(fused, kind) for name, kind in FUSED.items()}
+    rows = []
+    for length in LENGTHS:
+        for name, attend in kinds.items():
+            row: dict[str, Any] = {"length": length, "lines": cells // length, "kernel": name}
+            try:
+                row["seconds"] = seconds(attend, cells // length, length, device, repeats)
+            except RuntimeError as error:
+                row["skipped"] = str(error).partition("\n")[0]
+            rows.append(row)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--quick", action="store_true", help="few cells: to see that everything runs")
+    options = parser.parse_args(arguments)
+    cells, repeats = (2_000, 2) if options.quick else (CELLS, REPEATS)
+    rows = measure(options.device, cells, repeats)
+    base = {row["length"]: row["seconds"] for row in rows if row["kernel"] == "batched"}
+    for row in rows:
+        told = row.get("skipped") or "{:.3f} ms, x {:.2f}".format(
+            1e3 * row["seconds"], base[row["length"]] / row["seconds"]
+        )
+        print(f"{row['lines']:6} lines of {row['length']:3}  {row['kernel']:17} {told}", flush=True)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        found = json.dumps({**description(options.device), "cells": cells, "rows": rows}, indent=1)
+        (options.out / "attention.json").write_text(found + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The operations that take most of the time of training and decoding on a device.
+
+    python -m benchmarks.hotspots [--device cuda] [--out FOLDER] [--quick]
+
+Of every family in bfloat16 at the IWSLT size: one update or run under the profiler, its operations by their own time,
+and their groups as in docs/performance.md. On a GPU the time is that of its kernels, and what is missing to the whole
+is the time that it waited.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.decoding import DecodingCase
+from benchmarks.machine import description, finish
+from benchmarks.profiling import group_of
+from benchmarks.training import TrainingCase
+from jointnmt.models import FAMILIES
+
+TOKENS, LISTED = 23, 30
+
+
+def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict[str, Any]:
+    """The operations of one run, after one that does not count."""
+    lengths = np.full(pairs, TOKENS)
+    names = family, size, "bfloat16", "product"
+    subject: Any = (
+        TrainingCase(*names, lengths, lengths, pairs * TOKENS, None, updates=1, device=device)()  # type: ignore[arg-type]
+        if task == "training"
+        else DecodingCase(*names, (lengths,), (lengths,), device=device)()  # type: ignore[arg-type]
+    )
+    subject.run()
+    finish(device)
+    on_card = device == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_card else [])]
+    with profile(activities=activities) as profiler:
+        began = time.perf_counter()
+        subject.run()
+        finish(device)
+        took = time.perf_counter() - began
+    own = "self_device_time_total" if on_card else "self_cpu_time_total"
+    events = sorted(profiler.key_averages(), key=lambda event: -getattr(event, own))
+    return {
+        "task": task,
+        "family": family,
+        "seconds": took,
+        "busy_seconds": sum(getattr(event, own) for event in events) / 1e6,
+        "operations": [
+            {"name": each.key, "group": group_of(each.key), "calls": each.count, "seconds": getattr(each, own) / 1e6}
+            for each in events[:LISTED]
+        ],
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Profile, print the first operations of each, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--quick", action="store_true", help="tiny models: to see that everything runs")
+    options = parser.parse_args(arguments)
+    size, pairs = ("tiny", 4) if options.quick else ("IWSLT", 178)
+    rows = []
+    for task, family in product(("training", "decoding"), FAMILIES):
+        rows.append(hotspots(task, family, size, pairs, options.device))
+        print("{task} of {family}: {seconds:.3f} s, operations {busy_seconds:.3f} s".format(**rows[-1]), flush=True)
+        for each in rows[-1]["operations"][:8]:
+            print("  {seconds:8.4f} s {calls:6} calls  {name}".format(**each), flush=True)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        found = json.dumps({**description(options.device), "size": size, "pairs": pairs, "rows": rows}, indent=1)
+        (options.out / "profile.json").write_text(found + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Lines that are read more than once, though they come as a stream, and may not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from tempfile import TemporaryFile
+
+
+class KeptLines:
+    """Lines without line breaks, kept in a temporary file, which is gone with the object."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        """Read all lines."""
+        self._file = TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._file.writelines(f"{line}\n" for line in lines)
+
+    def __iter__(self) -> Iterator[str]:
+        """The lines from the first; one iteration at a time."""
+        self._file.seek(0)
+        return (line.removesuffix("\n") for line in self._file)

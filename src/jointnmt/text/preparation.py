@@ -1,0 +1,70 @@
+"""What is done to a text before it is cut into pieces, and undone on output."""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Self
+
+from jointnmt.text.moses import Moses, PunctuationNormalizer, Truecaser
+from jointnmt.text.pieces import SPACE
+
+if TYPE_CHECKING:
+    from jointnmt.text.segmentation import SegmentationConfig
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The steps before segmentation, of one side."""
+
+    moses: Moses | None = None
+    normalizer: PunctuationNormalizer | None = None
+    truecaser: Truecaser | None = None
+
+    @classmethod
+    def of(cls, config: SegmentationConfig, language: str, truecaser: Truecaser | None = None) -> Self:
+        """As configured, for a language; without a truecaser, the case of words stays as it is."""
+        return cls(
+            Moses(language) if config.moses else None,
+            PunctuationNormalizer(language) if config.normalize_punctuation else None,
+            truecaser,
+        )
+
+    def apply(self, text: str) -> str:
+        """Text with collapsed white space, and with normalised punctuation, Moses tokens and true case if asked for."""
+        if self.normalizer:
+            text = self.normalizer.normalize(text)
+        text = " ".join(text.split())
+        if self.moses:
+            text = self.moses.tokenize(text)
+        return self.truecaser.truecase(text) if self.truecaser else text
+
+    def undo(self, words: Sequence[str]) -> str:
+        """Running text of words; case and tokens are undone, the normalisation of punctuation is not."""
+        if self.truecaser:
+            words = self.truecaser.detruecase(words)
+        return self.moses.detokenize(words) if self.moses else " ".join(words)
+
+
+def divided(word: str, config: SegmentationConfig) -> list[str]:
+    """A word as it is looked up: normalised, with its space mark, and if so configured, each sign of punctuation apart.
+
+    Every step looks at one word alone, and gives what it would give within its text.
+    """
+    word = unicodedata.normalize("NFC", word).replace(SPACE, "_")
+    if config.lowercase:
+        word = "".join(letter.lower() for letter in word)  # one by one: a sigma is the same wherever it stands
+    if config.kind == "word":
+        return [word]
+    if not config.split_punctuation:
+        return [SPACE + word]
+    runs = ((apart, "".join(run)) for apart, run in groupby(SPACE + word, _is_punctuation))
+    return [part for apart, run in runs for part in (run if apart else [run])]
+
+
+def _is_punctuation(letter: str) -> bool:
+    """Of Unicode's categories of punctuation, or one of ASCII's signs, such as `+`."""
+    return letter in string.punctuation or unicodedata.category(letter).startswith("P")

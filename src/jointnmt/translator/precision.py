@@ -1,0 +1,156 @@
+"""`precision: auto` of translations: the fastest that loses nothing that matters, measured once and kept.
+
+It chooses between float32 and bfloat16, whose translations are as good; never int8, whose rounding can be measured. And
+it takes bfloat16 only where a translation does not come to depend on what else is in its batch: on a CPU, where the
+custom kernels multiply it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from jointnmt.cache import default_cache
+from jointnmt.models import TranslationModel
+from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
+from jointnmt.ops.backend import implementation
+from jointnmt.ops.native import library
+from jointnmt.ops.native.build import processor
+from jointnmt.runs.checkpoint import write_text
+from jointnmt.text.special import bos_id, eos_id, unk_id
+
+logger = logging.getLogger(__name__)
+
+PrecisionChoice = Precision | Literal["auto"]
+Rates = Mapping[str, tuple[float, float]]
+"""Of each candidate, positions a second of several sentences at once, and of one."""
+
+CANDIDATES: tuple[Precision, ...] = ("float32", "bfloat16")
+LEAST_WEIGHTS = 1_000_000
+"""A model of fewer is fast in any precision."""
+WORTH, NO_LOSS = 1.1, 0.95
+"""How many times as fast as in float32 several sentences have to be in bfloat16, which rounds more; and one."""
+SEVERAL, BEAM, LENGTH, POSITIONS = 4, 5, 16, 6
+ROUNDS, SECONDS = 3, 2.0
+"""Turns of each precision, none begun after so long: its fastest one counts, as other work makes the others slower."""
+
+
+def choose_precision(model: TranslationModel, max_length: int | None) -> Precision:
+    """What `auto` stands for with this model, on its device; the log says why: when it is measured, or among details.
+
+    Args:
+        model: in evaluation mode.
+        max_length: most tokens that it can read, if any number is too many.
+    """
+    device = next(model.parameters()).device
+    if sum(each.numel() for each in model.parameters()) < LEAST_WEIGHTS:
+        logger.debug("precision: float32, as a model of this size is fast in any")
+        return "float32"
+    if device.type == "cpu" and not kernels_multiply(model, "bfloat16"):
+        logger.debug("precision: float32, as translations in bfloat16 would depend on their batch here")
+        return "float32"
+    rates, level = _kept_rates(model, device), logging.DEBUG
+    if rates is None:
+        rates, level = _measure_once(model, device, min(LENGTH, max_length or LENGTH)), logging.INFO
+    several, one = (half / single for half, single in zip(rates["bfloat16"], rates["float32"], strict=True))
+    chosen: Precision = "bfloat16" if several >= WORTH and one >= NO_LOSS else "float32"
+    logger.log(
+        level,
+        "precision: %s: in bfloat16 several sentences at once are %.2f times as fast as in float32, and one is %.2f "
+        "times as fast",
+        *(chosen, several, one),
+    )
+    return chosen
+
+
+def _kept_rates(model: TranslationModel, device: torch.device) -> Rates | None:
+    """The rates of models of these shapes on this machine, if they have been measured."""
+    try:
+        kept = json.loads(_file(model, device).read_text(encoding="utf-8"))
+        return {name: (float(kept[name][0]), float(kept[name][1])) for name in CANDIDATES}
+    except (OSError, ValueError, LookupError, TypeError):  # not measured yet, or damaged
+        return None
+
+
+def _measure_once(model: TranslationModel, device: torch.device, length: int) -> Rates:
+    """The rates of models of these shapes on this machine, kept for the next time."""
+    logger.info("measuring in which precision models of these shapes translate fastest here, once")
+    rates, file = measure_rates(model, device, length), _file(model, device)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(rates) + "\n")
+    except OSError as error:
+        logger.warning("%s: cannot be kept (%s), so the next command measures again.", file, error.strerror or error)
+    return rates
+
+
+def _file(model: TranslationModel, device: torch.device) -> Path:
+    """Of the rates, named by a hash of all that they depend on."""
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    kernels = library()
+    facts: list[Any] = [
+        [type(model).__name__, [[name, list(each.shape)] for name, each in model.named_parameters()]],
+        [card, processor(), str(implementation()), kernels and kernels._name],
+        [version("torch"), version("jointnmt")],
+    ]
+    return default_cache() / "precision" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
+
+
+@torch.no_grad()
+def measure_rates(model: TranslationModel, device: torch.device, length: int) -> Rates:
+    """Positions a second in each precision, by turns: every layer's own products, and all that lies between them.
+
+    On a CPU of one thread and in its own time, so that other work on the machine, which disturbs several threads most,
+    changes nothing.
+    """
+    prepared = {name: prepare_for_inference(model, name) for name in CANDIDATES}
+    threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        several, one = (_rates_of(prepared, sentences, length, device) for sentences in (SEVERAL, 1))
+    finally:
+        torch.set_num_threads(threads)
+    return {name: (several[name], one[name]) for name in CANDIDATES}
+
+
+def _rates_of(
+    prepared: Mapping[Precision, TranslationModel], sentences: int, length: int, device: torch.device
+) -> dict[str, float]:
+    """The rate of each model with so many sentences at once."""
+    source = torch.full((sentences, length), unk_id, device=device)
+    source[:, -1] = eos_id
+    for name, each in prepared.items():  # not measured: the first time packs weights and fills caches
+        _seconds(each, name, source)
+    seconds: dict[str, float] = dict.fromkeys(CANDIDATES, torch.inf)
+    began = time.perf_counter()
+    for turn in range(ROUNDS):
+        if turn and time.perf_counter() - began > SECONDS:
+            break
+        for name, each in prepared.items():
+            seconds[name] = min(seconds[name], _seconds(each, name, source))
+    return {name: POSITIONS / took for name, took in seconds.items()}
+
+
+def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> float:
+    """Of the first positions of a beam search in which nothing is reordered."""
+    rows = torch.arange(len(source), device="cpu").repeat_interleave(BEAM)
+    clock = time.thread_time if source.is_cpu else time.perf_counter
+    began = clock()
+    with torch.autocast(source.device.type, getattr(torch, precision), precision != "float32"):
+        state = model.start(source).select(rows)
+        last = source.new_full((len(rows),), bos_id)
+        for _ in range(min(POSITIONS, source.shape[1])):
+            logits, state = model.step(last, state)
+            last = torch.full_like(last, unk_id)
+    logits[0, 0].item()  # a GPU has computed it all
+    return clock() - began

@@ -1,0 +1,157 @@
+"""The runs of several benchmarks: the table of a machine, and the steps for a GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import gpu, machines
+from benchmarks import table as measuring
+from benchmarks.gpu import Step
+
+from jointnmt.models import FAMILIES
+
+
+def row(task: str, precision: str, seconds: float, implementation: str = "product", **changes: Any) -> dict[str, Any]:
+    names = {"task": task, "family": "transformer", "shortcuts": None, "precision": precision}
+    work = {"cells": 1000, "sentences": 50, "operations": 10**10}
+    return {**names, "implementation": implementation, **work, "seconds": seconds, **changes}
+
+
+def machine(**changes: Any) -> dict[str, Any]:
+    rows = [
+        row("training", "float32", 2.0),
+        row("training", "bfloat16", 1.0),
+        row("training", "float32", 3.0, "reference"),
+        row("decoding", "float32", 1.0),
+        row("decoding", "bfloat16", 1.06),
+        row("decoding", "int8", 0.5),
+        row("decoding", "float32", 0.8, "ctranslate2"),
+        row("latency", "float32", 0.25),
+        row("latency", "bfloat16", 0.25),
+        row("latency", "int8", 0.125),
+        row("latency", "int8", 0.1, "ctranslate2"),
+    ]
+    facts = {"kind": "avx2", "hardware": "a processor", "threads": 1, "torch": "2", "jointnmt": "1", "commit": "abc"}
+    rates = {"float32": 20.0, "bfloat16": 5.0, "int8": 100.0}
+    return {
+        **facts,
+        "date": "2026-01-02T03:04",
+        "command": "make",
+        "size": "IWSLT",
+        "rates": rates,
+        "rows": rows,
+        **changes,
+    }
+
+
+def test_a_table_has_a_machines_ratios() -> None:
+    text = machines.table(machine())
+    assert text.startswith("**avx2**: a processor; one thread. Products, GFLOP/s: float32 20, bfloat16 5, int8 100.")
+    # 50 sentences a second at 20 GFLOP/s, where the authors' code made 25 at 139.
+    authors = 50 / 20 / (25 / 139)
+    cells = [
+        "500",
+        "25%",
+        "",
+        "1.50",
+        "2.00",
+        "50.00",
+        f"{authors:.2f}",
+        "0.80",
+        "0.94",
+        "2.00",
+        "250",
+        "0.80",
+        "1.00",
+        "2.00",
+    ]
+    assert f"| transformer | {' | '.join(cells)} |" in text
+    assert text.count("|") == 3 * 16
+    assert "Slower than float32 by more than 5%: bfloat16 in decoding of transformer.\n" in text
+
+
+def test_the_authors_figures_are_of_their_size_and_models() -> None:
+    other_size, with_shortcuts = machine(size="tiny"), machine()
+    for each in with_shortcuts["rows"]:
+        each["shortcuts"] = "fusion"
+    authors = f"{50 / 20 / (25 / 139):.2f}"
+    assert authors in machines.table(machine())
+    for changed in (other_size, with_shortcuts):
+        assert authors not in machines.table(changed)
+
+
+def test_the_tables_of_the_page_are_of_one_machine_each(tmp_path: Path) -> None:
+    for kind in ("avx512", "avx2"):
+        (tmp_path / f"{kind}.json").write_text(json.dumps(machine(kind=kind)))
+    assert re.findall(r"^\*\*(.+?)\*\*", machines.machine_tables(tmp_path), re.M) == ["avx2", "avx512"]
+
+
+@pytest.mark.slow
+def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measuring.main(["--quick", "--threads", "1", "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.iterdir()
+    found = json.loads(file.read_text())
+    assert file.stem == found["kind"]
+    assert min(found["rates"].values()) > 0
+    product = {
+        (each["task"], each["family"], each["shortcuts"], each["precision"])
+        for each in found["rows"]
+        if each["implementation"] == "product"
+    }
+    assert len(product) == len(FAMILIES) * 2 * (2 + 3 + 3)
+    assert min(each["seconds"] for each in found["rows"]) > 0
+    assert machines.table(found) in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_steps_for_a_gpu_run_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["decoding", "attention", "profile", "trainings"]
+    command = [*asked, "--device", "cpu", "--quick", "--out", str(tmp_path)]
+    assert gpu.main(command) == 0, [log.read_text() for log in tmp_path.glob("*.log")]
+    assert gpu.main(command) == 0
+    assert capsys.readouterr().out.count("done before") == 3  # trainings go on
+    assert list(json.loads((tmp_path / "steps.json").read_text())["steps"]) == asked
+    for name in ("decoding", "latency", "attention", "profile"):
+        assert json.loads((tmp_path / f"{name}.json").read_text())["rows"], name
+
+
+def test_a_failing_step_does_not_keep_others_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sleeping.py").write_text("import time; time.sleep(60)")
+    (tmp_path / "telling.py").write_text("import os; print(os.environ['TOLD'])")
+    known = {
+        "wrong": Step("no_such_module", []),
+        "endless": Step("sleeping", []),
+        "right": Step("telling", [], {"TOLD": "what it does"}),
+    }
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(gpu, "steps", lambda *_: known)
+    assert gpu.main(["--device", "cpu", "--minutes", "0.05", "--out", str(tmp_path / "out")]) == gpu.FAILED
+    done = json.loads((tmp_path / "out" / "steps.json").read_text())["steps"]
+    assert [each["exit_code"] for each in done.values()] == [1, gpu.OUT_OF_TIME, 0]
+    assert (tmp_path / "out" / "right.log").read_text() == "what it does\n"
+
+
+def test_every_step_ends_in_time_and_downloads_nothing(tmp_path: Path) -> None:
+    """What is to be compared differs in one thing."""
+    known = gpu.steps("cuda", tmp_path, gpu.MINUTES, quick=False)
+    assert gpu.MINUTES < 10
+    assert list(known)[:3] == ["tests", "training", "decoding"] and list(known)[-1] == "trainings"
+    assert known["tests"].environment == {"JOINTNMT_TEST_DEVICE": "cuda"}
+    assert known["without-graphs"].environment == {"JOINTNMT_GRAPHS": "0"}
+    assert "compiled" in known["compiled"].arguments
+    minutes = known["trainings"].arguments[known["trainings"].arguments.index("--minutes") + 1]
+    assert float(minutes) < gpu.MINUTES
+
+
+def test_a_gpu_is_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for wrong, answer in ((["tests"], "no GPU"), (["test", "--device", "cpu"], "there are tests, training")):
+        with pytest.raises(SystemExit, match="2"):
+            gpu.main(wrong)
+        assert answer in capsys.readouterr().err
+    assert sys.executable in gpu.steps("cpu", Path(), 1, quick=True)["tests"].command
