@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jointnmt.ops.autocast import no_autocast
-from jointnmt.ops.backend import uses_fused_attention, uses_kernels
+from jointnmt.ops.backend import kernels_read, multiplies_as_float32, uses_fused_attention, uses_kernels
 from jointnmt.ops.dropout import Dropout
 from jointnmt.ops.native import calls
 from jointnmt.ops.native.calls import CacheLayout, call, empty, evenly_spaced, exact, lines_of, roles_of
@@ -124,14 +124,23 @@ def attention(
     """
     if uses_fused_attention(query) and attn_weights is None and not _drops(dropout):
         return _fused(query, key, value, mask)
-    scores = torch.matmul(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1)) + mask.bias
+    scores = _batched_product(query / math.sqrt(query.shape[-1]), key.transpose(-2, -1)) + mask.bias
     with no_autocast(scores):
         weights = torch.softmax(scores, dim=-1)
     if attn_weights is not None:
         attn_weights.append(weights.detach())
     if dropout is not None:
         weights = dropout(weights)
-    return torch.matmul(weights, value)
+    return _batched_product(weights, value)
+
+
+def _batched_product(left: Tensor, right: Tensor) -> Tensor:
+    """`left right`, of bfloat16 as float32 where the kernels do likewise: PyTorch's products are slow there."""
+    if left.dtype != torch.bfloat16 or not (kernels_read(left) and multiplies_as_float32()):
+        return torch.matmul(left, right)
+    wide = left.float()
+    with no_autocast(wide):
+        return torch.matmul(wide, right.float()).to(left.dtype)
 
 
 def axial_attention(

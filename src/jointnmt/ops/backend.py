@@ -94,6 +94,11 @@ def uses_own_gemm(x: Tensor, *features: int) -> bool:
     return gemm == "custom" or not (x.dtype == torch.float32 and pytorch_is_faster_in_float32())
 
 
+def multiplies_as_float32() -> bool:
+    """Whether the kernels multiply bfloat16 as float32, as this processor has no fast instructions for it."""
+    return bool(getattr(library(), "packs_as_float", int)())
+
+
 def uses_fused_attention(x: Tensor) -> bool:
     """Whether PyTorch's fused attention is the fastest: on a GPU. At sentence lengths on a CPU it is not."""
     return x.device.type == "cuda" or _choice.name == "sdpa"
