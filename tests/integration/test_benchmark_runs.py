@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,11 @@ def test_the_tables_of_the_page_are_of_one_machine_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families = dict(islice(FAMILIES.items(), 2))
+    monkeypatch.setattr(measuring, "FAMILIES", families)
     assert measuring.main(["--quick", "--threads", "1", "--out", str(tmp_path)]) == 0
     (file,) = tmp_path.iterdir()
     found = json.loads(file.read_text())
@@ -103,7 +108,7 @@ def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[
         for each in found["rows"]
         if each["implementation"] == "product"
     }
-    assert len(product) == len(FAMILIES) * 2 * (2 + 3 + 3)
+    assert len(product) == len(families) * 2 * (2 + 3 + 3)
     assert min(each["seconds"] for each in found["rows"]) > 0
     assert machines.table(found) in capsys.readouterr().out
 
