@@ -123,7 +123,7 @@ def test_candidates_say_what_search_found(translator: Translator) -> None:
 
 
 def test_an_unknown_precision_is_refused(run: Path) -> None:
-    with pytest.raises(ConfigurationError, match="precision is 'float64', but must be one of float32, bfloat16"):
+    with pytest.raises(ConfigurationError, match="precision is 'float64', but must be one of auto, float32, bfloat16"):
         Translator.load(run, precision="float64")  # type: ignore[arg-type]
 
 
