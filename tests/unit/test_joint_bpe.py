@@ -20,9 +20,10 @@ from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.text.learning import _with_merges
 from jointnmt.text.moses import Truecaser
-from jointnmt.text.pieces import SPACE
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig, hash_files
+from jointnmt.text.pieces import SPACE, read_vocabulary
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig, Segmenter, hash_files
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
+from jointnmt.translator.ensemble import _read_alike
 from support.tiny import tiny_recipe
 
 GENERATOR = random.Random(3)
@@ -168,6 +169,20 @@ def test_true_case_is_that_within_sentences_and_is_undone() -> None:
     assert "".join(plain.encode("Der Hund schläft.")).replace(SPACE, " ").split()[0] == "Der"
     for text in ("Der Hund schläft.", "Ist das Rex? Nein, das ist der Hund!"):
         assert side.decode_ids(side.encode_ids(text)) == text
+
+
+def test_members_of_an_ensemble_read_alike_only_with_the_same_case_and_pieces() -> None:
+    config = SegmentationConfig(joint="merges", truecase=True)
+    vocabulary = read_vocabulary(train(num_merges=20).source.to_json())
+    counts = dict(counted(GERMAN, learnt_merges(train(num_merges=20))))
+
+    def reader(cased: Sequence[str], counts: dict[str, int]) -> Segmenter:
+        return Segmenter(vocabulary, config, "de", (), Truecaser.learn(cased), counts)
+
+    one = reader(CASED, counts)
+    assert _read_alike(one, reader(CASED, dict(counts)))
+    assert not _read_alike(one, reader(GERMAN, counts))
+    assert not _read_alike(one, reader(CASED, {**counts, "er": 0}))
 
 
 def test_truecasing_is_that_of_the_library_where_there_is_no_markup(tmp_path: Path) -> None:
