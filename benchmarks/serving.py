@@ -48,7 +48,8 @@ class Process:
 
     def __init__(self, run: Path, folder: Path) -> None:
         log = folder / "server.log"
-        command = [sys.executable, "-m", "jointnmt", "serve", str(run), "--port", "0", "--device", "cpu"]
+        command = [sys.executable, "-m", "jointnmt", "serve", str(run), "--port", "0"]
+        command += ["--device", "cpu", "--precision", "float32"]  # as the translator
         with log.open("wb") as output:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
