@@ -126,9 +126,10 @@ class ServerProcess:
 
 @contextmanager
 def server_process(folder: Path, models: Sequence[Path | str], *options: str, port: int = 0) -> Iterator[ServerProcess]:
-    """A running server; it is killed at the end, if it has not ended by itself."""
+    """A running server that computes in float32; it is killed at the end, if it has not ended by itself."""
     log_file = folder / "server.log"
-    command = [sys.executable, "-m", "jointnmt", "serve", *map(str, models), "--port", str(port), *options]
+    command = [sys.executable, "-m", "jointnmt", "serve", *map(str, models), "--port", str(port)]
+    command += ["--precision", "float32", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log_file.open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
