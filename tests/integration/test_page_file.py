@@ -60,7 +60,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def explored(runs: list[Path], out: Path, *options: str) -> Path:
-    result = CliRunner().invoke(app, ["explore", *map(str, runs), "--device", "cpu", "--out", str(out), *options])
+    result = CliRunner().invoke(
+        app, ["explore", *map(str, runs), "--device", "cpu", "--precision", "float32", "--out", str(out), *options]
+    )
     assert result.exit_code == 0, result.stderr
     return out
 
