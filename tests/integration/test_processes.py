@@ -16,6 +16,10 @@ from jointnmt.runs.weights import read_weights
 from support.tiny import tiny_recipe, write_corpus
 
 
+COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"}
+"""Of the records of a log."""
+
+
 def run(*command: str) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     result = subprocess.run([sys.executable, "-m", *command], env=environment, capture_output=True, text=True)
@@ -41,7 +45,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
     assert len(records[0]) == len(records[1]) > 12
     for alone, together in zip(*records, strict=True):
         assert (alone["event"], alone["step"]) == (together["event"], together["step"])
-        for key in {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"} & alone.keys():
+        for key in COMPARED & alone.keys():
             assert together[key] == pytest.approx(alone[key], rel=1e-5), (alone["event"], alone["step"], key)
     weights, other = read_weights(one / "model.safetensors"), read_weights(two / "model.safetensors")
     for name, tensor in weights.items():

@@ -79,7 +79,7 @@ def masks_of_rows(begin: int, end: int, whole: int) -> Iterator[None]:
         _rows = before
 
 
-def dropout(x: Float[Tensor, "B *places"], rate: float) -> Float[Tensor, "B *places"]:
+def dropout(x: Float[Tensor, "*places E"], rate: float) -> Float[Tensor, "*places E"]:
     """`x` with numbers dropped at this rate, all others divided by `1 - rate`."""
     if _rows is None:
         return functional.dropout(x, rate)

@@ -273,6 +273,11 @@ class RunDirectory:
         """Whether there is a state to resume from, damaged or not."""
         return self.last.exists() or self.previous.exists()
 
+    def newest_step(self) -> int:
+        """The update of the newest state, which may be damaged; -1 if there is none."""
+        steps = (checkpoint.read_values(path).get("trainer", {}) for path in (self.last, self.previous))
+        return max(int(each["position"]["step"]) if each else -1 for each in steps)
+
     def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The newest undamaged state, as tensors and values; None if there is no state.
 

@@ -12,6 +12,8 @@ from torch import distributed
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.extras import extra
+from jointnmt.training.processes import reaching_the_others
+from jointnmt.training.rendezvous import join_workers
 
 with extra("train"):
     from lightning_fabric import Fabric
@@ -27,6 +29,7 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
 
     Raises:
         ConfigurationError: if the devices do not exist.
+        LostProcessError: if another process cannot be reached.
     """
     devices, nodes = config.devices, config.nodes
     if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, whose numbers take precedence
@@ -51,6 +54,10 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             f"training.devices {devices} and training.nodes {nodes} are not available here "
             f"({' '.join(str(error).split())}). Use fewer, or set training.devices to auto."
         ) from error
+    if "TORCHELASTIC_RUN_ID" in os.environ and several:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        with reaching_the_others():
+            join_workers("nccl" if kind == "cuda" else "gloo", rank, size, TIMEOUT)
     fabric.launch()
     if distributed.is_available() and distributed.is_initialized():
         atexit.register(_leave)
