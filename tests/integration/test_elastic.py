@@ -14,7 +14,7 @@ from support.machines import machines, trained_to, wait_until
 from support.runs import assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 
-UPDATES = 24
+UPDATES = 40
 COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"}
 
 
@@ -66,8 +66,8 @@ def test_machines_without_a_shared_file_system_come_and_go(recipe: Path, tmp_pat
     runs = {number: tmp_path / f"run-{number}" for number in (5, 7, 3)}
     with machines(tmp_path) as group:
         undisturbed = group.alone(recipe, alone, 1, 0)
-        first, second = (group.join(recipe, runs[number], 2, number) for number in (5, 7))
         assert undisturbed.end() == 0, undisturbed.said.read_text()
+        first, second = (group.join(recipe, runs[number], 2, number) for number in (5, 7))
         wait_until(trained_to(runs[5], 3), first)
         second.lose()
         third = group.join(recipe, runs[3], 2, 3)

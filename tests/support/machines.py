@@ -24,13 +24,17 @@ TIMES = "last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=5,is_h
 """How soon a machine counts as lost, and how long others are waited for before the rest goes on."""
 
 
+NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Workers that start again have a store of their own."""
+
+
 class Machine:
     """A torchrun with its workers; `said` is the file of their messages."""
 
     def __init__(self, said: Path, cache: Path, torchrun: list[str], train: list[str]) -> None:
         self.said = said
         command = [sys.executable, "-m", "torch.distributed.run", "--monitor-interval", "0.1", *torchrun]
-        environment = {**os.environ, "JOINTNMT_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "JOINTNMT_CACHE": str(cache), "OMP_NUM_THREADS": "1", **NEW_STORE}
         with said.open("ab") as stream:
             self.process = subprocess.Popen(
                 [*command, "-m", "jointnmt", "train", *train], stdout=stream, stderr=stream, env=environment
@@ -38,10 +42,10 @@ class Machine:
         self._torchrun = psutil.Process(self.process.pid)
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that train, in the order in which they were started; none while they start again."""
+        """The processes that train, in the order of their ranks; none while they start again."""
         try:
-            return self._torchrun.children()
-        except psutil.NoSuchProcess:
+            return sorted(self._torchrun.children(), key=lambda worker: int(worker.environ()["RANK"]))
+        except (psutil.NoSuchProcess, psutil.ZombieProcess, KeyError):  # KeyError: forked, and not yet a worker
             return []
 
     def lose(self) -> None:
