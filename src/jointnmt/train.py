@@ -27,6 +27,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import check_outline, load_run
 from jointnmt.runs.log import read_records
+from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
@@ -51,12 +52,13 @@ TELL_EVERY = 1000
 """Sentence pairs between calls of a display while text is read."""
 
 
-def train(experiment: Experiment, out: Path, display: Display) -> None:
+def train(experiment: Experiment, out: Path, display: Display, mirror: str | None = None) -> None:
     """Train an experiment into the RUN directory `out`, or resume the training in it.
 
     Several processes may call this together, as torchrun does. On several machines, `out` may be on a shared file
     system, or another directory on each: the first process reads and writes its own, and is the one that finds the
-    newest state there. The data must be on all.
+    newest state there. The data must be on all. Every state is copied to the address `mirror` of fsspec, if there is
+    one, and fetched from there if it is newer.
 
     Raises:
         ConfigurationError: if `out` belongs to something else, or the training would never end.
@@ -65,13 +67,12 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
-    directory = RunDirectory(out)
+    directory = RunDirectory(out, Mirror(mirror) if mirror else None)
     keep_freed_memory()
     bound_kernel_cache()
     fabric = launch_fabric(experiment.training)
     elect_first(directory.newest_step())
     _check_same(experiment)
-    experiment = _as_begun(experiment, directory)
     if not is_first():
         logging.getLogger("jointnmt").setLevel(logging.WARNING)
         display = NoDisplay()
@@ -80,7 +81,8 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         stop = held.enter_context(StopSignals())
         held.callback(display.end)
         try:
-            of_first(lambda: _open(experiment, directory, held, display))
+            precision = of_first(lambda: _open(experiment, directory, held, display))
+            experiment = _in_precision(experiment, precision)
             run = held.enter_context(closing(_prepare(experiment, fabric, directory, display, stop)))
             run.loop()
             run.finish()
@@ -127,27 +129,24 @@ def _check_same(experiment: Experiment) -> None:
         )
 
 
-def _as_begun(experiment: Experiment, directory: RunDirectory) -> Experiment:
-    """The experiment; if its precision is `auto` and it resumes, in the precision that was chosen then."""
-    if experiment.training.precision != "auto":
-        return experiment
-
-    def begun_in() -> str:
-        return directory.read_experiment().training.precision if directory.is_trained() else "auto"
-
-    return _in_precision(experiment, of_first(begun_in))
-
-
 def _in_precision(experiment: Experiment, precision: str) -> Experiment:
     training = experiment.training.model_copy(update={"precision": precision})
     return experiment.model_copy(update={"training": training})
 
 
-def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> None:
-    """The part of the first process alone: lock and open the directory, train the segmentation."""
+def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> str:
+    """The part of the first process alone: lock, fetch and open the directory, train the segmentation.
+
+    Returns:
+        the precision: if it is `auto` and the training resumes, the one that was chosen then.
+    """
     held.enter_context(directory.lock())
+    directory.fetch()
+    if experiment.training.precision == "auto" and directory.is_trained():
+        experiment = _in_precision(experiment, directory.read_experiment().training.precision)
     directory.open(experiment)
     _segment(experiment, directory, display)
+    return experiment.training.precision
 
 
 def _prepare(
@@ -310,6 +309,7 @@ class _CallableModule(ModuleType):
         out: Path | str,
         settings: Sequence[str] = (),
         display: Display | None = None,
+        mirror: str | None = None,
     ) -> list[dict[str, Any]]:
         """Train a recipe into the RUN directory `out`, or resume the training in it.
 
@@ -318,6 +318,7 @@ class _CallableModule(ModuleType):
             out: the directory; `Translator.load(out)` translates with what is in it.
             settings: values of the recipe to replace, as `training.max_updates=100`.
             display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
+            mirror: address of fsspec of a copy of `out`.
 
         Returns:
             the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations, saved states.
@@ -331,7 +332,7 @@ class _CallableModule(ModuleType):
             experiment = Experiment.load(Path(recipe), settings)
         else:
             experiment = Experiment.parse(override(recipe, settings), "recipe")
-        train(experiment, Path(out), display or NoDisplay())
+        train(experiment, Path(out), display or NoDisplay(), mirror)
         return read_records(RunDirectory(Path(out)).log)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -22,10 +23,8 @@ KILLS, WORKERS = 3 * SCALE, 3
 def kill(machine: Machine, rank: int) -> None:
     """Kill a worker, as soon as there is one of this rank."""
     wait_until(lambda: len(machine.workers()) > rank, machine)
-    try:
+    with suppress(IndexError, psutil.NoSuchProcess):  # it has just ended by itself, as others did
         machine.workers()[rank].kill()
-    except (IndexError, psutil.NoSuchProcess):  # a failed start, which is as good
-        pass
 
 
 @pytest.mark.slow

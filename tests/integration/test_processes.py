@@ -15,7 +15,6 @@ import yaml
 from jointnmt.runs.weights import read_weights
 from support.tiny import tiny_recipe, write_corpus
 
-
 COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"}
 """Of the records of a log."""
 
