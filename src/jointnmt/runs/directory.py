@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -21,13 +21,15 @@ from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
-from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation
+
+if TYPE_CHECKING:
+    from jointnmt.runs.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
