@@ -14,8 +14,8 @@ import torch
 
 from jointnmt.config import override
 from jointnmt.data.bpe_dropout import ResegmentedStore
-from jointnmt.data.corpus import Pair, read_pairs
 from jointnmt.data.filters import FilterReport
+from jointnmt.data.pairs import Pair, read_pairs
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
