@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.x
 RUN = locate_run(Path("package:tatoeba-de-en-transformer"))
 FILE_PAIRS = 1_000_000
 SEED = 1
+VARIANTS = 12
+"""Of a sentence: of 10 million pairs a fifth are then duplicates."""
 UPDATES = 5
 """Of the training."""
 LOADED = 100
@@ -57,14 +59,28 @@ def write_corpus(folder: Path, pairs: int) -> None:
 
 
 def _write_file(folder: Path, number: int, count: int) -> None:
-    bundled = [[side.split() for side in line.split("\t")[:2]] for line in text_lines(BUNDLED)]
-    path = folder / f"{number:03d}.tsv"
+    sources, targets = _variants()
     dice = np.random.default_rng([SEED, number])
-    drawn, chances = dice.integers(len(bundled), size=count).tolist(), dice.random((count, 2, 2)).tolist()
-    with path.open("w", encoding="utf-8") as stream:
-        for pair, sides in zip(drawn, chances, strict=True):
-            changed = (_changed(words, *chance) for words, chance in zip(bundled[pair], sides, strict=True))
-            stream.write("\t".join(map(" ".join, changed)) + "\n")
+    pairs = dice.integers(len(sources), size=count).tolist()
+    drawn = dice.integers(VARIANTS, size=(2, count)).tolist()
+    with (folder / f"{number:03d}.tsv").open("w", encoding="utf-8") as stream:
+        stream.writelines(
+            f"{sources[pair][source]}\t{targets[pair][target]}\n"
+            for pair, source, target in zip(pairs, *drawn, strict=True)
+        )
+
+
+@cache
+def _variants() -> tuple[list[list[str]], list[list[str]]]:
+    """Of the two sides of each bundled pair, what may stand for it."""
+    sides = zip(*(line.split("\t")[:2] for line in text_lines(BUNDLED)), strict=True)
+    dice = np.random.default_rng(SEED)
+    sources, targets = ([_changed_each(text.split(), dice) for text in side] for side in sides)
+    return sources, targets
+
+
+def _changed_each(words: list[str], dice: np.random.Generator) -> list[str]:
+    return [" ".join(_changed(words, *chances)) for chances in dice.random((VARIANTS, 2)).tolist()]
 
 
 def _changed(words: list[str], where: float, how: float) -> list[str]:

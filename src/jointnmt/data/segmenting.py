@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.blocks import BLOCK_LINES, Block, read_block
+from jointnmt.data.blocks import Block, read_block
 from jointnmt.data.corpus import ParallelText
 from jointnmt.data.filtering import keep_by_length
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -141,7 +141,7 @@ def _origin(chunk: Sequence[Pair], number: int) -> str:
 
 def _facts(block: Block) -> list[int]:
     """By which a block is known, wherever its files lie."""
-    return [BLOCK_LINES, block.number, block.text, block.first_line, block.lines]
+    return [block.number, block.text, block.first_line, block.lines]
 
 
 def _record_batch(chunk: Sequence[Pair], ids: Segmented, schema: Any) -> Any:
