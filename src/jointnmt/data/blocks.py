@@ -143,7 +143,7 @@ def _index(path: Path, unpacked: Path) -> _Index:
             lines, size, last = lines + len(ends), size + len(chunk), chunk[-1:]
             alone = size == len(chunk) and chunk == BYTE_ORDER_MARK
     lines += last != b"\n" and not alone
-    return _Index(unpacked if compressed else path, tuple(starts[: -(-lines // BLOCK_LINES)]), lines)
+    return _Index((unpacked if compressed else path).absolute(), tuple(starts[: -(-lines // BLOCK_LINES)]), lines)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

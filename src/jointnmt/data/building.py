@@ -58,7 +58,7 @@ def write_store(
     _clear(partial, blocks)
     unpacked.mkdir()
     try:
-        segmenter = BlockSegmenter(segmentation, tuple(texts), filters, which == "validation", blocks)
+        segmenter = BlockSegmenter(segmentation, tuple(texts), filters, which == "validation", blocks.absolute())
         report = _join(partial, divide(texts, unpacked), segmenter, pool, progress)
         if not report.kept:
             raise DataError(
