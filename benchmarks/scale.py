@@ -101,7 +101,10 @@ class SimulatedTraining:
 
     def update_time(self, update: UpdateBatches, processes: int, processor: Processor, network: Network) -> UpdateTime:
         """One update's."""
-        shares = [shard(update, (self.source, self.target), rank, processes) for rank in range(processes)]
+        shares = [
+            [share.pairs for share in shard(update, (self.source, self.target), rank, processes)]
+            for rank in range(processes)
+        ]
         seconds = [max(self._compute(share, processor), self._load(share, processor)) for share in shares]
         mean = sum(seconds) / processes
         summing = network.sum_seconds(self.gradient_bytes, processes) if processes > 1 else 0.0

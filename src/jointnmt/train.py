@@ -16,8 +16,10 @@ import torch
 
 from jointnmt.config import differences, override
 from jointnmt.data.bpe_dropout import ResegmentedStore
-from jointnmt.data.corpus import Pair, read_pairs
+from jointnmt.data.building import Which
 from jointnmt.data.filters import FilterReport
+from jointnmt.data.pairs import Pair, read_pairs
+from jointnmt.data.pool import Pool
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
@@ -90,6 +92,36 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
                 _conclude(run)
         except KeyboardInterrupt as error:
             raise _interruption(run, exit_code(error)) from None
+
+
+def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool | None = None) -> None:
+    """Learn the segmentation into the RUN directory `out`, and store the text in pieces, as `train` does it first.
+
+    Args:
+        experiment: to train later.
+        out: its RUN directory.
+        display: shows progress.
+        pool: segments the text; None: processes of this machine.
+
+    Raises:
+        ConfigurationError: if `out` belongs to something else.
+        DataError: if the data cannot be used.
+        LostProcessError: if a process dies that segments text.
+        TrainingInterruptedError: after one of `STOP_SIGNALS`.
+    """
+    directory = RunDirectory(out)
+    with ExitStack() as held:
+        held.enter_context(StopSignals())
+        held.callback(display.end)
+        try:
+            _open(experiment, directory, held, display)
+            segmentation = Segmentation.load(directory.segmentation)
+            parts: tuple[Which, ...] = ("train", "validation") if experiment.data.validation else ("train",)
+            for which in parts:
+                build_store(experiment.data, segmentation, which, _shown(display, "segmenting the text"), pool)
+        except KeyboardInterrupt as error:
+            raise _interruption(None, exit_code(error)) from None
+    logger.info("the text is prepared; train with the same recipe and --out %s", out)
 
 
 def _interruption(run: TrainingRun | None, code: int) -> BaseException:

@@ -42,7 +42,7 @@ def test_an_update_ends_with_the_slowest_share(training: SimulatedTraining) -> N
     processor, network = Processor(1e-9, batch=0.01, step=0.25), Network(0.001, 1e9)
     for update in updates(training):
         shares = [shard(update, (training.source, training.target), rank, 3) for rank in range(3)]
-        slowest = max(sum(0.01 + 1e-9 * training.operations(batch) for batch in share) for share in shares)
+        slowest = max(sum(0.01 + 1e-9 * training.operations(part.pairs) for part in share) for share in shares)
         time = training.update_time(update, 3, processor, network)
         assert time.total == pytest.approx(slowest + 0.25 + network.sum_seconds(8e6, 3))
 

@@ -109,28 +109,32 @@ class Trainer:
             began = time.perf_counter()
             epoch = self.position.epoch
             text = self._resegmented.of_epoch(epoch) if self._resegmented else self.store
-            updates = plan_mixture(self.store, text, self.batches, self.seed, epoch)
-            remaining = updates[self.position.update :]
-            for update, batches in zip(remaining, self._load_ahead(text, remaining), strict=True):
+            plan = plan_mixture(self.store, text, self.batches, self.seed, epoch)
+            epoch_updates = len(plan)
+            for update, batches in self._load_ahead(text, plan.since(self.position.update)):
                 divisor = sum(
                     len(indices) if self._by_sentence else int(text.lengths[1][indices].sum()) for indices in update
                 )
-                yield self._step(batches, divisor, len(updates), began)
+                yield self._step(batches, divisor, epoch_updates, began)
                 began = time.perf_counter()
 
-    def _load_ahead(self, text: SegmentedText, updates: list[UpdateBatches]) -> Iterator[list[Batch]]:
-        """This process's batches of each update; those of the next update are loaded meanwhile."""
+    def _load_ahead(
+        self, text: SegmentedText, updates: Iterator[UpdateBatches]
+    ) -> Iterator[tuple[UpdateBatches, list[Batch]]]:
+        """The updates and this process's batches of each; the next update is planned and loaded meanwhile."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
 
-        def load_mine(update: UpdateBatches) -> list[Batch]:
-            return [load_share(text, share) for share in shard(update, text.lengths, rank, processes)]
+        def load_mine() -> tuple[UpdateBatches, list[Batch]] | None:
+            update = next(updates, None)
+            if update is None:
+                return None
+            return update, [load_share(text, share) for share in shard(update, text.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:
-            ahead = loader.submit(load_mine, updates[0])
-            for following in updates[1:]:
-                batches, ahead = ahead.result(), loader.submit(load_mine, following)
-                yield batches
-            yield ahead.result()
+            ahead = loader.submit(load_mine)
+            while (loaded := ahead.result()) is not None:
+                ahead = loader.submit(load_mine)
+                yield loaded
 
     def _step(self, batches: list[Batch], divisor: int, epoch_updates: int, began: float) -> StepReport:
         step = self.position.step + 1
