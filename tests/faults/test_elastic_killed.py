@@ -27,14 +27,18 @@ def kill(machine: Machine, rank: int) -> None:
         machine.workers()[rank].kill()
 
 
+def recipe_of(folder: Path, updates: int) -> Path:
+    """A training whose state is saved after each update."""
+    write_corpus(folder)
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(tiny_recipe(folder, training__max_updates=updates)), encoding="utf-8")
+    return path
+
+
 @pytest.mark.slow
 def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
     """By turns: after an update, while a state is being written, and at a random moment, starts included."""
-    write_corpus(tmp_path)
-    values = tiny_recipe(tmp_path)
-    values["training"]["max_updates"] = 20 + 4 * KILLS
-    recipe, run, whole = (tmp_path / name for name in ("recipe.yaml", "run", "whole"))
-    recipe.write_text(yaml.safe_dump(values), encoding="utf-8")
+    recipe, run, whole = recipe_of(tmp_path, 20 + 4 * KILLS), tmp_path / "run", tmp_path / "whole"
     dice, unfinished = random.Random(0), RunDirectory(run).checkpoints / ".last.safetensors.new"
     with machines(tmp_path) as group:
         undisturbed = group.alone(recipe, whole, WORKERS, 0)
@@ -54,3 +58,17 @@ def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
     tried("kill of a worker of an elastic training", KILLS, failed)
     assert not failed, said
     assert_same_runs(run, whole)
+
+
+@pytest.mark.slow
+def test_a_worker_that_says_nothing_is_given_up(tmp_path: Path, tried: Tried) -> None:
+    """As if its machine was cut off: the connection stands, and nothing comes."""
+    recipe, run = recipe_of(tmp_path, 30), tmp_path / "run"
+    with machines(tmp_path) as group:
+        machine = group.alone(recipe, run, 2, 1, "--set", "training.process_timeout=10")
+        wait_until(trained_to(run, 2), machine)
+        machine.workers()[1].suspend()
+        assert machine.end() == 0, machine.said.read_text()
+        said = machine.said.read_text()
+    assert "cannot be reached" in said
+    tried("a worker of an elastic training that hangs", 1, 0)

@@ -6,13 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.experiment import Experiment
 from jointnmt.runs.weights import read_weights
+from jointnmt.train import train
+from jointnmt.training.progress import NoDisplay
 from support.tiny import tiny_recipe, write_corpus
 
 COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"}
@@ -62,3 +68,25 @@ def test_processes_agree_on_a_measured_precision(tmp_path: Path) -> None:
     run(*torchrun, "train", str(recipe), "--out", str(out))
     chosen = yaml.safe_load((out / "experiment.yaml").read_text(encoding="utf-8"))["training"]["precision"]
     assert chosen in ("float32", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "message"), [("seed", ConfigurationError, "seed"), ("text", DataError, "training text")]
+)
+def test_a_process_with_another_recipe_or_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, error: type[Exception], message: str
+) -> None:
+    """Of the first process's answers, one is what another machine would have."""
+    write_corpus(tmp_path)
+    experiment = Experiment.parse(tiny_recipe(tmp_path), origin="test")
+    other = Experiment.parse({**experiment.plain(), "seed": 9}, origin="test").plain()
+
+    def of_first(make: Callable[[], Any]) -> Any:
+        value = make()
+        if told == "seed":
+            return other if value == experiment.plain() else value
+        return "0" * 64 if isinstance(value, str) and len(value) == 64 else value
+
+    monkeypatch.setattr("jointnmt.train.of_first", of_first)
+    with pytest.raises(error, match=message):
+        train(experiment, tmp_path / "run", NoDisplay())

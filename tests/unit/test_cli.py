@@ -237,6 +237,22 @@ def test_a_signal_ends_any_command_with_128_and_its_number(
     assert 128 + number in EXIT_CODES
 
 
+def test_a_signal_is_named_whatever_error_it_has_led_to(
+    invoke: Invoke, command: Callable[[Callable[[], None]], None]
+) -> None:
+    """In the middle of an import, Python and torch make other errors of it."""
+
+    def info() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise RecursionError from None
+
+    command(info)
+    result = invoke("info")
+    assert (result.exit_code, result.stderr) == (143, "jointnmt: interrupted by SIGTERM.\n")
+
+
 def test_a_training_that_was_stopped_says_so_without_calling_it_an_error(
     invoke: Invoke, command: Callable[[Callable[[], None]], None]
 ) -> None:

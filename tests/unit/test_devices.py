@@ -43,6 +43,15 @@ def test_what_fabric_refuses_is_a_wrong_configuration(monkeypatch: pytest.Monkey
         devices.launch_fabric(TrainingConfig(accelerator="cpu"))
 
 
+def test_restarts_need_a_store_that_is_new_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun says by its environment what it does."""
+    told = {"TORCHELASTIC_RUN_ID": "one", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "3"}
+    for name, value in {**told, "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
+        devices.launch_fabric(TrainingConfig(accelerator="cpu"))
+
+
 def test_a_seed_fits_into_63_bits() -> None:
     assert experiment(seed=2**63 - 1).seed == 2**63 - 1
     with pytest.raises(ConfigurationError, match="seed"):
@@ -50,7 +59,7 @@ def test_a_seed_fits_into_63_bits() -> None:
 
 
 def test_a_collective_that_fails_says_that_another_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("Connection closed by peer\nand much more")
 
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)

@@ -147,8 +147,9 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; an exception becomes one paragraph on standard error and an exit code."""
+        stop = StopSignals()
         try:
-            with StopSignals():
+            with stop:
                 result = super().invoke(ctx)
             if sys.stdout:  # None if standard output is closed
                 sys.stdout.flush()  # here: at exit, a broken pipe could not be handled
@@ -162,6 +163,8 @@ class Commands(TyperGroup):
         except (Exception, KeyboardInterrupt) as error:
             if ctx.params.get("debug"):
                 traceback.print_exc(file=sys.stderr)
+            if stop.asked is not None and not isinstance(error, JointNMTError):
+                error = Interruption(stop.asked)  # whatever came of it: an import of torch ends in other errors
             message, code = _explain(error)
             with suppress(OSError):  # the terminal has gone
                 typer.echo(f"jointnmt: {message}", err=True)

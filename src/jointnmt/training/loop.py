@@ -18,7 +18,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint
 from jointnmt.training.processes import (
-    TrainingState,
+    SavedState,
     gather,
     is_first,
     of_first,
@@ -95,7 +95,7 @@ class TrainingRun:
         self.saved_step = self.step
         logger.info("%s: resuming after update %d", self.directory.path, self.step)
 
-    def _read_last(self) -> TrainingState | None:
+    def _read_last(self) -> SavedState | None:
         saved = self.directory.read_last(remove_damaged=True)
         if saved is not None:
             values = saved[1]

@@ -17,7 +17,7 @@ from torch import Tensor, distributed, nn
 from jointnmt.errors import JointNMTError, LostProcessError
 
 Value = TypeVar("Value")
-TrainingState = tuple[Mapping[str, Tensor], dict[str, Any]]
+SavedState = tuple[Mapping[str, Tensor], dict[str, Any]]
 
 _first = 0
 """The rank of the first process."""
@@ -117,13 +117,13 @@ def of_first(make: Callable[[], Value]) -> Value:
     return value  # type: ignore[return-value]
 
 
-def state_of_first(read: Callable[[], TrainingState | None], device: torch.device) -> TrainingState | None:
+def state_of_first(read: Callable[[], SavedState | None], device: torch.device) -> SavedState | None:
     """The tensors and values that `read` returns in the first process, in every process; one tensor after the other.
 
     Raises:
         JointNMTError: as of `of_first`.
     """
-    state: TrainingState | None = None
+    state: SavedState | None = None
 
     def outline() -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         nonlocal state
