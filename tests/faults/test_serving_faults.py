@@ -35,9 +35,9 @@ from support.serving import ServerProcess, exchange, http_request, server_proces
 from support.tiny_run import SOURCE_WORDS
 
 SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
-EXAMPLES = 12 * SCALE
+EXAMPLES = 15 * SCALE
 """Made-up requests for each route."""
-BROKEN = 800 * SCALE if SCALE > 1 else 50
+BROKEN = 850 * SCALE if SCALE > 1 else 50
 """Requests that are broken; with JOINTNMT_FAULTS=100, 100,000 in all."""
 LOAD_SECONDS = min(600, 6 * SCALE)
 GROWTH = 100 * 2**20
