@@ -69,11 +69,11 @@ def test_a_sentence_does_not_wait_for_the_end_of_a_document(make: Make) -> None:
     document = {"texts": [" ".join(["der Hund"] * (1 + number % 12)) for number in range(2000)], "num_best": 2}
     with (
         live(shared) as port,
-        httpx.stream("POST", f"http://127.0.0.1:{port}/v1/translate/stream", json=document, timeout=60) as response,
+        httpx.stream("POST", f"http://127.0.0.1:{port}/v1/translate/stream", json=document, timeout=300) as response,
     ):
         lines = response.iter_lines()
         next(lines)
-        assert translate(port).status_code == 200
+        assert translate(port, timeout=300).status_code == 200
         assert shared.dispatcher.queue.held > 500, "the document should not be done yet"
         assert sum(1 for _ in lines) == 1999
 
