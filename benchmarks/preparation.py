@@ -1,10 +1,10 @@
-"""What it costs to prepare a large corpus: made-up pairs are read, segmented, rid of duplicates, stored, and dealt.
+"""What it costs to prepare a large corpus: pieces are learnt, pairs segmented and rid of duplicates, an epoch planned.
 
     python -m benchmarks.preparation --pairs 1000000 10000000
 
-Pairs are those of the bundled corpus, drawn at random, with words left out, doubled and exchanged on both sides. Each
-number of pairs is prepared in a process of its own. Seconds of the processors count all processes, and say what the
-cost is where other work shares the machine.
+Pairs are made up: those of the bundled corpus, drawn at random, a word of each side left out, doubled or exchanged.
+Each part is measured in a process of its own, the last one the first updates of a training. Seconds of the
+processors count all processes, and say what the cost is where other work shares the machine.
 """
 
 from __future__ import annotations
@@ -15,85 +15,178 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import description, peak_bytes, resident_bytes
-from jointnmt.data.batches import load, plan_epoch
+from benchmarks.machine import description, peak_bytes
+from jointnmt.data.batches import EpochPlan, load
 from jointnmt.data.corpus import DataConfig
+from jointnmt.data.filters import FilterReport
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.lines import text_lines
-from jointnmt.data.store import build_store
+from jointnmt.data.pairs import read_pairs
+from jointnmt.data.store import TokenStore, build_store
+from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.shipped import locate_run
-from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.train import train
+from jointnmt.training.progress import NoDisplay
 
 BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.xz"
+RUN = locate_run(Path("package:tatoeba-de-en-transformer"))
 FILE_PAIRS = 1_000_000
-NOISE = 0.15
-"""Of the words of a side, how many are changed."""
 SEED = 1
+VARIANTS = 12
+"""Of a sentence: of 10 million pairs a fifth are then duplicates."""
+UPDATES = 5
+"""Of the training."""
+LOADED = 100
+"""Updates whose batches are loaded, from the beginning and the end of an epoch."""
 
 
-def write_corpus(folder: Path, pairs: int) -> list[Path]:
-    """Files of so many pairs together; the first files of a larger corpus are those of a smaller one."""
-    bundled = [line.split("\t")[:2] for line in text_lines(BUNDLED)]
-    paths = []
-    for number, begin in enumerate(range(0, pairs, FILE_PAIRS)):
-        paths.append(folder / f"{number:03d}.tsv")
-        dice = np.random.default_rng([SEED, number])
-        count = min(FILE_PAIRS, pairs - begin)
-        with paths[-1].open("w", encoding="utf-8") as stream:
-            for drawn in dice.integers(len(bundled), size=count).tolist():
-                stream.write("\t".join(" ".join(_noisy(side.split(), dice)) for side in bundled[drawn]) + "\n")
-    return paths
+def write_corpus(folder: Path, pairs: int) -> None:
+    """Write files of so many pairs together; a larger corpus begins with the files of a smaller one."""
+    counts = [min(FILE_PAIRS, pairs - begin) for begin in range(0, pairs, FILE_PAIRS)]
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(partial(_write_file, folder), range(len(counts)), counts))
 
 
-def _noisy(words: list[str], dice: np.random.Generator) -> Iterator[str]:
-    for word, chance, kind in zip(words, dice.random(len(words)), dice.random(len(words)), strict=True):
-        if chance >= NOISE or len(words) < 3:
-            yield word
-        elif kind < 0.4:
-            yield from (word, word)
-        elif kind < 0.7:
-            yield words[int(chance / NOISE * len(words))]
+def _write_file(folder: Path, number: int, count: int) -> None:
+    sources, targets = _variants()
+    dice = np.random.default_rng([SEED, number])
+    pairs = dice.integers(len(sources), size=count).tolist()
+    drawn = dice.integers(VARIANTS, size=(2, count)).tolist()
+    with (folder / f"{number:03d}.tsv").open("w", encoding="utf-8") as stream:
+        stream.writelines(
+            f"{sources[pair][source]}\t{targets[pair][target]}\n"
+            for pair, source, target in zip(pairs, *drawn, strict=True)
+        )
 
 
-def prepare(pairs: int, processes: int) -> dict[str, Any]:
-    """Time and memory of a store of so many pairs, and of the plan of an epoch."""
-    run = locate_run(Path("package:tatoeba-de-en-transformer"))
-    segmentation = Segmentation.load(run / "segmentation")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        texts = [{"path": str(path)} for path in write_corpus(folder, pairs)]
-        values = {"source_language": "de", "target_language": "en", "train": texts, "cache": str(folder / "cache")}
-        filters = {"duplicates": "drop", "empty": "drop", "max_length": 128}
-        config = DataConfig.parse({**values, "filters": filters, "processes": processes}, "benchmark")
-        before, began, spent = resident_bytes(), time.perf_counter(), _processor_seconds()
-        store = build_store(config, segmentation)
-        found = {
-            "pairs": pairs,
-            "kept": len(store),
-            "processes": processes,
-            "seconds": time.perf_counter() - began,
-            "processor_seconds": _processor_seconds() - spent,
-            "memory_before": before,
-            "peak_bytes": peak_bytes(),
-            "peak_bytes_of_a_process": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
-            "text_bytes": sum(path.stat().st_size for path in folder.glob("*.tsv")),
-            "store_bytes": sum(path.stat().st_size for path in store.directory.iterdir()),
-        }
-        began = time.process_time()
-        updates = plan_epoch(*store.lengths, BatchConfig(update_tokens=4096), SEED, 0, store.origin)
-        found |= {"updates": len(updates), "plan_seconds": time.process_time() - began}
-        began = time.process_time()
-        for update in updates[:200]:
-            for batch in update:
-                load(store, batch)
-        return {**found, "seconds_of_200_updates": time.process_time() - began, "peak_bytes_with_plan": peak_bytes()}
+@cache
+def _variants() -> tuple[list[list[str]], list[list[str]]]:
+    """Of the two sides of each bundled pair, what may stand for it."""
+    sides = zip(*(line.split("\t")[:2] for line in text_lines(BUNDLED)), strict=True)
+    dice = np.random.default_rng(SEED)
+    sources, targets = ([_changed_each(text.split(), dice) for text in side] for side in sides)
+    return sources, targets
+
+
+def _changed_each(words: list[str], dice: np.random.Generator) -> list[str]:
+    return [" ".join(_changed(words, *chances)) for chances in dice.random((VARIANTS, 2)).tolist()]
+
+
+def _changed(words: list[str], where: float, how: float) -> list[str]:
+    """A sentence with one word left out, doubled, or said again at another place, if it has a few."""
+    if len(words) < 3:
+        return words
+    at = int(where * len(words))
+    if how < 0.3:
+        return words[:at] + words[at + 1 :]
+    if how < 0.6:
+        return words[: at + 1] + words[at:]
+    return [*words[:at], words[int((how - 0.6) / 0.4 * len(words))], *words[at + 1 :]]
+
+
+Part = Callable[[Path, int], dict[str, Any]]
+
+
+def prepare(folder: Path, pairs: int, processes: int, parts: Sequence[str]) -> dict[str, Any]:
+    """Time and memory of each part of what comes before an epoch; each is done by a process of its own.
+
+    Args:
+        folder: for the corpus, which is written unless it is there, and the store.
+        pairs: of the corpus.
+        processes: that segment.
+        parts: which of `PARTS` are done.
+    """
+    if not list(folder.glob("*.tsv")):
+        write_corpus(folder, pairs)
+    size = sum(path.stat().st_size for path in folder.glob("*.tsv"))
+    found: dict[str, Any] = {"pairs": pairs, "processes": processes, "text_bytes": size}
+    for name in parts:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            found[name] = pool.submit(_measured, PARTS[name], folder, processes).result()
+    return found
+
+
+def _measured(part: Part, folder: Path, processes: int) -> dict[str, Any]:
+    began, spent = time.perf_counter(), _processor_seconds()
+    values = part(folder, processes)
+    return {
+        **values,
+        "seconds": time.perf_counter() - began,
+        "processor_seconds": _processor_seconds() - spent,
+        "peak_bytes": peak_bytes(),
+        "peak_bytes_of_a_process": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+    }
+
+
+def _config(folder: Path, processes: int) -> DataConfig:
+    texts = [{"path": str(path)} for path in sorted(folder.glob("*.tsv"))]
+    values = {"source_language": "de", "target_language": "en", "train": texts, "cache": str(folder / "cache")}
+    filters = {"duplicates": "drop", "empty": "drop", "max_length": 128}
+    return DataConfig.parse({**values, "filters": filters, "processes": processes}, "benchmark")
+
+
+def _opened(folder: Path, processes: int) -> TokenStore:
+    """The store, in the pieces of the model that comes with the package."""
+    return build_store(_config(folder, processes), Segmentation.load(RUN / "segmentation"))
+
+
+def _learn(folder: Path, processes: int) -> dict[str, Any]:
+    """Learn pieces from all of the text; another part's are those of the model."""
+    data = _config(folder, processes)
+    sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))
+    texts = (pair.source for pair in sources), (pair.target for pair in targets)
+    learnt = Segmentation.train(SegmentationConfig(joint=True, vocabulary_size=8000), *texts, "de", "en")
+    return {"vocabulary": learnt.source.vocabulary_size}
+
+
+def _store(folder: Path, processes: int) -> dict[str, Any]:
+    """Segment the text, remove duplicates, write the store."""
+    store = _opened(folder, processes)
+    return {"kept": len(store), "store_bytes": sum(path.stat().st_size for path in store.directory.iterdir())}
+
+
+def _plan(folder: Path, processes: int) -> dict[str, Any]:
+    """Open the store, plan an epoch, and load its first and its last updates, as a resumed training does."""
+    began = time.perf_counter()
+    store = _opened(folder, processes)
+    opened = time.perf_counter()
+    plan = EpochPlan(store.lengths, BatchConfig(update_tokens=4096), SEED, 0, store.origin)
+    updates = len(plan)
+    planned = time.perf_counter()
+    for update in [*islice(plan, LOADED), *plan.since(updates - LOADED)]:
+        for batch in update:
+            load(store, batch)
+    return {"updates": updates, "open_seconds": opened - began, "plan_seconds": planned - opened}
+
+
+def _train(folder: Path, processes: int) -> dict[str, Any]:
+    """The first updates of a training, from its start on."""
+    trained = RunDirectory(RUN).read_experiment().plain()
+    recipe = {
+        "name": "benchmark",
+        "seed": SEED,
+        "model": trained["model"],
+        "segmentation": trained["segmentation"],
+        "data": _config(folder, processes).plain(),
+        "batches": {"max_tokens": 4096, "update_tokens": 4096},
+        "training": {"from": str(RUN), "max_updates": UPDATES, "accelerator": "cpu", "precision": "float32"},
+    }
+    train(Experiment.parse(recipe, "benchmark"), folder / "run", NoDisplay())
+    return {"updates": UPDATES}
+
+
+PARTS: dict[str, Part] = {"pieces": _learn, "store": _store, "plan": _plan, "training": _train}
 
 
 def _processor_seconds() -> float:
@@ -107,11 +200,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--folder", type=Path, help="where the corpora are, or stay; default: for as long as needed")
     given = parser.parse_args()
     print(json.dumps(description()))
     for pairs in given.pairs:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            print(json.dumps(pool.submit(prepare, pairs, given.processes).result()), flush=True)
+        with tempfile.TemporaryDirectory() as name:
+            folder = (given.folder or Path(name)) / str(pairs)
+            folder.mkdir(parents=True, exist_ok=True)
+            print(json.dumps(prepare(folder, pairs, given.processes, given.parts)), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from jointnmt.config import Config, read_yaml
-from jointnmt.data.corpus import DataConfig, ParallelText, read_pairs
+from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.lines import text_lines
+from jointnmt.data.pairs import read_pairs
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import EvaluatedSystem, SystemRun

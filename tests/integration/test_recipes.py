@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from jointnmt.data.corpus import ParallelText, read_pairs
+from jointnmt.data.corpus import ParallelText
+from jointnmt.data.pairs import read_pairs
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES, build_model
 from jointnmt.train import train

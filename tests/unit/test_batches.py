@@ -12,12 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jointnmt.data import batches
-from jointnmt.data.batches import UpdateBatches, load, plan_epoch, shard
+from jointnmt.data.batch import BatchPart
+from jointnmt.data.batches import EpochPlan, Share, UpdateBatches, load, load_share, plan_epoch, shard
 from jointnmt.data.corpus import read_lines
 from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
 
 Arrays = tuple[np.ndarray, np.ndarray]
+
+SMALL_ORDER = (
+    "22,23 38,39 30 18,17 32,33 24,25 6,5 4,3 / 14,13 2,1 36,37 0 19,20,21 / 10,9 12,11 28,29 31 16,15 8 "
+    "34,35 26,27 / 7"
+)
+"""Updates, their batches, and the pairs of these."""
 
 
 def corpus(size: int, mean: float = 14.0) -> Arrays:
@@ -119,20 +126,46 @@ def test_little_of_a_real_corpus_is_padding(corpora: Path) -> None:
 
 def test_large_corpora_are_planned_in_pools(monkeypatch: Any) -> None:
     monkeypatch.setattr(batches, "POOL_PAIRS", 64)
-    lengths = corpus(1000)
-    updates = plan_epoch(*lengths, BatchConfig(max_tokens=200, update_tokens=400), seed=1, epoch=0)
-    assert sorted(i for update in plain(updates) for batch in update for i in batch) == list(range(1000))
+    lengths, config = corpus(1000), BatchConfig(max_tokens=200, update_tokens=400)
+    plans = [EpochPlan(lengths, config, seed, epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
+    orders = [[i for update in plain(list(plan)) for batch in update for i in batch] for plan in plans]
+    assert all(sorted(order) == list(range(1000)) for order in orders)
+    assert len(set(map(tuple, orders))) == 3
+    assert [len(plan) for plan in plans] == [len(list(plan)) for plan in plans]
+    firsts = np.array(orders[0][:64])
+    assert 300 < firsts.mean() < 700 and firsts.max() - firsts.min() > 800, "a pool is of all parts of the corpus"
 
 
-def test_planning_takes_a_few_bytes_a_pair(monkeypatch: Any) -> None:
+@pytest.mark.parametrize("pool", [64, 10_000])
+def test_a_plan_goes_on_from_any_update(pool: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(batches, "POOL_PAIRS", pool)
+    lengths, config = corpus(500), BatchConfig(max_tokens=200, update_tokens=400)
+    whole = plain(list(EpochPlan(lengths, config, 1, 3)))
+    assert len(whole) > 20
+    for number in range(len(whole) + 1):
+        assert plain(list(EpochPlan(lengths, config, 1, 3).since(number))) == whole[number:]
+
+
+def test_the_order_of_small_corpora_stays_what_it_was() -> None:
+    """Runs of before go on: computed by the version that shuffled a list of all pairs."""
+    source = np.arange(2, 42, dtype=np.int32)
+    updates = plan_epoch(source, source[::-1].copy(), BatchConfig(max_tokens=200, update_tokens=300), seed=3, epoch=2)
+    shown = (" ".join(",".join(map(str, batch)) for batch in update) for update in plain(updates))
+    assert " / ".join(shown) == SMALL_ORDER
+
+
+def test_planning_takes_the_memory_of_a_pool(monkeypatch: Any) -> None:
     monkeypatch.setattr(batches, "POOL_PAIRS", 2**12)
-    source, target = corpus(200_000)
     config = BatchConfig(max_tokens=20_000, max_cells=2_000_000, update_tokens=20_000, overhead_cells=10**6)
-    tracemalloc.start()
-    plan_epoch(source, target, config, seed=1, epoch=0)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 10 * len(source)  # bytes
+    peaks = []
+    for size in (50_000, 400_000):
+        lengths = corpus(size)
+        tracemalloc.start()
+        plan = EpochPlan(lengths, config, seed=1, epoch=0)
+        assert sum(1 for _ in plan) == len(plan)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +187,11 @@ def test_processes_share_an_update_evenly(world: int) -> None:
     lengths = corpus(3000)
     config = BatchConfig(max_tokens=500, update_tokens=3000)
     for update in plan_epoch(*lengths, config, seed=1, epoch=0):
-        parts = [shard(update, lengths, rank, world) for rank in range(world)]
+        shares = [shard(update, lengths, rank, world) for rank in range(world)]
+        for share in chain(*shares):
+            end = share.begin + len(share.pairs)
+            assert share.pairs.tolist() == share.batch[share.begin : end].tolist()
+        parts = [[share.pairs for share in part] for part in shares]
         everything = [i for part in plain(parts) for batch in part for i in batch]
         assert everything == [i for batch in update for i in batch.tolist()]
         assert sum(len(part) for part in parts) <= len(update) + world - 1
@@ -168,7 +205,8 @@ def test_processes_share_an_update_evenly(world: int) -> None:
 def test_one_process_has_the_batches_as_planned() -> None:
     lengths = corpus(500)
     for update in plan_epoch(*lengths, BatchConfig(max_tokens=300, update_tokens=2000), seed=1, epoch=0):
-        assert plain([shard(update, lengths, 0, 1)]) == plain([update])
+        shares = shard(update, lengths, 0, 1)
+        assert plain([[share.pairs for share in shares]]) == plain([update])
 
 
 def test_processes_beyond_the_pairs_get_nothing() -> None:
@@ -186,6 +224,22 @@ def test_loading_makes_a_batch_of_these_pairs() -> None:
     assert batch.source.tolist() == [[14, 2], [12, 2]]
     assert batch.target_output.tolist() == [[24, 34, 2], [22, 32, 2]]
     assert batch.indices == (4, 2)
+
+
+def test_a_part_is_padded_as_its_batch() -> None:
+    class Store:
+        lengths = np.array([2, 3, 5]), np.array([4, 2, 2])
+
+        def pairs(self, indices: list[int]) -> list[tuple[list[int], list[int]]]:
+            return [([10] * (self.lengths[0][i] - 1), [20] * (self.lengths[1][i] - 1)) for i in indices]
+
+    batch = np.array([0, 1, 2])
+    part = load_share(Store(), Share(batch[1:2], 1, batch))  # type: ignore[arg-type]
+    assert part.source.tolist() == [[10, 10, 2, 0, 0]]
+    assert part.target_output.tolist() == [[20, 2, 0, 0]]
+    assert (part.indices, part.part) == ((1,), BatchPart(begin=1, whole=3, first_pair=0))
+    whole = load_share(Store(), Share(batch, 0, batch))  # type: ignore[arg-type]
+    assert whole.part == BatchPart(begin=0, whole=3, first_pair=0)
 
 
 def test_lengths_that_cannot_be_written_to_are_planned_without_a_word() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from jointnmt.data.corpus import DataConfig, ParallelText, read_pairs
+from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.filters import FilterReport
+from jointnmt.data.pairs import read_pairs
 from jointnmt.errors import ConfigurationError, DataError
 
 SOURCES = ["ein Haus", "zwei Häuser", "drei\u2028Zeilen\x0bkeine\x85"]

@@ -7,47 +7,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jointnmt.data.filtering import PairFilter, SeenDigests
+from jointnmt.data.filtering import SeenDigests, keep_by_length
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.errors import ConfigurationError
 
 
-def keep(config: FilterConfig, lengths: list[tuple[int, int]], digests: list[int]) -> tuple[list[bool], FilterReport]:
+def keep(config: FilterConfig, lengths: list[tuple[int, int]]) -> tuple[list[bool], FilterReport]:
     report = FilterReport(read=len(lengths))
     source, target = np.array(lengths, dtype=np.int32).T
-    kept = PairFilter(config, report).keep(source, target, np.array(digests, dtype=np.uint64), "f:{}".format)
+    kept = keep_by_length(config, source, target, "f:{}".format, report)
     return kept.tolist(), report
 
 
 def test_each_filter_counts_what_it_removes_and_the_first_reason_counts() -> None:
-    config = FilterConfig(min_length=3, max_length=10, max_ratio=2, duplicates="drop")
-    lengths = [(5, 5), (2, 5), (5, 2), (11, 5), (5, 11), (4, 9), (4, 8), (5, 5), (3, 10), (2, 11), (11, 11)]
-    digests = [1, 2, 3, 4, 5, 6, 7, 1, 9, 10, 1]
-    kept, report = keep(config, lengths, digests)
-    assert kept == [True, False, False, False, False, False, True, False, False, False, False]
+    config = FilterConfig(min_length=3, max_length=10, max_ratio=2)
+    lengths = [(5, 5), (2, 5), (5, 2), (11, 5), (5, 11), (4, 9), (4, 8), (3, 10), (2, 11), (11, 11)]
+    kept, report = keep(config, lengths)
+    assert kept == [True, False, False, False, False, False, True, False, False, False]
     assert report.removed == {
         "shorter than 3 pieces": 3,
         "longer than 10 pieces": 3,
         "length ratio above 2": 2,
-        "duplicate": 1,
     }
-    assert list(report.examples.values()) == ["f:1", "f:3", "f:5", "f:7"]
-    assert (report.read, report.kept) == (11, 2)
+    assert list(report.examples.values()) == ["f:1", "f:3", "f:5"]
+    assert (report.read, report.kept) == (10, 2)
 
 
 def test_by_default_only_sides_without_a_piece_go() -> None:
-    kept, report = keep(FilterConfig(), [(1, 5), (2, 500), (2, 500)], [1, 2, 2])
+    kept, report = keep(FilterConfig(), [(1, 5), (2, 500), (2, 500)])
     assert kept == [False, True, True]
     assert report.removed == {"shorter than 2 pieces": 1}
-
-
-def test_a_removed_pair_does_not_make_a_later_one_a_duplicate() -> None:
-    report = FilterReport()
-    pair_filter = PairFilter(FilterConfig(max_length=9, duplicates="drop"), report)
-    digest = np.array([7], dtype=np.uint64)
-    for length, kept in [(10, False), (5, True), (5, False)]:
-        lengths = np.array([length])
-        assert pair_filter.keep(lengths, lengths, digest, str).tolist() == [kept]
 
 
 def test_validation_text_is_not_cleaned_beyond_what_cannot_be_used() -> None:
@@ -72,6 +61,14 @@ def test_the_report_reads_well_and_survives_json() -> None:
     )
     assert FilterReport.parse(json.loads(json.dumps(report.plain()))) == report
     assert FilterReport(read=7).render() == "7 pairs read, 7 kept, 0 removed."
+
+
+def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
+    whole, later = FilterReport(read=3, removed={"a": 1}, examples={"a": "f:1"}), FilterReport(read=4)
+    later.remove("b", "f:5")
+    later.remove("a", "f:6", 2)
+    whole.add(later)
+    assert whole == FilterReport(7, {"a": 3, "b": 1}, {"a": "f:1", "b": "f:5"})
 
 
 @given(st.lists(st.lists(st.integers(0, 50) | st.integers(0, 2**64 - 1), max_size=20), max_size=20))

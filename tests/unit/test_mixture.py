@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from jointnmt.cli.main import app
+from jointnmt.data import order
 from jointnmt.data.length_buckets import BatchConfig
-from jointnmt.data.mixture import epoch_pairs, plan_mixture, weighted_pairs
+from jointnmt.data.mixture import WeightedPairs, epoch_pairs, plan_mixture
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
@@ -31,6 +32,11 @@ from support.tiny import tiny_recipe, write_corpus
 TAGS = ("<2en>", "<bt>")
 
 
+def pairs_of(sizes: list[int], weights: tuple[float, ...], seed: int, epoch: int) -> np.ndarray:
+    pairs = WeightedPairs(sizes, weights, seed, epoch)
+    return pairs(np.arange(len(pairs)))
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=3),
@@ -42,8 +48,8 @@ def test_each_pair_occurs_as_often_as_its_weight_says(sizes: list[int], quarters
     texts, weights = np.repeat(np.arange(len(sizes)), sizes), tuple(each / 4 for each in quarters[: len(sizes)])
     total: Counter[int] = Counter()
     for epoch in range(8):
-        pairs = weighted_pairs(texts, weights, seed, epoch)
-        assert np.array_equal(pairs, weighted_pairs(texts, weights, seed, epoch))
+        pairs = pairs_of(sizes, weights, seed, epoch)
+        assert np.array_equal(pairs, pairs_of(sizes, weights, seed, epoch))
         counts = np.bincount(texts[pairs], minlength=len(sizes))
         for size, weight, count in zip(sizes, weights, counts, strict=True):
             assert abs(count - max(1, size * weight)) <= 0.5
@@ -53,11 +59,20 @@ def test_each_pair_occurs_as_often_as_its_weight_says(sizes: list[int], quarters
         assert max(of_text) - min(of_text) <= 1
 
 
-def test_fractions_take_turns_in_an_order_that_follows_seed_and_cycle() -> None:
-    texts = np.zeros(40, dtype=int)
-    epochs = [weighted_pairs(texts, (0.25,), 1, epoch).tolist() for epoch in range(8)]
-    assert sorted(chain(*epochs[:4])) == sorted(chain(*epochs[4:])) == list(range(40))
-    assert epochs[:4] != epochs[4:] and epochs[0] != weighted_pairs(texts, (0.25,), 2, 0).tolist()
+def test_fractions_take_turns_in_an_order_that_follows_seed_and_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    for listed in (100, 10):  # as a list, or without one
+        monkeypatch.setattr(order, "LISTED", listed)
+        epochs = [pairs_of([40], (0.25,), 1, epoch).tolist() for epoch in range(8)]
+        assert sorted(chain(*epochs[:4])) == sorted(chain(*epochs[4:])) == list(range(40))
+        assert epochs[:4] != epochs[4:] and epochs[0] != pairs_of([40], (0.25,), 2, 0).tolist()
+
+
+def test_pairs_are_found_by_their_positions_alone() -> None:
+    pairs = WeightedPairs([7, 0, 5], (2.5, 3, 0.7), 1, 5)
+    every = pairs(np.arange(len(pairs)))
+    assert every[:14].tolist() == [*range(7), *range(7)]
+    places = np.random.default_rng(1).permutation(len(pairs))
+    assert pairs(places).tolist() == every[places].tolist()
 
 
 def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -87,9 +102,11 @@ def test_an_epoch_has_the_texts_by_weight_and_each_source_its_tag(run: Path) -> 
     store, segmenter = stored(run), Segmentation.load(run / "segmentation").source
     updates = plan_mixture(store, store, BatchConfig(), 1, 0)
     pairs = [int(pair) for update in updates for batch in update for pair in batch]
-    assert Counter(store.text_numbers()[pairs].tolist()) == {0: 120, 1: 300}
+    assert store.text_sizes() == [120, 120]
+    numbers = np.repeat([0, 1], store.text_sizes())
+    assert Counter(numbers[pairs].tolist()) == {0: 120, 1: 300}
     assert epoch_pairs(store) == 420
-    for number, (source, _) in zip(store.text_numbers().tolist(), store.pairs(range(len(store))), strict=True):
+    for number, (source, _) in zip(numbers.tolist(), store.pairs(range(len(store))), strict=True):
         assert segmenter.piece(source[0]) == TAGS[number]
         assert segmenter.decode_ids(source).startswith("wort")
 

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from jointnmt.cli.main import app
-from jointnmt.data.corpus import read_pairs
+from jointnmt.data.pairs import read_pairs
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES

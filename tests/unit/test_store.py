@@ -1,5 +1,6 @@
 """The store of segmented text: right, made once, made anew when anything changes, never half."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from jointnmt.data import segmenting, store
-from jointnmt.data.corpus import DataConfig, Pair
+from jointnmt.data import blocks, segmenting, store
+from jointnmt.data.corpus import DataConfig
+from jointnmt.data.segmenting import BlockSegmenter
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.data.store_check import checksum, hash_file
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import ConfigurationError, DataError, LostProcessError
 
 
 @dataclass
@@ -127,47 +130,161 @@ def test_validation_keeps_its_text_and_all_but_what_is_too_long(corpus: Corpus) 
     assert content(made)[3] == (ids("n"), [])
 
 
-def test_chunks_make_no_difference(corpus: Corpus, monkeypatch: Any) -> None:
-    filters = {"duplicates": "drop"}
-    whole = corpus.build(filters=filters)
-    monkeypatch.setattr(store, "CHUNK_PAIRS", 2)
-    chunked = corpus.build(filters=filters, cache=corpus.folder / "other")
-    assert content(chunked) == content(whole)
-    assert [chunked.origin(i) for i in range(4)] == [whole.origin(i) for i in range(4)]
-    assert chunked.report == whole.report
+def same(made: TokenStore, other: TokenStore) -> bool:
+    """Pairs, lengths, places and what is said of them."""
+    stored = [
+        (content(each), np.stack(each.lengths).tolist(), [each.origin(i) for i in range(len(each))], each.report)
+        for each in (made, other)
+    ]
+    return stored[0] == stored[1]
+
+
+@pytest.mark.parametrize("which", ["train", "validation"])
+@pytest.mark.parametrize(("chunk", "lines"), [(2, 2**16), (1, 1), (2, 3), (10, 2)])
+def test_chunks_and_blocks_make_no_difference(
+    corpus: Corpus, chunk: int, lines: int, which: Any, monkeypatch: Any
+) -> None:
+    filters = {"duplicates": "drop", "max_length": 20}
+    whole = corpus.build(which, filters=filters)
+    monkeypatch.setattr(segmenting, "CHUNK_PAIRS", chunk)
+    monkeypatch.setattr(blocks, "BLOCK_LINES", lines)
+    divided = corpus.build(which, filters=filters, cache=corpus.folder / "other")
+    assert same(divided, whole)
+    assert len(list(divided.directory.glob("pairs-*"))) == sum(-(-size // lines) for size in (2, 4))
 
 
 @pytest.mark.slow
-def test_several_processes_make_the_same_store(corpus: Corpus, monkeypatch: Any) -> None:
-    one = corpus.build()
-    monkeypatch.setattr(store, "CHUNK_PAIRS", 1)
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_processes_make_the_same_store(corpus: Corpus, count: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_LINES", 1)
+    filters = {"duplicates": "drop"}
+    one = corpus.build(filters=filters)
     monkeypatch.setattr(store, "POOL_BYTES", 0)
-    two = corpus.build(cache=corpus.folder / "other", processes=2)
-    assert content(two) == content(one)
-    files = [made.directory / "lengths.bin" for made in (one, two)]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    several = corpus.build(cache=corpus.folder / "other", processes=count, filters=filters)
+    names = [sorted(path.name for path in made.directory.iterdir()) for made in (one, several)]
+    assert names[0] == names[1] and len(names[0]) == 8
+    for name in names[0]:
+        assert (one.directory / name).read_bytes() == (several.directory / name).read_bytes()
 
 
-def test_a_dead_process_is_an_error_and_leaves_nothing(corpus: Corpus, monkeypatch: Any) -> None:
+def test_a_dead_process_is_an_error_that_keeps_what_is_done(corpus: Corpus, monkeypatch: Any) -> None:
     monkeypatch.setattr(store, "POOL_BYTES", 0)
     corpus.write([("a@", "b")])
-    with pytest.raises(DataError, match=r"ended early.*data\.processes=1"):
+    with pytest.raises(LostProcessError, match=r"ended early.*data\.processes=1"):
         corpus.build(processes=2)
-    assert corpus.folders == []
+    assert [name.partition(".")[2] for name in corpus.folders] == ["partial"]
 
 
-def test_chunks_are_read_only_as_they_are_needed() -> None:
-    taken = 0
+def segmented_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets the numbers of the blocks that are segmented from now on."""
+    found: list[int] = []
+    write = BlockSegmenter._write
 
-    def chunks() -> Any:
-        nonlocal taken
-        for taken in range(1, 100):
-            yield [Pair("a", "b", Path("f"), taken)]
+    def counted(self: BlockSegmenter, path: Path, block: Any, report: Any) -> None:
+        found.append(block.number)
+        write(self, path, block, report)
 
-    segmented = segmenting.segment_chunks(chunks(), LetterSegmentation(), processes=2)  # type: ignore[arg-type]
-    assert next(segmented)[0][0].line == 1
-    assert taken <= 4
-    segmented.close()
+    monkeypatch.setattr(BlockSegmenter, "_write", counted)
+    return found
+
+
+def interrupt(corpus: Corpus, after: int, **changes: Any) -> Path:
+    """Interrupt a build after so many pairs; what it leaves."""
+
+    def interrupted(pairs: int) -> None:
+        if pairs >= after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_store(corpus.config(**changes), LetterSegmentation(), progress=interrupted)  # type: ignore[arg-type]
+    (name,) = corpus.folders
+    assert name.endswith(".partial")
+    return corpus.folder / "cache" / "segmented" / name
+
+
+def test_an_interrupted_build_is_gone_on_with(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    filters = {"duplicates": "drop"}
+    whole = corpus.build(cache=corpus.folder / "other", filters=filters)
+    monkeypatch.setattr(blocks, "BLOCK_LINES", 1)
+    interrupt(corpus, after=4, filters=filters)
+    found = segmented_blocks(monkeypatch)
+    assert same(corpus.build(filters=filters), whole)
+    assert found == [4, 5]
+    assert all(not name.endswith(".partial") for name in corpus.folders)
+
+
+@pytest.mark.parametrize("damage", ["changed", "short", "gone", "facts", "other lines"])
+def test_what_an_interrupted_build_left_is_not_taken_for_whole(
+    corpus: Corpus, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = corpus.build(cache=corpus.folder / "other")
+    monkeypatch.setattr(blocks, "BLOCK_LINES", 2)
+    partial = interrupt(corpus, after=6)
+    path = partial / "blocks" / "00001.arrow"
+    (partial / "store.json").write_text("{}")
+    if damage == "changed":
+        damage_bytes(path, path.stat().st_size // 2)
+    elif damage == "short":
+        path.write_bytes(path.read_bytes()[:-8])
+    elif damage == "gone":
+        path.unlink()
+    elif damage == "facts":
+        path.with_suffix(".json").write_text("{}")
+    else:
+        monkeypatch.setattr(blocks, "BLOCK_LINES", 3)
+    found = segmented_blocks(monkeypatch)
+    made = corpus.build()
+    assert same(made, whole)
+    assert found == ([1, 2] if damage == "other lines" else [1])
+    assert not [path for path in made.directory.iterdir() if path.is_dir()]
+
+
+def test_compressed_files_are_unpacked_for_as_long_as_needed(corpus: Corpus, monkeypatch: Any) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_LINES", 2)
+    plain = corpus.build()
+    for number in range(2):
+        content_ = (corpus.folder / f"{number}.tsv").read_bytes()
+        (corpus.folder / f"{number}.tsv.gz").write_bytes(gzip.compress(content_))
+    made = corpus.build(train=[{"path": f"{number}.tsv.gz"} for number in range(2)])
+    assert content(made) == content(plain) and made.origin(4) == f"{corpus.folder}/1.tsv.gz:4"
+    assert [path.name for path in made.directory.iterdir() if path.is_dir()] == []
+
+
+def test_a_block_of_a_table_has_as_many_columns_as_the_first_line(corpus: Corpus, monkeypatch: Any) -> None:
+    (corpus.folder / "0.tsv").write_text("bad\na\tb\nc\td\ne\tf\tg\nh\ti\n")
+    monkeypatch.setattr(blocks, "BLOCK_LINES", 1)
+    filters = {"invalid": "drop"}
+    made = corpus.build(train=[{"path": "0.tsv"}], filters=filters)
+    assert [made.origin(i).rpartition(":")[2] for i in range(len(made))] == ["2", "3", "5"]
+    assert list(made.report.removed.values()) == [1, 1]
+    with pytest.raises(DataError, match=r"0\.tsv:1: no column 1"):
+        corpus.build(train=[{"path": "0.tsv"}])
+
+
+def test_a_store_of_before_is_read_as_it_is(corpus: Corpus, monkeypatch: Any) -> None:
+    """It had all pairs in one file."""
+    made = corpus.build()
+    expected = content(made), [made.origin(i) for i in range(len(made))]
+    (shards,) = [sorted(made.directory.glob("pairs-*"))]
+    batches, schema = [], None
+    for shard in shards:
+        with pa.memory_map(str(shard)) as stream, pa.ipc.open_stream(stream) as reader:
+            batches += list(reader)
+            schema = reader.schema
+    with pa.OSFile(str(made.directory / "pairs.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    del batches, batch
+    for shard in shards:
+        shard.unlink()
+    facts = json.loads((made.directory / "store.json").read_text())
+    facts["hashes"] = dict.fromkeys(("pairs.arrow", "lengths.bin"), "")
+    (made.directory / "store.json").write_text(json.dumps(facts))
+    with_right_hashes(made.directory)
+    monkeypatch.setattr(store, "write_store", None)
+    again = corpus.build()
+    assert (content(again), [again.origin(i) for i in range(len(again))]) == expected
+    assert again.text_sizes() == [2, 3]
 
 
 def test_a_second_build_opens_the_first(corpus: Corpus, monkeypatch: Any) -> None:
@@ -211,8 +328,8 @@ def test_relative_root(corpus: Corpus, monkeypatch: Any) -> None:
     assert len(corpus.build(root=corpus.folder.name)) == 5
 
 
-def test_an_interrupted_build_leaves_nothing(corpus: Corpus, monkeypatch: Any) -> None:
-    monkeypatch.setattr(store, "CHUNK_PAIRS", 1)
+def test_a_build_that_fails_leaves_nothing(corpus: Corpus, monkeypatch: Any) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_LINES", 1)
     corpus.write([("a", "b"), ("a!", "b")])
     with pytest.raises(RuntimeError):
         corpus.build()
@@ -227,7 +344,7 @@ def test_a_killed_build_is_begun_again(corpus: Corpus) -> None:
     assert corpus.folders == [made.directory.name]
 
 
-@pytest.mark.parametrize("name", ["pairs.arrow", "lengths.bin", "store.json"])
+@pytest.mark.parametrize("name", ["pairs-000000.arrow", "lengths.bin", "store.json"])
 @pytest.mark.parametrize("damage", ["truncated", "gone"])
 def test_a_damaged_store_is_made_anew(corpus: Corpus, name: str, damage: str) -> None:
     made = corpus.build()
@@ -246,7 +363,7 @@ def damage_bytes(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["pairs.arrow", "lengths.bin", "store.json"])
+@pytest.mark.parametrize("name", ["pairs-000000.arrow", "lengths.bin", "store.json"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.8, 0.99])
 def test_any_changed_bit_is_noticed_and_the_store_made_anew(
     corpus: Corpus, name: str, share: float, caplog: pytest.LogCaptureFixture
@@ -275,7 +392,7 @@ def test_ids_out_of_range_are_noticed(
     corpus: Corpus, value: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = corpus.build()
-    expected, path = content(made), made.directory / "pairs.arrow"
+    expected, path = content(made), made.directory / "pairs-000001.arrow"
     found, new = (np.array(row, dtype=np.int32).tobytes() for row in (ids("hij"), [value, *ids("ij")]))
     assert path.read_bytes().count(found) == 1
     path.write_bytes(path.read_bytes().replace(found, new))

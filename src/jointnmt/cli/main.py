@@ -28,6 +28,7 @@ COMMANDS = {
     "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
     "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
     "recipes": "List the recipes that come with the package, or print one.",
+    "prepare": "Segment the text of a recipe before its training: on all cores, or on a cluster of Ray.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
@@ -52,6 +53,7 @@ COMMANDS = {
 NEEDED: dict[str, tuple[Extra, ...]] = {
     "init": ("data", "train"),
     "data_check": ("data",),
+    "prepare": ("train",),
     "train": ("train",),
     "average": ("train",),
     "evaluate": ("report",),

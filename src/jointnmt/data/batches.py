@@ -6,14 +6,17 @@ Everything else (validation, translation, scoring, probes) takes its batches fro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.batch import Batch
+from jointnmt.data.batch import Batch, BatchPart
 from jointnmt.data.length_buckets import BatchConfig, by_length, cut, lengths_of
+from jointnmt.data.order import FeistelOrder
 from jointnmt.data.store import SegmentedText
 from jointnmt.errors import ConfigurationError
 
@@ -21,8 +24,109 @@ Lengths = npt.NDArray[np.integer[Any]]
 Indices = npt.NDArray[np.integer[Any]]
 UpdateBatches = list[Indices]
 
+
+class PairsOfEpoch(Protocol):
+    """The pairs of an epoch, some of which may occur more than once, in a certain order."""
+
+    def __len__(self) -> int: ...
+
+    def __call__(self, positions: Indices) -> Indices:
+        """The numbers of the pairs at these positions."""
+
+
 POOL_PAIRS = 2**20
 """Pairs sorted by length together: more give less padding, and take more memory."""
+
+
+class EpochPlan:
+    """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
+
+    Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding.
+    Their overhead is drawn at random, so that batches do not end at the same lengths, with the same sentences, in every
+    epoch. The batches of a pool are shuffled and dealt to updates: each update takes the next batches until
+    `update_tokens` is reached. A pure function of its arguments, independent of the number of processes.
+
+    A pool is planned when it comes to be used, and forgotten after it: however many pairs there are, the plan takes the
+    memory of one pool. Counting the updates plans all pools once: a second for some three million pairs.
+
+    Args:
+        lengths: tokens of each pair's source and target, end mark counted.
+        config: sizes of batches and updates.
+        seed: of the order.
+        epoch: from 0.
+        origin: names a pair in an error message, as `TokenStore.origin` does.
+        pairs: the pairs of the epoch, if they are not each pair once.
+
+    Raises:
+        ConfigurationError: if a pair exceeds a limit by itself.
+    """
+
+    def __init__(
+        self,
+        lengths: tuple[Lengths, Lengths],
+        config: BatchConfig,
+        seed: int,
+        epoch: int,
+        origin: Callable[[int], str] = "pair {}".format,
+        pairs: PairsOfEpoch | None = None,
+    ) -> None:
+        _require_fit(*lengths, config, origin)
+        self._lengths, self._config, self._seed = lengths, config, (seed, epoch)
+        self._pairs = pairs
+        self._size = len(lengths[0]) if pairs is None else len(pairs)
+        self._pools = math.ceil(self._size / POOL_PAIRS)
+        self._order = FeistelOrder(self._size, self._seed) if self._pools > 1 else None
+        self._planned: tuple[int, list[UpdateBatches]] = (-1, [])
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    def __iter__(self) -> Iterator[UpdateBatches]:
+        return self.since(0)
+
+    def since(self, update: int) -> Iterator[UpdateBatches]:
+        """The updates from this one on, counted from 0."""
+        for pool in range(self._pools):
+            if update and update >= self._counts[pool]:
+                update -= self._counts[pool]
+            else:
+                yield from self._updates(pool)[update:]
+                update = 0
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """How many updates each pool has."""
+        return [len(self._updates(pool)) for pool in range(self._pools)]
+
+    def _updates(self, pool: int) -> list[UpdateBatches]:
+        """Those of a pool; the last one that was planned is at hand."""
+        number, updates = self._planned  # other threads may plan, too
+        if number != pool:
+            updates = self._plan(pool)
+            self._planned = pool, updates
+        return updates
+
+    def _positions(self, pool: int) -> tuple[np.random.Generator, Indices]:
+        """What the pool draws from, and its positions among the pairs of the epoch."""
+        if self._order is None:
+            generator = np.random.default_rng(self._seed)
+            positions = np.arange(self._size, dtype=np.int32)
+            generator.shuffle(positions)
+            return generator, positions
+        begin, end = (number * self._size // self._pools for number in (pool, pool + 1))
+        return np.random.default_rng([*self._seed, pool]), self._order(np.arange(begin, end))
+
+    def _plan(self, pool: int) -> list[UpdateBatches]:
+        generator, positions = self._positions(pool)
+        pairs = positions if self._pairs is None else self._pairs(positions)
+        source, target = (lengths_of(lengths[pairs]) for lengths in self._lengths)
+        sorted_pairs = by_length(source, target)
+        pairs = pairs[sorted_pairs.numpy()]
+        overhead_cells = lambda: self._config.overhead_cells * generator.uniform(0, 2)  # noqa: E731
+        bounds = cut(source[sorted_pairs], target[sorted_pairs], self._config, overhead_cells)
+        divided = np.split(pairs, bounds)
+        batches = [divided[number] for number in generator.permutation(len(divided))]
+        return _deal(batches, self._lengths[1], self._config.update_tokens)
 
 
 def plan_epoch(
@@ -33,41 +137,21 @@ def plan_epoch(
     epoch: int,
     origin: Callable[[int], str] = "pair {}".format,
 ) -> list[UpdateBatches]:
-    """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
-
-    Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding.
-    Their overhead is drawn at random, so that batches do not end at the same lengths, with the same sentences, in every
-    epoch. The batches of a pool are shuffled and dealt to updates: each update takes the next batches until
-    `update_tokens` is reached. A pure function of its arguments, independent of the number of processes.
-    Takes 4 bytes per pair and about 100 per batch, and a second for some 400,000 pairs.
-
-    Args:
-        source_lengths: tokens of each pair's source, end mark counted.
-        target_lengths: likewise.
-        origin: names a pair in an error message, as `TokenStore.origin` does.
-
-    Raises:
-        ConfigurationError: if a pair exceeds a limit by itself.
-    """
-    if not len(source_lengths):
-        return []
-    _require_fit(source_lengths, target_lengths, config, origin)
-    generator = np.random.default_rng([seed, epoch])
-    order = np.arange(len(source_lengths), dtype=np.int32)
-    generator.shuffle(order)
-    batches: list[Indices] = []
-    for pool in np.array_split(order, math.ceil(len(order) / POOL_PAIRS)):
-        source, target = (lengths_of(lengths[pool]) for lengths in (source_lengths, target_lengths))
-        sorted_pairs = by_length(source, target)
-        pool[:] = pool[sorted_pairs.numpy()]
-        overhead_cells = lambda: config.overhead_cells * generator.uniform(0, 2)  # noqa: E731
-        bounds = cut(source[sorted_pairs], target[sorted_pairs], config, overhead_cells)
-        divided = np.split(pool, bounds)
-        batches += [divided[number] for number in generator.permutation(len(divided))]
-    return _deal(batches, target_lengths, config.update_tokens)
+    """All updates of an `EpochPlan` that has each pair once, of a corpus that is not large."""
+    return list(EpochPlan((source_lengths, target_lengths), config, seed, epoch, origin))
 
 
-def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> UpdateBatches:
+@dataclass(frozen=True)
+class Share:
+    """Consecutive pairs of a batch of an update, which one process computes."""
+
+    pairs: Indices
+    begin: int
+    """Where they begin in the batch."""
+    batch: Indices
+
+
+def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:
     """The share of an update that process `rank` of `world` computes; the shares together are the update.
 
     Pairs are assigned in order, by cumulated padded cells, so that all processes have the same work to within a pair,
@@ -75,16 +159,27 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
     """
     costs = [int(lengths[0][batch].max()) * int(lengths[1][batch].max()) for batch in update]
     total = sum(cost * len(batch) for cost, batch in zip(costs, update, strict=True))
-    part: UpdateBatches = []
+    part: list[Share] = []
     done = 0
     for cost, batch in zip(costs, update, strict=True):
         # A pair goes to the process in whose interval of cumulated cells its middle lies.
         middles = done + cost * np.arange(len(batch), dtype=np.int64) + cost // 2
         owners = middles * world // total
-        if len(mine := batch[owners == rank]):
-            part.append(mine)
+        if len(mine := np.flatnonzero(owners == rank)):
+            part.append(Share(batch[mine], int(mine[0]), batch))
         done += cost * len(batch)
     return part
+
+
+def load_share(text: SegmentedText, share: Share) -> Batch:
+    """The pairs of a share, padded as in their batch, so that they are computed as they are in it."""
+    if len(share.pairs) == len(share.batch):
+        return load(text, share.pairs)
+    numbers = share.pairs.tolist()
+    sources, targets = zip(*text.pairs(numbers), strict=True)
+    widths = int(text.lengths[0][share.batch].max()), int(text.lengths[1][share.batch].max())
+    part = BatchPart(share.begin, len(share.batch), int(share.batch[0]))
+    return Batch.collate(sources, targets, numbers, widths, part)
 
 
 def load(text: SegmentedText, indices: Sequence[int] | Indices) -> Batch:

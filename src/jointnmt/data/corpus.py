@@ -1,26 +1,21 @@
-"""Parallel text: where it lies, and reading it as a stream of sentence pairs."""
+"""Parallel text: where it lies, and the lines of its files."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
-import json
-import logging
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, Self, cast
+from typing import IO, Self, cast
 
 from pydantic import Field, model_validator
 
 from jointnmt.config import Config
-from jointnmt.data.filters import FilterConfig, FilterReport
+from jointnmt.data.filters import FilterConfig
 from jointnmt.errors import DataError, reason
 from jointnmt.text.tags import check_tag
-
-logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 2**24
 """A longer line is taken for a file that is no text: it would have to be held in memory whole."""
@@ -127,165 +122,6 @@ class DataConfig(Config):
         return text.model_copy(update={name: root / path for name, path in places.items() if path is not None})
 
 
-class Pair(NamedTuple):
-    """A sentence pair as it stands in the files, without line ends, and where it stands."""
-
-    source: str
-    target: str
-    file: Path
-    """The file of pairs, or of source sentences."""
-    line: int
-    """Line number, from 1."""
-    text: int = 0
-    """Which of the texts that are read it is of, from 0."""
-
-    @property
-    def origin(self) -> str:
-        """The place as `file:line`."""
-        return f"{self.file}:{self.line}"
-
-
-class _BadPairError(Exception):
-    """A pair that cannot be used, and why; caught in `read_pairs`."""
-
-    def __init__(self, kind: Literal["invalid", "empty"], reason: str, origin: str) -> None:
-        super().__init__(reason)
-        self.kind, self.reason, self.origin = kind, reason, origin
-
-
-def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: FilterReport | None = None) -> Iterator[Pair]:
-    """Read texts, such as `config.train`, one after the other, a pair at a time; memory does not grow with their size.
-
-    Bad lines and empty sides are errors, or are left out and counted in `report`, as `config.filters` says. A report
-    of one's own is logged at the end if anything was left out. The other filters are for `build_store` to apply.
-
-    Raises:
-        DataError: naming file and line: a file is missing or damaged, the numbers of lines differ, or a line is bad and
-            the configuration does not say to leave it out.
-    """
-    account = FilterReport() if report is None else report
-    for number, text in enumerate(texts):
-        place = config.place(text)
-        files = place.files
-        rows, parse = _reader(place)
-        for line, row in enumerate(rows, start=1):
-            account.read += 1
-            try:
-                source, target = parse(row, line)
-                _require_content(source, target, files, line)
-            except _BadPairError as error:
-                _leave_out(error, config.filters, account)
-                continue
-            yield Pair(source if text.tag is None else f"{text.tag} {source}", target, files[0], line, number)
-    if report is None and account.removed:
-        logger.warning(account.render())
-
-
-def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport) -> None:
-    if getattr(filters, error.kind) == "error":
-        raise DataError(
-            f"{error.origin}: {error.reason}. Mend the line, or set data.filters.{error.kind}=drop to leave out such "
-            "pairs and have them counted."
-        ) from None
-    report.remove(error.reason, error.origin)
-
-
-def _require_content(source: str, target: str, files: Sequence[Path], line: int) -> None:
-    for side, content, path in (("source", source, files[0]), ("target", target, files[-1])):
-        if not content or content.isspace():
-            raise _BadPairError("empty", f"empty {side}", f"{path}:{line}")
-
-
-Row = tuple[bytes, ...]
-
-
-def _reader(text: ParallelText) -> tuple[Iterator[Row], Callable[[Row, int], tuple[str, str]]]:
-    """A text's lines, and what makes source and target of one, given its number too."""
-    files = text.files
-    if len(files) == 2:
-        source_path, target_path = files
-
-        def parse_two(row: Row, line: int) -> tuple[str, str]:
-            return _decode(row[0], source_path, line), _decode(row[1], target_path, line)
-
-        return _zip_lines(source_path, target_path), parse_two
-
-    split = _TsvSplitter() if text.format == ".tsv" else _split_json
-    fields = text.fields
-
-    def parse_one(row: Row, line: int) -> tuple[str, str]:
-        source, target = split(_decode(row[0], files[0], line), fields, f"{files[0]}:{line}")
-        return source, target
-
-    return ((raw,) for raw in read_lines(files[0])), parse_one
-
-
-def _decode(raw: bytes, path: Path, line: int) -> str:
-    if b"\0" in raw:
-        raise _BadPairError("invalid", "NUL byte", f"{path}:{line}")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _BadPairError("invalid", "invalid UTF-8", f"{path}:{line}") from None
-
-
-class _TsvSplitter:
-    """Picks columns of the lines of one file, all of which must have as many columns as its first line."""
-
-    def __init__(self) -> None:
-        self.columns: int | None = None
-
-    def __call__(self, content: str, fields: Sequence[int | str], origin: str) -> list[str]:
-        columns = content.split("\t")
-        numbers = [int(number) for number in fields]
-        if max(numbers) >= len(columns):
-            raise _BadPairError("invalid", f"no column {max(numbers)} (columns count from 0)", origin)
-        self.columns = self.columns or len(columns)
-        if len(columns) != self.columns:  # a tab too many would move the sentences of all columns after it
-            reason = f"another number of columns than before, {len(columns)} instead of {self.columns}"
-            raise _BadPairError("invalid", reason, origin)
-        return [columns[number] for number in numbers]
-
-
-def _split_json(content: str, fields: Sequence[int | str], origin: str) -> list[str]:
-    try:
-        record = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _BadPairError("invalid", "not JSON", origin) from None
-    sides = []
-    for key in map(str, fields):
-        value = record
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if not isinstance(value, str):
-            raise _BadPairError("invalid", f"no string under the key {key!r}", origin)
-        if "\0" in value:
-            raise _BadPairError("invalid", "NUL byte", origin)
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise _BadPairError("invalid", "half of a surrogate pair", origin)
-        sides.append(value)
-    return sides
-
-
-def _zip_lines(source: Path, target: Path) -> Iterator[Row]:
-    """Lines of two files side by side.
-
-    Raises:
-        DataError: if one has more lines than the other; both are read to the end first, so as to say how many.
-    """
-    source_lines, target_lines = read_lines(source), read_lines(target)
-    for count, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines)):
-        if source_line is None or target_line is None:
-            rest = 1 + sum(1 for _ in (target_lines if source_line is None else source_lines))
-            longer, shorter = (target, source) if source_line is None else (source, target)
-            raise DataError(
-                f"{longer}:{count + 1}: this line has no counterpart: {longer} has {count + rest} lines, but {shorter} "
-                f"has {count}. Line i of one file must translate line i of the other: check that both are whole and "
-                "belong together."
-            )
-        yield source_line, target_line
-
-
 def read_lines(path: Path) -> Iterator[bytes]:
     """Lines of a plain or compressed file, without their ends and without a byte order mark before the first.
 
@@ -324,12 +160,14 @@ def cut_lines(path: Path) -> Iterator[bytes]:
         ) from error
 
 
-def lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:
+def lines_of_stream(stream: IO[bytes], begun: bool = False) -> Iterator[bytes]:
     """Lines as `read_lines` has them, each as soon as it is there; no more than one is held in memory.
+
+    A stream that has `begun` stands at a later line of its file: no byte order mark is looked for.
 
     Of a line of more than `MAX_LINE_BYTES` only one byte more than that is kept, by which one knows it.
     """
-    number = 0
+    number = int(begun)
     while raw := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         if number == 1 and raw == BYTE_ORDER_MARK:

@@ -15,45 +15,38 @@ IntArray = npt.NDArray[np.integer[Any]]
 DigestArray = npt.NDArray[np.uint64]
 
 
-class PairFilter:
-    """The filters on segmented pairs, applied to one chunk after another; each pair has the first reason that fits."""
+def keep_by_length(
+    config: FilterConfig,
+    source_lengths: IntArray,
+    target_lengths: IntArray,
+    origin: Callable[[int], str],
+    report: FilterReport,
+) -> BoolArray:
+    """True for each pair of a chunk that has the lengths it may have; the others are counted by the first reason.
 
-    def __init__(self, config: FilterConfig, report: FilterReport) -> None:
-        self._config = config
-        self._report = report
-        self._seen = SeenDigests()
+    Args:
+        config: the filters.
+        source_lengths: pieces of each source, end mark included.
+        target_lengths: pieces of each target, likewise.
+        origin: the `file:line` of the chunk's i-th pair.
+        report: counts what is removed.
+    """
+    shorter, longer = np.minimum(source_lengths, target_lengths), np.maximum(source_lengths, target_lengths)
+    kept = np.ones(len(shorter), dtype=np.bool_)
+    _remove(kept, shorter < config.min_length, f"shorter than {config.min_length} pieces", origin, report)
+    if config.max_length is not None:
+        _remove(kept, longer > config.max_length, f"longer than {config.max_length} pieces", origin, report)
+    if config.max_ratio is not None:
+        beyond = longer > config.max_ratio * shorter
+        _remove(kept, beyond, f"length ratio above {config.max_ratio:g}", origin, report)
+    return kept
 
-    def keep(
-        self, source_lengths: IntArray, target_lengths: IntArray, digests: DigestArray, origin: Callable[[int], str]
-    ) -> BoolArray:
-        """True for each pair of the chunk that stays; the others are counted in the report.
 
-        Args:
-            source_lengths: pieces of each source, end mark included.
-            target_lengths: pieces of each target, likewise.
-            digests: `digest` of each pair; looked at only when duplicates are dropped.
-            origin: the `file:line` of the chunk's i-th pair.
-        """
-        config = self._config
-        shorter, longer = np.minimum(source_lengths, target_lengths), np.maximum(source_lengths, target_lengths)
-        kept = np.ones(len(shorter), dtype=np.bool_)
-        self._remove(kept, shorter < config.min_length, f"shorter than {config.min_length} pieces", origin)
-        if config.max_length is not None:
-            self._remove(kept, longer > config.max_length, f"longer than {config.max_length} pieces", origin)
-        if config.max_ratio is not None:
-            self._remove(kept, longer > config.max_ratio * shorter, f"length ratio above {config.max_ratio:g}", origin)
-        if config.duplicates == "drop":
-            candidates = np.flatnonzero(kept)
-            repeated = np.zeros_like(kept)
-            repeated[candidates] = ~self._seen.add(digests[candidates])
-            self._remove(kept, repeated, "duplicate", origin)
-        return kept
-
-    def _remove(self, kept: BoolArray, bad: BoolArray, reason: str, origin: Callable[[int], str]) -> None:
-        gone = np.flatnonzero(kept & bad)
-        if len(gone):
-            self._report.remove(reason, origin(int(gone[0])), len(gone))
-            kept[gone] = False
+def _remove(kept: BoolArray, bad: BoolArray, cause: str, origin: Callable[[int], str], report: FilterReport) -> None:
+    gone = np.flatnonzero(kept & bad)
+    if len(gone):
+        report.remove(cause, origin(int(gone[0])), len(gone))
+        kept[gone] = False
 
 
 class SeenDigests:

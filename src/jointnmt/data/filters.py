@@ -61,6 +61,12 @@ class FilterReport:
         self.removed[reason] = self.removed.get(reason, 0) + count
         self.examples.setdefault(reason, example)
 
+    def add(self, other: FilterReport) -> None:
+        """Count what another report has, of pairs that come later."""
+        self.read += other.read
+        for cause, count in other.removed.items():
+            self.remove(cause, other.examples[cause], count)
+
     def render(self) -> str:
         """The report for people: one line, and one more for each reason."""
         gone = self.read - self.kept

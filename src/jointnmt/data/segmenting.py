@@ -1,29 +1,36 @@
-"""Segmenting a stream of sentence pairs with several processes, in order."""
+"""Segmenting a block of a corpus: read, cut into pieces, filtered, and written to a file of its own."""
 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
-import signal
-import threading
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import json
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.corpus import Pair
-from jointnmt.errors import DataError
-from jointnmt.interruption import STOP_SIGNALS
+from jointnmt.data.blocks import TextBlock, read_block
+from jointnmt.data.corpus import ParallelText
+from jointnmt.data.filtering import keep_by_length
+from jointnmt.data.filters import FilterConfig, FilterReport
+from jointnmt.data.pairs import Pair
+from jointnmt.data.store_check import hash_file
+from jointnmt.extras import extra
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
+
+CHUNK_PAIRS = 8192
+"""Pairs that are segmented, filtered and written at once: what building holds in memory, a few times over."""
+
+DIGEST = "digest"
+"""The column of a block's file that no store has: a hash of both texts, by which duplicates are found."""
 
 
 @dataclass(frozen=True)
@@ -35,84 +42,125 @@ class Segmented:
     source_lengths: npt.NDArray[np.int32]
     """`[n]`, end mark counted: one more than a pair has ids."""
     target_lengths: npt.NDArray[np.int32]
-    digests: npt.NDArray[np.uint64]
-    """`[n]`, a hash of both texts."""
 
 
-def segment(segmentation: Segmentation, sources: Sequence[str], targets: Sequence[str]) -> Segmented:
+@dataclass(frozen=True)
+class BlockSegmenter:
+    """Segments the blocks of a corpus; sent to every process that helps.
+
+    A block's file and what is said of it (`FilterReport`) depend on nothing but the block and these settings.
+    """
+
+    segmentation: Segmentation
+    texts: tuple[ParallelText, ...]
+    """With complete paths."""
+    filters: FilterConfig
+    with_text: bool
+    """Whether the raw text is kept, too."""
+    folder: Path
+    """Gets the files, which all processes have to see."""
+
+    def __call__(self, block: TextBlock) -> FilterReport:
+        """Segment and filter a block, but for duplicates, and write it, unless that has been done before.
+
+        Raises:
+            DataError: as of `read_block`.
+        """
+        done = self.report(block)
+        if done is not None:
+            return done
+        report = FilterReport()
+        path = self.path(block)
+        partial = path.with_suffix(f".{secrets.token_hex(4)}")  # another process may be at it, taken for dead
+        self._write(partial, block, report)
+        facts = {"block": _facts(block), "sha256": hash_file(partial), "report": report.plain()}
+        partial.replace(path)
+        partial.write_text(json.dumps(facts), encoding="utf-8")
+        partial.replace(path.with_suffix(".json"))
+        return report
+
+    def path(self, block: TextBlock) -> Path:
+        """The file of a block."""
+        return self.folder / f"{block.number:05d}.arrow"
+
+    def report(self, block: TextBlock) -> FilterReport | None:
+        """What was said of a block that has been segmented and is as it was written; None if there is none."""
+        try:
+            facts = json.loads(self.path(block).with_suffix(".json").read_text(encoding="utf-8"))
+            if facts["block"] != _facts(block) or facts["sha256"] != hash_file(self.path(block)):
+                return None
+            return FilterReport.parse(facts["report"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _write(self, path: Path, block: TextBlock, report: FilterReport) -> None:
+        pa = pyarrow()
+        schema = store_schema(self.with_text)
+        if self.filters.duplicates == "drop":
+            schema = schema.append(pa.field(DIGEST, pa.uint64()))
+        pairs = read_block(block, self.texts[block.text], self.filters, report)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            while chunk := list(islice(pairs, CHUNK_PAIRS)):
+                ids = segment(self.segmentation, chunk)
+                origin = partial(_origin, chunk)
+                kept = keep_by_length(self.filters, ids.source_lengths, ids.target_lengths, origin, report)
+                writer.write_batch(_record_batch(chunk, ids, schema).filter(pa.array(kept)))
+
+
+def segment(segmentation: Segmentation, chunk: Sequence[Pair]) -> Segmented:
     """Segment the two sides of a chunk."""
-    source_ids, source_lengths = _flat(segmentation.source.encode_ids_batch(list(sources)))
-    target_ids, target_lengths = _flat(segmentation.target.encode_ids_batch(list(targets)))
-    digests = b"".join(_digest(source, target) for source, target in zip(sources, targets, strict=True))
-    return Segmented(source_ids, target_ids, source_lengths, target_lengths, np.frombuffer(digests, dtype=np.uint64))
+    source_ids, source_lengths = _flat(segmentation.source.encode_ids_batch([pair.source for pair in chunk]))
+    target_ids, target_lengths = _flat(segmentation.target.encode_ids_batch([pair.target for pair in chunk]))
+    return Segmented(source_ids, target_ids, source_lengths, target_lengths)
 
 
-def segment_chunks(
-    chunks: Iterator[list[Pair]], segmentation: Segmentation, processes: int
-) -> Generator[tuple[list[Pair], Segmented], None, None]:
-    """Each chunk and its ids, in order; at most two chunks for each process are under way at a time.
+def store_schema(with_text: bool) -> Any:
+    """The columns of a store."""
+    pa = pyarrow()
+    columns = [("source", pa.list_(pa.int32())), ("target", pa.list_(pa.int32()))]
+    columns += [("file", pa.int32()), ("line", pa.int64())]
+    if with_text:
+        columns += [("source_text", pa.string()), ("target_text", pa.string())]
+    return pa.schema(columns)
+
+
+def pyarrow() -> Any:
+    """The package, which only those who train need.
 
     Raises:
-        DataError: if a process dies, for want of memory, say.
+        MissingPackageError: if it is not installed.
     """
-    if processes == 1:
-        for chunk in chunks:
-            yield chunk, segment(segmentation, *_sides(chunk))
-        return
-    # Processes are spawned, not forked: a fork of a process with threads, such as those of torch, may hang.
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(segmentation,)
-    )
-    waiting: deque[tuple[list[Pair], Future[Segmented]]] = deque()
-    try:
-        for chunk in chunks:
-            waiting.append((chunk, pool.submit(_segment_in_worker, *_sides(chunk))))
-            if len(waiting) >= 2 * processes:
-                oldest, future = waiting.popleft()
-                yield oldest, future.result()
-        for oldest, future in waiting:
-            yield oldest, future.result()
-    except BrokenProcessPool as error:
-        raise DataError(
-            "A process that segments text ended early: it may have been killed for want of memory, or the script that "
-            'started it lacks `if __name__ == "__main__":`. Set data.processes=1 to do without such processes.'
-        ) from error
-    except (KeyboardInterrupt, GeneratorExit):  # the latter: whoever takes the results was interrupted
-        for process in set(multiprocessing.active_children()) - others:
-            process.kill()  # or the end of the pool would wait for the chunks under way
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with extra("train"):
+        import pyarrow
+    return pyarrow
 
 
-_worker_segmentation: Segmentation | None = None
-"""Set once in each worker process, so that it is not sent with every chunk."""
+def _origin(chunk: Sequence[Pair], number: int) -> str:
+    return chunk[number].origin
 
 
-def _start_worker(segmentation: Segmentation) -> None:
-    global _worker_segmentation
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # they are for the parent, which stops its workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _worker_segmentation = segmentation
+def _facts(block: TextBlock) -> list[int]:
+    """By which a block is known, wherever its files lie."""
+    return [block.number, block.text, block.first_line, block.lines]
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent ends, even by kill -9: it would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def _record_batch(chunk: Sequence[Pair], ids: Segmented, schema: Any) -> Any:
+    pa = pyarrow()
+    columns = {
+        "source": lambda: pa.ListArray.from_arrays(_offsets(ids.source_lengths), ids.source_ids),
+        "target": lambda: pa.ListArray.from_arrays(_offsets(ids.target_lengths), ids.target_ids),
+        "file": lambda: [pair.text for pair in chunk],
+        "line": lambda: [pair.line for pair in chunk],
+        "source_text": lambda: [pair.source for pair in chunk],
+        "target_text": lambda: [pair.target for pair in chunk],
+        DIGEST: lambda: np.frombuffer(b"".join(_digests(chunk)), dtype=np.uint64),
+    }
+    return pa.record_batch([pa.array(columns[name](), type=schema.field(name).type) for name in schema.names], schema)
 
 
-def _segment_in_worker(sources: list[str], targets: list[str]) -> Segmented:
-    assert _worker_segmentation is not None
-    return segment(_worker_segmentation, sources, targets)
-
-
-def _sides(chunk: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    return [pair.source for pair in chunk], [pair.target for pair in chunk]
+def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
+    return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -122,6 +170,7 @@ def _flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDA
     return ids, lengths
 
 
-def _digest(source: str, target: str) -> bytes:
+def _digests(chunk: Sequence[Pair]) -> Iterator[bytes]:
     # NUL cannot stand in a text (see `read_pairs`), so no two pairs run together to the same bytes.
-    return hashlib.blake2b(f"{source}\0{target}".encode(), digest_size=8).digest()
+    for pair in chunk:
+        yield hashlib.blake2b(f"{pair.source}\0{pair.target}".encode(), digest_size=8).digest()

@@ -6,10 +6,7 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.cache import default_cache
-from jointnmt.data.corpus import DataConfig, Pair, ParallelText, read_pairs
-from jointnmt.data.filtering import PairFilter
+from jointnmt.data.building import Which, write_store
+from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.filters import FilterConfig, FilterReport
-from jointnmt.data.segmenting import Segmented, segment_chunks
-from jointnmt.data.store_check import checksum, fault, hash_file
+from jointnmt.data.pool import Pool, Processes, ThisProcess
+from jointnmt.data.segmenting import pyarrow
+from jointnmt.data.store_check import LENGTHS, fault, hash_file, shards
 from jointnmt.errors import ConfigurationError, DataError, reason
-from jointnmt.extras import extra
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -33,13 +30,8 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 """Part of a store's fingerprint: a store of another format is made anew."""
 
-CHUNK_PAIRS = 8192
-"""Pairs that are segmented, filtered and written at once: what building holds in memory, a few times over."""
-
 POOL_BYTES = 20_000_000
 """Files smaller than this together are segmented in this process: starting others would take longer."""
-
-Which = Literal["train", "validation"]
 
 
 class SegmentedText(Protocol):
@@ -76,8 +68,8 @@ class TokenStore:
         self.report = FilterReport.parse(facts["report"])
         """What the filters removed."""
         self._files = tuple(files)
-        self._pairs = _Rows(directory / "pairs.arrow")
-        self._lengths = np.memmap(directory / "lengths.bin", dtype=np.int32, mode="r").reshape(-1, 2)
+        self._pairs = _Rows([directory / name for name in shards(facts["hashes"])])
+        self._lengths = np.memmap(directory / LENGTHS, dtype=np.int32, mode="r").reshape(-1, 2)
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -118,9 +110,12 @@ class TokenStore:
         """The pieces of all targets, without end marks, some thousand pairs at a time."""
         return (ids for ids, _ in self.ids("target"))
 
-    def text_numbers(self) -> npt.NDArray[np.int32]:
-        """Which of the texts each pair is of; 4 bytes a pair."""
-        return np.concatenate([chunk.to_numpy() for chunk in self._pairs.chunks("file")])
+    def text_sizes(self) -> list[int]:
+        """How many pairs there are of each of the texts, which follow each other."""
+        counts = np.zeros(len(self._files), np.int64)
+        for chunk in self._pairs.chunks("file"):
+            counts += np.bincount(chunk.to_numpy(), minlength=len(counts))
+        return [int(count) for count in counts]
 
     def origin(self, index: int) -> str:
         """Where a pair stands in the files, as `file:line`."""
@@ -129,14 +124,18 @@ class TokenStore:
 
 
 class _Rows:
-    """The rows of an Arrow stream, memory-mapped: opening it reads no more than where each chunk of rows begins."""
+    """The rows of Arrow streams, memory-mapped: opening them reads no more than where each chunk of rows begins."""
 
-    def __init__(self, path: Path) -> None:
-        pa = _pyarrow()
-        with pa.memory_map(str(path)) as stream:
-            table = pa.ipc.open_stream(stream).read_all()
-        self._chunks = {name: table.column(name).chunks for name in table.column_names}
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in table.to_batches())])
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._chunks: dict[str, list[Any]] = {}
+        sizes = [0]
+        for path in paths:
+            with pyarrow().memory_map(str(path)) as stream:
+                for batch in pyarrow().ipc.open_stream(stream):
+                    sizes.append(batch.num_rows)
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                        self._chunks.setdefault(name, []).append(column)
+        self._starts = np.cumsum(sizes)
 
     def has(self, names: Sequence[str]) -> bool:
         """Whether there are these columns."""
@@ -154,28 +153,31 @@ class _Rows:
             yield tuple(self._chunks[name][chunk][row] for name in names)
 
 
-def _pyarrow() -> Any:
-    with extra("train"):
-        import pyarrow
-    return pyarrow
-
-
 def build_store(
     config: DataConfig,
     segmentation: Segmentation,
     which: Which = "train",
     progress: Callable[[int], None] = lambda pairs: None,
+    pool: Pool | None = None,
 ) -> TokenStore:
     """Segment the texts and filter them, or open the store that has been made of the same content and settings.
 
     Validation text is filtered by `FilterConfig.for_validation` and keeps its raw text. Building reads the texts as
     streams: memory does not grow with their size, but for 8 bytes a kept pair while duplicates are looked for. The
     store appears under its name only when it is complete; processes that build the same one wait for the first.
-    `progress` is told how many pairs have been segmented.
+    Whoever is interrupted leaves the blocks of lines that are done, from which the next one goes on.
+
+    Args:
+        config: the texts, filters and the folder.
+        segmentation: of the text.
+        which: of the texts.
+        progress: is told how many pairs have been segmented.
+        pool: does the work; None: `config.processes` of this machine, or this process alone if the text is small.
 
     Raises:
         ConfigurationError: if there is no such text, or the cache folder cannot be written.
         DataError: if a text cannot be read (see `read_pairs`), or no pair is left.
+        LostProcessError: if a process dies that segments text.
     """
     from filelock import FileLock  # not for those who only read a model
 
@@ -183,7 +185,6 @@ def build_store(
     if not texts:
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
     filters = config.filters if which == "train" else config.filters.for_validation()
-    config = config.model_copy(update={"root": Path(), "filters": filters, which: tuple(texts)})
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = cache_folder(config)
     directory = cache / "segmented" / fingerprint[:32]
@@ -195,7 +196,8 @@ def build_store(
                 if found is not None:  # nobody else has made it meanwhile
                     if found:
                         logger.warning("%s: %s; the text is segmented anew", directory, found)
-                    write_store(directory, config, segmentation, which, fingerprint, progress)
+                    workers = pool or _pool(config, texts)
+                    write_store(directory, texts, filters, segmentation, which, fingerprint, workers, progress)
         except OSError as error:
             raise ConfigurationError(
                 f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
@@ -236,99 +238,8 @@ def _digest(path: Path) -> str:
         raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check the paths under data.") from error
 
 
-def write_store(
-    directory: Path,
-    config: DataConfig,
-    segmentation: Segmentation,
-    which: Which,
-    fingerprint: str,
-    progress: Callable[[int], None],
-) -> None:
-    """Segment and filter the text of `which` into `directory`, whole or not at all."""
-    partial = directory.with_name(directory.name + ".partial")
-    for leftover in (partial, directory):
-        shutil.rmtree(leftover, ignore_errors=True)
-    partial.mkdir()
-    try:
-        report = _write(partial, config, segmentation, which, progress)
-        facts = {
-            "fingerprint": fingerprint,
-            "report": report.plain(),
-            "hashes": {path.name: hash_file(path) for path in sorted(partial.iterdir())},
-        }
-        facts["checksum"] = checksum(facts)
-        (partial / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        partial.rename(directory)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-
-
-def _write(
-    partial: Path, config: DataConfig, segmentation: Segmentation, which: Which, progress: Callable[[int], None]
-) -> FilterReport:
-    """Write `pairs.arrow` and `lengths.bin`."""
-    texts: tuple[ParallelText, ...] = getattr(config, which)
-    report = FilterReport()
-    pair_filter = PairFilter(config.filters, report)
-    pa = _pyarrow()
-    schema = _schema(with_text=which == "validation")
-    chunks = _chunks(read_pairs(texts, config, report))
-    written = 0
-    with (
-        closing(segment_chunks(chunks, segmentation, _num_processes(config, texts))) as segmented,
-        pa.OSFile(str(partial / "pairs.arrow"), "wb") as pairs_file,
-        pa.ipc.new_stream(pairs_file, schema) as writer,
-        (partial / "lengths.bin").open("wb") as lengths_file,
-    ):
-        for chunk, ids in segmented:
-            origins = [pair.origin for pair in chunk]
-            kept = pair_filter.keep(ids.source_lengths, ids.target_lengths, ids.digests, origins.__getitem__)
-            writer.write_batch(_record_batch(chunk, ids, schema).filter(pa.array(kept)))
-            lengths_file.write(np.stack([ids.source_lengths, ids.target_lengths], axis=1)[kept].tobytes())
-            progress(written + len(chunk))
-            if written // 1_000_000 < (written := written + len(chunk)) // 1_000_000:
-                logger.info("%s: %s pairs segmented", which, f"{written:,}")
-    if not report.kept:
-        raise DataError(
-            f"data.{which}: no pair is left to use. {report.render()}\nCheck the text and the limits in data.filters."
-        )
-    return report
-
-
-def _schema(with_text: bool) -> Any:
-    pa = _pyarrow()
-    columns = [("source", pa.list_(pa.int32())), ("target", pa.list_(pa.int32()))]
-    columns += [("file", pa.int32()), ("line", pa.int64())]
-    if with_text:
-        columns += [("source_text", pa.string()), ("target_text", pa.string())]
-    return pa.schema(columns)
-
-
-def _record_batch(chunk: Sequence[Pair], ids: Segmented, schema: Any) -> Any:
-    pa = _pyarrow()
-    columns = {
-        "source": pa.ListArray.from_arrays(_offsets(ids.source_lengths), ids.source_ids),
-        "target": pa.ListArray.from_arrays(_offsets(ids.target_lengths), ids.target_ids),
-        "file": [pair.text for pair in chunk],
-        "line": [pair.line for pair in chunk],
-        "source_text": [pair.source for pair in chunk],
-        "target_text": [pair.target for pair in chunk],
-    }
-    return pa.record_batch([pa.array(columns[name], type=schema.field(name).type) for name in schema.names], schema)
-
-
-def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
-    return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
-
-
-def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    while chunk := list(islice(pairs, CHUNK_PAIRS)):
-        yield chunk
-
-
-def _num_processes(config: DataConfig, texts: Sequence[ParallelText]) -> int:
-    if sum(path.stat().st_size for text in texts for path in text.files) < POOL_BYTES:
-        return 1
-    return config.processes or os.cpu_count() or 1
+def _pool(config: DataConfig, texts: Sequence[ParallelText]) -> Pool:
+    """Processes of this machine, if there is enough to do."""
+    count = config.processes or os.cpu_count() or 1
+    small = sum(path.stat().st_size for text in texts for path in text.files) < POOL_BYTES
+    return ThisProcess() if small or count == 1 else Processes(count)

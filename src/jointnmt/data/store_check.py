@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
 
-FILES = {"pairs.arrow", "lengths.bin"}
+LENGTHS = "lengths.bin"
+"""The file of a store that has the lengths of all its pairs."""
+
+SHARDS = "pairs-{:06d}.arrow"
+"""The files with the pairs. Stores of before have one, `pairs.arrow`."""
+
+
+def shards(names: Iterable[str]) -> list[str]:
+    """Of the files of a store, those with the pairs, in order."""
+    return sorted(name for name in names if name.startswith("pairs"))
 
 
 def hash_file(path: Path) -> str:
@@ -42,33 +52,44 @@ def fault(directory: Path, fingerprint: str, segmentation: Segmentation) -> str 
         if "checksum" not in facts:
             return "this store is of a version that kept no hashes"
         whole = facts["checksum"] == checksum(facts) and facts["fingerprint"] == fingerprint
-        if not whole or facts["hashes"].keys() != FILES:
+        if not whole or LENGTHS not in facts["hashes"] or not shards(facts["hashes"]):
             return "this store is damaged: its store.json is not as it was written"
         for name, expected in facts["hashes"].items():
             if hash_file(directory / name) != expected:
                 return f"this store is damaged: {name} is not as it was written"
-        return _out_of_range(directory, segmentation)
+        return _out_of_range(directory, shards(facts["hashes"]), segmentation)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"this store is damaged ({error})"
 
 
-def _out_of_range(directory: Path, segmentation: Segmentation) -> str | None:
+def _out_of_range(directory: Path, names: Sequence[str], segmentation: Segmentation) -> str | None:
     """What of the ids and lengths cannot be; None: nothing."""
+    lengths = np.memmap(directory / LENGTHS, dtype=np.int32, mode="r").reshape(-1, 2)
+    rows = 0
+    for batch in _batches(directory, names):
+        if found := _wrong(batch, lengths[rows : rows + batch.num_rows], segmentation):
+            return f"this store is damaged: {found}"
+        rows += batch.num_rows
+    return None if rows == len(lengths) else f"this store is damaged: {rows} pairs have {len(lengths)} lengths"
+
+
+def _batches(directory: Path, names: Sequence[str]) -> Iterator[Any]:
     with extra("train"):
         import pyarrow as pa
-        import pyarrow.compute as pc
-    lengths = np.memmap(directory / "lengths.bin", dtype=np.int32, mode="r").reshape(-1, 2)
+    for name in names:
+        with pa.memory_map(str(directory / name)) as stream:
+            yield from pa.ipc.open_stream(stream)
+
+
+def _wrong(batch: Any, lengths: npt.NDArray[np.int32], segmentation: Segmentation) -> str | None:
+    import pyarrow.compute as pc
+
     sides = {"source": segmentation.source, "target": segmentation.target}
-    rows = 0
-    with pa.memory_map(str(directory / "pairs.arrow")) as stream:
-        for batch in pa.ipc.open_stream(stream):
-            for column, (name, side) in enumerate(sides.items()):
-                lists = batch.column(name)
-                ids = pc.min_max(lists.flatten()).as_py()
-                if ids["min"] is not None and not 0 <= ids["min"] <= ids["max"] < side.vocabulary_size:
-                    return f"this store is damaged: ids of the {name} reach from {ids['min']} to {ids['max']}"
-                stored = lengths[rows : rows + batch.num_rows, column]
-                if not np.array_equal(pc.list_value_length(lists).to_numpy() + 1, stored):
-                    return f"this store is damaged: lengths of the {name} are not those of its pairs"
-            rows += batch.num_rows
-    return None if rows == len(lengths) else f"this store is damaged: {rows} pairs have {len(lengths)} lengths"
+    for column, (name, side) in enumerate(sides.items()):
+        lists = batch.column(name)
+        ids = pc.min_max(lists.flatten()).as_py()
+        if ids["min"] is not None and not 0 <= ids["min"] <= ids["max"] < side.vocabulary_size:
+            return f"ids of the {name} reach from {ids['min']} to {ids['max']}"
+        if not np.array_equal(pc.list_value_length(lists).to_numpy() + 1, lengths[:, column]):
+            return f"lengths of the {name} are not those of its pairs"
+    return None

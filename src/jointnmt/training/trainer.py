@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import UpdateBatches, load, shard
+from jointnmt.data.batches import UpdateBatches, load_share, shard
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import plan_mixture
 from jointnmt.data.store import SegmentedText, TokenStore
 from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops import masks_of_rows
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.precision import autocast
@@ -49,7 +50,8 @@ class Trainer:
     `loss_mean` sentences: of sentences) of the whole update.
 
     Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same dropout
-    masks; models draw them from torch's global generator. The order of the data is a function of (seed, epoch).
+    masks; models draw them from torch's global generator. Processes that share a batch draw the masks of their rows of
+    it: an update is the same to rounding, whatever their number. The order of the data is a function of (seed, epoch).
 
     Args:
         fabric: launched; gives device and processes.
@@ -107,28 +109,32 @@ class Trainer:
             began = time.perf_counter()
             epoch = self.position.epoch
             text = self._resegmented.of_epoch(epoch) if self._resegmented else self.store
-            updates = plan_mixture(self.store, text, self.batches, self.seed, epoch)
-            remaining = updates[self.position.update :]
-            for update, batches in zip(remaining, self._load_ahead(text, remaining), strict=True):
+            plan = plan_mixture(self.store, text, self.batches, self.seed, epoch)
+            epoch_updates = len(plan)
+            for update, batches in self._load_ahead(text, plan.since(self.position.update)):
                 divisor = sum(
                     len(indices) if self._by_sentence else int(text.lengths[1][indices].sum()) for indices in update
                 )
-                yield self._step(batches, divisor, len(updates), began)
+                yield self._step(batches, divisor, epoch_updates, began)
                 began = time.perf_counter()
 
-    def _load_ahead(self, text: SegmentedText, updates: list[UpdateBatches]) -> Iterator[list[Batch]]:
-        """This process's batches of each update; those of the next update are loaded meanwhile."""
+    def _load_ahead(
+        self, text: SegmentedText, updates: Iterator[UpdateBatches]
+    ) -> Iterator[tuple[UpdateBatches, list[Batch]]]:
+        """The updates and this process's batches of each; the next update is planned and loaded meanwhile."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
 
-        def load_share(update: UpdateBatches) -> list[Batch]:
-            return [load(text, indices) for indices in shard(update, text.lengths, rank, processes)]
+        def load_mine() -> tuple[UpdateBatches, list[Batch]] | None:
+            update = next(updates, None)
+            if update is None:
+                return None
+            return update, [load_share(text, share) for share in shard(update, text.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:
-            ahead = loader.submit(load_share, updates[0])
-            for following in updates[1:]:
-                batches, ahead = ahead.result(), loader.submit(load_share, following)
-                yield batches
-            yield ahead.result()
+            ahead = loader.submit(load_mine)
+            while (loaded := ahead.result()) is not None:
+                ahead = loader.submit(load_mine)
+                yield loaded
 
     def _step(self, batches: list[Batch], divisor: int, epoch_updates: int, began: float) -> StepReport:
         step = self.position.step + 1
@@ -172,12 +178,14 @@ class Trainer:
         for number, batch in enumerate(batches):
             try:
                 batch = batch.to(self.fabric.device)
-                torch.manual_seed(_dropout_seed(self.seed, step, batch.indices[0]))
-                with autocast(self.fabric.device, self.config.precision):
-                    logits = self._forward(batch.source, batch.target_input)
-                smoothing = self.config.label_smoothing
-                loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)
-                self._scaler.scale(loss / divisor).backward()
+                part = batch.part
+                torch.manual_seed(_dropout_seed(self.seed, step, part.first_pair))
+                with masks_of_rows(part.begin, part.begin + len(batch), part.whole):
+                    with autocast(self.fabric.device, self.config.precision):
+                        logits = self._forward(batch.source, batch.target_input)
+                    smoothing = self.config.label_smoothing
+                    loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)
+                    self._scaler.scale(loss / divisor).backward()
                 losses.append(torch.stack([loss.detach(), nll]))
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):

@@ -1,0 +1,50 @@
+"""`jointnmt prepare`: what a training does before its first update, on all cores or on a cluster."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jointnmt.cli.options import RecipeArgument, RecipeSettings
+
+
+def prepare(
+    recipe: RecipeArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Directory of the run, for the pieces.")],
+    settings: RecipeSettings = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="A cluster of Ray that segments: auto (the one of this machine) or HOST:PORT. The text and the cache "
+            "(data.cache) have to be where all its machines see them.",
+            show_default="processes of this machine",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that segment.", show_default="one for each core")
+    ] = None,
+) -> None:
+    """Learn the pieces of a recipe, and filter and segment its text, which `train` with the same RUN then finds.
+
+    After an interruption, the same command goes on, and so does `train`. The result is the same, whoever works.
+    """
+    from jointnmt.cli.console import stderr
+    from jointnmt.data.pool import Pool
+    from jointnmt.experiment import Experiment
+    from jointnmt.extras import extra
+    from jointnmt.train import prepare_data
+    from jointnmt.training.progress import choose_display
+
+    if workers is not None:
+        settings = [*(settings or ()), f"data.processes={workers}"]
+    experiment = Experiment.load(recipe, settings or ())
+    with ExitStack() as held:
+        pool: Pool | None = None
+        if address is not None:
+            with extra("cluster"):
+                from jointnmt.cluster.preparation import RayPool
+                from jointnmt.cluster.session import connected
+            held.enter_context(connected(address))
+            pool = RayPool(workers)
+        prepare_data(experiment, out, choose_display(stderr()), pool)

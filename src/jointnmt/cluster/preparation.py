@@ -1,0 +1,60 @@
+"""Text segmented by the workers of a Ray cluster, as `jointnmt.data` has it done by processes of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util import ActorPool
+
+from jointnmt.cluster.session import room_for_workers
+from jointnmt.errors import JointNMTError, LostProcessError
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
+
+RETRIES = 5
+"""How often a job is begun again whose worker has died: one that kills each of its workers is an error at last."""
+
+
+class RayPool:
+    """Workers of the cluster that this process is connected to, a core each; one that dies is replaced.
+
+    They have to see the files of the jobs under the same paths.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        """`workers`: how many; None: as many as the cluster has room for."""
+        self._workers = workers
+
+    def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
+        """As `jointnmt.data.pool.Pool.map`."""
+        count = min(self._workers or max(room_for_workers("cpu", 1)[0], 1), len(jobs))
+        reference = ray.put(function)
+        worker: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=RETRIES)(_Worker)
+        actors = [worker.remote(reference) for _ in range(count)]
+        try:
+            pool: Any = ActorPool([*actors, *actors])  # each has one job more in hand than it is at
+            yield from pool.map(lambda actor, job: actor.work.remote(job), jobs)
+        except RayTaskError as error:
+            if isinstance(error.cause, JointNMTError):
+                raise error.cause from None
+            raise
+        except RayError as error:
+            raise LostProcessError(
+                f"The cluster of Ray has lost a worker that segments text, again and again: {error} The same command "
+                "goes on from what is done."
+            ) from error
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+
+
+class _Worker:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def work(self, job: Any) -> Any:
+        return self._function(job)

@@ -1,0 +1,165 @@
+"""Texts divided into blocks of lines, each of which can be read by itself: by any process, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from jointnmt.data.corpus import (
+    BYTE_ORDER_MARK,
+    COMPRESSED,
+    MAX_LINE_BYTES,
+    UNREADABLE,
+    ParallelText,
+    check_line_length,
+    lines_of_stream,
+    open_text,
+)
+from jointnmt.data.filters import FilterConfig, FilterReport
+from jointnmt.data.pairs import Pair, Row, parsed, parser_within, unequal
+from jointnmt.errors import DataError, reason
+
+BLOCK_LINES = 2**16
+"""Lines of a block: what one process segments at a time, and most pairs of a file of the store."""
+
+READ_BYTES = 2**22
+FILES_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Lines of a text that follow each other."""
+
+    number: int
+    """Of the corpus, from 0."""
+    text: int
+    """Which of the texts it is of, from 0."""
+    first_line: int
+    """From 1."""
+    lines: int
+    files: tuple[Path, ...]
+    """Where to read: the text's own files, or what they were unpacked to."""
+    offsets: tuple[int, ...]
+    """Where in each of them the first line begins, in bytes."""
+
+
+def divide(texts: Sequence[ParallelText], folder: Path) -> list[TextBlock]:
+    """All lines of texts with complete paths as blocks of `BLOCK_LINES`, the last one of each text shorter.
+
+    Each file is read once, some at a time. Compressed ones are unpacked into `folder`, as a block of them cannot be
+    read without all before it.
+
+    Raises:
+        DataError: if a file cannot be read, or the two of a text have different numbers of lines.
+    """
+    jobs = [
+        (path, folder / f"{number}-{side}") for number, text in enumerate(texts) for side, path in enumerate(text.files)
+    ]
+    with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+        found = iter([job.result() for job in [threads.submit(_index, *job) for job in jobs]])
+    blocks: list[TextBlock] = []
+    for number, text in enumerate(texts):
+        indices = [next(found) for _ in text.files]
+        counts = [index.lines for index in indices]
+        if len(set(counts)) > 1:
+            raise unequal(text.files, counts)
+        for block, offsets in enumerate(zip(*(index.starts for index in indices), strict=True)):
+            begin = block * BLOCK_LINES
+            lines = min(BLOCK_LINES, counts[0] - begin)
+            files = tuple(index.path for index in indices)
+            blocks.append(TextBlock(len(blocks), number, begin + 1, lines, files, offsets))
+    return blocks
+
+
+def read_block(block: TextBlock, text: ParallelText, filters: FilterConfig, report: FilterReport) -> Iterator[Pair]:
+    """The pairs of a block, as `read_pairs` has them.
+
+    Args:
+        block: of the text.
+        text: with complete paths.
+        filters: what to do with bad lines and empty sides.
+        report: counts what is read and left out.
+
+    Raises:
+        DataError: if a line is bad, or a file is not what it was when it was divided.
+    """
+    parse = parser_within(text, block.files[0])
+    yield from parsed(_rows(block, text), parse, text, block.text, block.first_line, filters, report)
+
+
+def _rows(block: TextBlock, text: ParallelText) -> Iterator[Row]:
+    count = 0
+    with ExitStack() as opened:
+        sides = [
+            _lines(opened, path, offset, f"{name}:{block.first_line}")
+            for path, offset, name in zip(block.files, block.offsets, text.files, strict=True)
+        ]
+        for count, row in enumerate(islice(zip(*sides, strict=False), block.lines), start=1):
+            if max(map(len, row)) > MAX_LINE_BYTES:
+                for raw, name in zip(row, text.files, strict=True):
+                    check_line_length(raw, f"{name}:{block.first_line + count - 1}")
+            yield row
+    if count < block.lines:
+        raise DataError(f"{text.files[0]}: has become shorter while it was read. Start again when it is complete.")
+
+
+def _lines(opened: ExitStack, path: Path, offset: int, origin: str) -> Iterator[bytes]:
+    try:
+        stream = opened.enter_context(path.open("rb"))
+        stream.seek(offset)
+        yield from lines_of_stream(stream, begun=offset > 0)
+    except OSError as error:
+        raise DataError(f"{origin}: the file cannot be read: {reason(error)}. Check that it exists.") from error
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Where the blocks of a file begin."""
+
+    path: Path
+    starts: tuple[int, ...]
+    lines: int
+
+
+def _index(path: Path, unpacked: Path) -> _Index:
+    """Count the lines of a file, which is unpacked if it is compressed."""
+    lines = size = 0
+    starts, last = [0], b"\n"
+    alone = False  # a byte order mark: an empty text, as some editors save it
+    compressed = path.suffix in COMPRESSED
+    with unpacked.open("wb") if compressed else nullcontext() as copy:
+        for chunk in _chunks(path):
+            if copy is not None:
+                copy.write(chunk)
+            ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
+            wanted = np.arange(BLOCK_LINES - 1 - lines % BLOCK_LINES, len(ends), BLOCK_LINES)
+            starts += (size + 1 + ends[wanted]).tolist()
+            lines, size, last = lines + len(ends), size + len(chunk), chunk[-1:]
+            alone = size == len(chunk) and chunk == BYTE_ORDER_MARK
+    lines += last != b"\n" and not alone
+    return _Index((unpacked if compressed else path).absolute(), tuple(starts[: -(-lines // BLOCK_LINES)]), lines)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """A file, decompressed, some megabytes at a time.
+
+    Raises:
+        DataError: if it cannot be read, naming the line.
+    """
+    lines = 0
+    try:
+        with open_text(path) as stream:
+            while chunk := stream.read(READ_BYTES):
+                yield chunk
+                lines += chunk.count(b"\n")
+    except UNREADABLE as error:
+        where = f"{path}:{lines + 1}" if lines else str(path)
+        raise DataError(
+            f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
+        ) from error

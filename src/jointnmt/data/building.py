@@ -1,0 +1,138 @@
+"""Making a store: the blocks of its texts are segmented by a pool, rid of duplicates in order, and joined."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from jointnmt.data.blocks import TextBlock, divide
+from jointnmt.data.corpus import ParallelText
+from jointnmt.data.filtering import SeenDigests
+from jointnmt.data.filters import FilterConfig, FilterReport
+from jointnmt.data.pool import Pool
+from jointnmt.data.segmenting import DIGEST, BlockSegmenter, pyarrow, store_schema
+from jointnmt.data.store_check import LENGTHS, SHARDS, checksum, hash_file
+from jointnmt.errors import DataError, LostProcessError
+
+if TYPE_CHECKING:
+    from jointnmt.text.segmentation import Segmentation
+
+logger = logging.getLogger(__name__)
+
+Which = Literal["train", "validation"]
+
+UNHARMED = (KeyboardInterrupt, SystemExit, GeneratorExit, LostProcessError)
+"""After these, blocks that are done are kept: whoever makes the same store goes on from them."""
+
+
+def write_store(
+    directory: Path,
+    texts: Sequence[ParallelText],
+    filters: FilterConfig,
+    segmentation: Segmentation,
+    which: Which,
+    fingerprint: str,
+    pool: Pool,
+    progress: Callable[[int], None],
+) -> None:
+    """Segment and filter texts with complete paths into `directory`, whole or not at all.
+
+    Needs the room of two stores, as the blocks are there until all are joined. The store is the same whatever the
+    pool, and whatever was done before an interruption.
+
+    Raises:
+        DataError: if a text cannot be used, or no pair is left.
+        LostProcessError: if a process of the pool dies.
+    """
+    partial = directory.with_name(directory.name + ".partial")
+    blocks, unpacked = partial / "blocks", partial / "unpacked"
+    shutil.rmtree(directory, ignore_errors=True)
+    blocks.mkdir(parents=True, exist_ok=True)
+    _clear(partial, blocks)
+    unpacked.mkdir()
+    try:
+        segmenter = BlockSegmenter(segmentation, tuple(texts), filters, which == "validation", blocks.absolute())
+        report = _join(partial, divide(texts, unpacked), segmenter, pool, progress)
+        if not report.kept:
+            raise DataError(
+                f"data.{which}: no pair is left to use. {report.render()}\nCheck the text and the limits in "
+                "data.filters."
+            )
+        for folder in (blocks, unpacked):
+            shutil.rmtree(folder)
+        hashes = {path.name: hash_file(path) for path in sorted(partial.iterdir())}
+        facts = {"fingerprint": fingerprint, "report": report.plain(), "hashes": hashes}
+        facts["checksum"] = checksum(facts)
+        (partial / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        partial.rename(directory)
+    except UNHARMED:
+        raise
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _clear(partial: Path, blocks: Path) -> None:
+    """Remove what an interrupted call has left, but for the blocks."""
+    for path in partial.iterdir():
+        if path.is_dir() and path != blocks:
+            shutil.rmtree(path)
+        elif not path.is_dir():
+            path.unlink()
+
+
+def _join(
+    partial: Path, blocks: Sequence[TextBlock], segmenter: BlockSegmenter, pool: Pool, progress: Callable[[int], None]
+) -> FilterReport:
+    """Have all blocks segmented, and write the files of the store in their order."""
+    report = FilterReport()
+    seen = SeenDigests() if segmenter.filters.duplicates == "drop" else None
+    done = sum(segmenter.path(block).exists() for block in blocks)
+    if done:
+        logger.info("going on after %d of %d blocks of lines", done, len(blocks))
+    with closing(pool.map(segmenter, blocks)) as reports, (partial / LENGTHS).open("wb") as lengths:
+        for block, found in zip(blocks, reports, strict=True):
+            report.add(found)
+            _write_shard(partial / SHARDS.format(block.number), block, segmenter, seen, report, lengths)
+            progress(report.read)
+    return report
+
+
+def _write_shard(
+    path: Path,
+    block: TextBlock,
+    segmenter: BlockSegmenter,
+    seen: SeenDigests | None,
+    report: FilterReport,
+    lengths: Any,
+) -> None:
+    """Write the pairs of a block that have not been seen before, and their lengths."""
+    pa = pyarrow()
+    origin = f"{segmenter.texts[block.text].files[0]}:{{}}".format
+    schema = store_schema(segmenter.with_text)
+    with (
+        pa.memory_map(str(segmenter.path(block))) as stream,
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_stream(file, schema) as writer,
+    ):
+        for batch in pa.ipc.open_stream(stream):
+            if seen is not None:
+                batch = _unseen(batch, seen, report, origin)
+            writer.write_batch(batch.select(schema.names))
+            sides = [pa.compute.list_value_length(batch.column(side)).to_numpy() for side in ("source", "target")]
+            lengths.write((np.stack(sides, axis=1) + 1).astype(np.int32).tobytes())
+
+
+def _unseen(batch: Any, seen: SeenDigests, report: FilterReport, origin: Callable[[int], str]) -> Any:
+    new = seen.add(batch.column(DIGEST).to_numpy())
+    gone = np.flatnonzero(~new)
+    if len(gone):
+        report.remove("duplicate", origin(batch.column("line")[int(gone[0])].as_py()), len(gone))
+    return batch.filter(pyarrow().array(new))
