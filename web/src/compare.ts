@@ -71,7 +71,7 @@ class CompareView {
     this.text = texts.some(({ index }) => index === this.text) ? this.text : texts[0].index;
     const of = (model: Model): Score => comparison.scores[model.name][texts.find(({ by }) => by.includes(model.name))?.index ?? texts[0].index];
     const rows = texts.map(({ text, by, index }) =>
-      h("tr", {}, h("td", { class: "text", lang: this.app.model.target_language }, text || "(empty)"),
+      h("tr", {}, h("td", { class: "text", lang: this.app.model.target_language }, h("div", { class: "brief" }, text || "(empty)")),
         h("td", { class: "text" }, by.filter((name) => pair.some((model) => model.name === name)).join(", ") || "your own"),
         ...pair.map((model) => this.scoreCell(comparison, texts.map((each) => each.index), model, index))));
     const options = texts.map(({ text, index }) => [String(index), text] as const);
