@@ -90,6 +90,8 @@ class Counting(TorchDispatchMode):
         """Bytes, by group of operations."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """Likewise: what they take, if one operation begins when the other has ended."""
+        self.launches = 0
+        """Operations that move something."""
         self._rate, self._bandwidth = rate, bandwidth
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -101,6 +103,7 @@ class Counting(TorchDispatchMode):
         moved = _bytes_moved(kind, _tensors((args, kwargs)), _tensors(result))
         group = group_of(name)
         operations = OPERATIONS[kind](*args, **kwargs, out_val=result) if kind in OPERATIONS else 0
+        self.launches += 1
         self.moved[group] += moved
         self.seconds[group] += max(moved / self._bandwidth, operations / self._rate)
         return result

@@ -12,7 +12,7 @@ import torch
 from benchmarks.counting import training_operations
 from benchmarks.processes import Work
 from benchmarks.sizes import SIZES, model_config, with_shortcuts
-from jointnmt.data.batches import Lengths, plan_epoch
+from jointnmt.data.batches import Lengths, UpdateBatches, plan_epoch
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models import build_model
@@ -66,7 +66,7 @@ class TrainingCase:
     """Tokens of each pair's source, end mark counted."""
     target: Lengths = field(repr=False)
     max_tokens: int
-    """Of a batch, which is an update, on either side."""
+    """Of a batch on either side."""
     max_cells: int | None
     updates: int
     """Of a run."""
@@ -74,6 +74,8 @@ class TrainingCase:
     """Or cuda."""
     shortcuts: ShortcutKind | None = None
     """Lexical shortcuts."""
+    update_tokens: int | None = None
+    """Of an update; None: as of a batch."""
 
     def __call__(self) -> Training:
         """Build the subject."""
@@ -97,7 +99,8 @@ class Training:
         settings["accelerator"] = "gpu" if case.device == "cuda" else "cpu"
         settings["compile"] = case.implementation == "compiled"
         config = TrainingConfig.model_validate({**settings, "loss_mean": "tokens"})
-        limits = {"max_tokens": case.max_tokens, "max_cells": case.max_cells, "update_tokens": case.max_tokens}
+        limits = {"max_tokens": case.max_tokens, "max_cells": case.max_cells}
+        limits["update_tokens"] = case.update_tokens or case.max_tokens
         self.batches = BatchConfig(**limits, overhead_cells=OVERHEAD_CELLS[case.device])
         store: Any = RandomStore(case.source, case.target, vocabulary)
         if case.implementation == "reference":
@@ -114,7 +117,7 @@ class Training:
 
     def work(self) -> Work:
         """See `Subject`."""
-        indices = self._indices()
+        indices = self.plan()
         pairs = np.concatenate([batch for update in indices for batch in update])
         vocabulary = SIZES[self.case.size].vocabulary
         lengths = [side[pairs].astype(np.int64) for side in (self.case.source, self.case.target)]
@@ -132,9 +135,9 @@ class Training:
             largest_batch=max(padded),
         )
 
-    def _indices(self) -> list[list[Any]]:
+    def plan(self) -> list[UpdateBatches]:
         """The pairs of the last run's updates: an epoch's plan depends on nothing but its number."""
-        found: list[list[Any]] = []
+        found: list[UpdateBatches] = []
         epoch, first = self._began.epoch, self._began.update
         while len(found) < self.case.updates:
             plan = plan_epoch(self.case.source, self.case.target, self.batches, SEED, epoch)

@@ -98,6 +98,9 @@ class TrainingConfig(Config):
         "auto", description="devices (CPU: processes) per machine; set by torchrun"
     )
     nodes: int = Field(1, ge=1, le=10_000, description="machines; set by torchrun")
+    process_timeout: int = Field(
+        1800, ge=1, le=10**6, description="seconds after which a process that does not answer the others is lost"
+    )
     compile: bool = Field(False, description="compile the model with torch.compile (slower on a CPU)")
     checkpoint_every: int = Field(500, ge=1, le=10**12, description="updates between saves of the training state")
     keep_best: int = Field(5, ge=1, le=10_000, description="number of best checkpoints kept")

@@ -6,13 +6,15 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jointnmt.config import override
+from jointnmt.config import differences, override
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
 from jointnmt.data.filters import FilterReport
@@ -27,12 +29,14 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import check_outline, load_run
 from jointnmt.runs.log import read_records
+from jointnmt.runs.mirror import Mirror
+from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.outlook import Outlook
-from jointnmt.training.processes import first_process_first, is_first
+from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.speed import choose_precision
 from jointnmt.training.trainer import Trainer
@@ -50,11 +54,13 @@ TELL_EVERY = 1000
 """Sentence pairs between calls of a display while text is read."""
 
 
-def train(experiment: Experiment, out: Path, display: Display) -> None:
+def train(experiment: Experiment, out: Path, display: Display, mirror: str | None = None) -> None:
     """Train an experiment into the RUN directory `out`, or resume the training in it.
 
-    Several processes may call this together, as torchrun does; the first one writes. On several machines, `out` and
-    the data must be on a shared file system.
+    Several processes may call this together, as torchrun does. On several machines, `out` may be on a shared file
+    system, or another directory on each: the first process reads and writes its own, and is the one that finds the
+    newest state there. The data must be on all. Every state is copied to the address `mirror` of fsspec, if there is
+    one, and fetched from there if it is newer.
 
     Raises:
         ConfigurationError: if `out` belongs to something else, or the training would never end.
@@ -63,11 +69,12 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
-    directory = RunDirectory(out)
-    experiment = _as_begun(experiment, directory)
+    directory = RunDirectory(out, Mirror(mirror) if mirror else None)
     keep_freed_memory()
     bound_kernel_cache()
     fabric = launch_fabric(experiment.training)
+    elect_first(directory.newest_step())
+    _check_same(experiment)
     if not is_first():
         logging.getLogger("jointnmt").setLevel(logging.WARNING)
         display = NoDisplay()
@@ -76,7 +83,8 @@ def train(experiment: Experiment, out: Path, display: Display) -> None:
         stop = held.enter_context(StopSignals())
         held.callback(display.end)
         try:
-            first_process_first(lambda: _open(experiment, directory, held, display))
+            precision = of_first(lambda: _open(experiment, directory, held, display))
+            experiment = _in_precision(experiment, precision)
             run = held.enter_context(closing(_prepare(experiment, fabric, directory, display, stop)))
             run.loop()
             run.finish()
@@ -140,11 +148,18 @@ def _check_end(experiment: Experiment) -> None:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
 
 
-def _as_begun(experiment: Experiment, directory: RunDirectory) -> Experiment:
-    """The experiment; if its precision is `auto` and it resumes, in the precision that was chosen then."""
-    if experiment.training.precision != "auto" or not directory.is_trained():
-        return experiment
-    return _in_precision(experiment, directory.read_experiment().training.precision)
+def _check_same(experiment: Experiment) -> None:
+    """Refuse to train one thing with another recipe than the first process has; paths and sizes of machines may differ.
+
+    Raises:
+        ConfigurationError: in a process with another one.
+    """
+    changed = differences(of_first(experiment.plain), experiment.plain())
+    if forbidden := [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]:
+        raise ConfigurationError(
+            f"The recipe of this process is not that of the first one: {'; '.join(forbidden)}. Give all processes of a "
+            "training the same recipe and settings."
+        )
 
 
 def _in_precision(experiment: Experiment, precision: str) -> Experiment:
@@ -152,30 +167,40 @@ def _in_precision(experiment: Experiment, precision: str) -> Experiment:
     return experiment.model_copy(update={"training": training})
 
 
-def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> None:
-    """The part of the first process alone: lock and open the directory, train the segmentation."""
+def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> str:
+    """The part of the first process alone: lock, fetch and open the directory, train the segmentation.
+
+    Returns:
+        the precision: if it is `auto` and the training resumes, the one that was chosen then.
+    """
     held.enter_context(directory.lock())
+    directory.fetch()
+    if experiment.training.precision == "auto" and directory.is_trained():
+        experiment = _in_precision(experiment, directory.read_experiment().training.precision)
     directory.open(experiment)
     _segment(experiment, directory, display)
+    return experiment.training.precision
 
 
 def _prepare(
     experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display, stop: StopSignals
 ) -> TrainingRun:
     """Prepare data and model, and restore the last state."""
-    segmentation = Segmentation.load(directory.segmentation)
+    segmentation = _segmentation_of_first(directory)
     store = build_store(experiment.data, segmentation, progress=_shown(display, "segmenting the text"))
+    _check_same_text(store, "training")
     _check_lengths(store, experiment.model.max_length, "training")
     if experiment.training.precision == "auto":
         display.preparing("measuring precisions", 0, None)
         experiment = _in_precision(experiment, choose_precision(experiment, fabric, segmentation, store))
         if is_first():
             directory.write_experiment(experiment)
-    directory.bind(experiment)
+    if is_first():
+        directory.bind(experiment)
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
-    if experiment.training.start is not None and not directory.holds_state():
-        _load_start(model, experiment.training.start)
+    if is_first() and experiment.training.start is not None and not directory.holds_state():
+        _load_start(model, experiment.training.start)  # the trainer hands these weights to the other processes
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed, resegmented)
@@ -184,11 +209,39 @@ def _prepare(
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     validation = _validation(experiment, fabric, segmentation)
+    expect_answers(timedelta(seconds=experiment.training.process_timeout))
     run = TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
     if is_first() and not run.step:
         for warning in Outlook.of(experiment, store, parameters, segmentation.target.vocabulary_size).warnings():
             logger.warning("%s.", warning)
     return run
+
+
+def _segmentation_of_first(directory: RunDirectory) -> Segmentation:
+    """The segmentation in the first process's directory."""
+
+    def read() -> dict[str, bytes]:
+        Segmentation.load(directory.segmentation)  # names what is wrong, if something is
+        return {path.name: path.read_bytes() for path in directory.segmentation.iterdir()}
+
+    files = of_first(read)
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        return Segmentation.load(Path(folder))
+
+
+def _check_same_text(store: TokenStore, which: str) -> None:
+    """Refuse text that is not the first process's.
+
+    Raises:
+        DataError: in a process with other text.
+    """
+    if store.fingerprint != of_first(lambda: store.fingerprint):
+        raise DataError(
+            f"The {which} text of this process is not that of the first one. Copy the same files to all machines, "
+            "under names that end alike."
+        )
 
 
 def _load_start(model: TranslationModel, start: Path) -> None:
@@ -225,6 +278,7 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
     if not experiment.data.validation:
         return None
     store = build_store(experiment.data, segmentation, "validation")
+    _check_same_text(store, "validation")
     _check_lengths(store, experiment.model.max_length, "validation")
     return Validation(
         fabric,
@@ -288,6 +342,7 @@ class _CallableModule(ModuleType):
         out: Path | str,
         settings: Sequence[str] = (),
         display: Display | None = None,
+        mirror: str | None = None,
     ) -> list[dict[str, Any]]:
         """Train a recipe into the RUN directory `out`, or resume the training in it.
 
@@ -296,6 +351,7 @@ class _CallableModule(ModuleType):
             out: the directory; `Translator.load(out)` translates with what is in it.
             settings: values of the recipe to replace, as `training.max_updates=100`.
             display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
+            mirror: address of fsspec of a copy of `out`.
 
         Returns:
             the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations, saved states.
@@ -309,7 +365,7 @@ class _CallableModule(ModuleType):
             experiment = Experiment.load(Path(recipe), settings)
         else:
             experiment = Experiment.parse(override(recipe, settings), "recipe")
-        train(experiment, Path(out), display or NoDisplay())
+        train(experiment, Path(out), display or NoDisplay(), mirror)
         return read_records(RunDirectory(Path(out)).log)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jointnmt.data import batches
-from jointnmt.data.batches import EpochPlan, UpdateBatches, load, plan_epoch, shard
+from jointnmt.data.batch import BatchPart
+from jointnmt.data.batches import EpochPlan, Share, UpdateBatches, load, load_share, plan_epoch, shard
 from jointnmt.data.corpus import read_lines
 from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
@@ -186,7 +187,11 @@ def test_processes_share_an_update_evenly(world: int) -> None:
     lengths = corpus(3000)
     config = BatchConfig(max_tokens=500, update_tokens=3000)
     for update in plan_epoch(*lengths, config, seed=1, epoch=0):
-        parts = [shard(update, lengths, rank, world) for rank in range(world)]
+        shares = [shard(update, lengths, rank, world) for rank in range(world)]
+        for share in chain(*shares):
+            end = share.begin + len(share.pairs)
+            assert share.pairs.tolist() == share.batch[share.begin : end].tolist()
+        parts = [[share.pairs for share in part] for part in shares]
         everything = [i for part in plain(parts) for batch in part for i in batch]
         assert everything == [i for batch in update for i in batch.tolist()]
         assert sum(len(part) for part in parts) <= len(update) + world - 1
@@ -200,7 +205,8 @@ def test_processes_share_an_update_evenly(world: int) -> None:
 def test_one_process_has_the_batches_as_planned() -> None:
     lengths = corpus(500)
     for update in plan_epoch(*lengths, BatchConfig(max_tokens=300, update_tokens=2000), seed=1, epoch=0):
-        assert plain([shard(update, lengths, 0, 1)]) == plain([update])
+        shares = shard(update, lengths, 0, 1)
+        assert plain([[share.pairs for share in shares]]) == plain([update])
 
 
 def test_processes_beyond_the_pairs_get_nothing() -> None:
@@ -218,6 +224,22 @@ def test_loading_makes_a_batch_of_these_pairs() -> None:
     assert batch.source.tolist() == [[14, 2], [12, 2]]
     assert batch.target_output.tolist() == [[24, 34, 2], [22, 32, 2]]
     assert batch.indices == (4, 2)
+
+
+def test_a_part_is_padded_as_its_batch() -> None:
+    class Store:
+        lengths = np.array([2, 3, 5]), np.array([4, 2, 2])
+
+        def pairs(self, indices: list[int]) -> list[tuple[list[int], list[int]]]:
+            return [([10] * (self.lengths[0][i] - 1), [20] * (self.lengths[1][i] - 1)) for i in indices]
+
+    batch = np.array([0, 1, 2])
+    part = load_share(Store(), Share(batch[1:2], 1, batch))  # type: ignore[arg-type]
+    assert part.source.tolist() == [[10, 10, 2, 0, 0]]
+    assert part.target_output.tolist() == [[20, 2, 0, 0]]
+    assert (part.indices, part.part) == ((1,), BatchPart(begin=1, whole=3, first_pair=0))
+    whole = load_share(Store(), Share(batch, 0, batch))  # type: ignore[arg-type]
+    assert whole.part == BatchPart(begin=0, whole=3, first_pair=0)
 
 
 def test_lengths_that_cannot_be_written_to_are_planned_without_a_word() -> None:

@@ -20,10 +20,10 @@ from jointnmt.cluster.corpus import InputCorpus, shards_of
 from jointnmt.cluster.rows import Format
 from jointnmt.cluster.session import connected
 from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, packed, translate_each
-from jointnmt.cluster.storage import Folder
 from jointnmt.data.corpus import cut_lines
 from jointnmt.errors import ConfigurationError, DataError, LostProcessError, MissingPackageError
 from jointnmt.interruption import Interruption
+from jointnmt.runs.storage import Folder
 from jointnmt.search import SamplingConfig
 from jointnmt.translator import Translation, TranslationOptions, Translator
 from jointnmt.translator.options import LoadOptions
@@ -212,7 +212,7 @@ def test_folders_have_whole_files_only(address: str, tmp_path: Path, monkeypatch
     folder.write("b/c", b"fourth")
     assert (folder.read("a"), folder.read("b/c"), folder.names("b")) == (b"first", b"fourth", {"c"})
     if address == "FOLDER":
-        monkeypatch.setattr("jointnmt.cluster.storage.publish", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        monkeypatch.setattr("jointnmt.runs.storage.publish", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
         with pytest.raises(ConfigurationError, match="b/c cannot be written"):
             folder.write("b/c", b"fifth")
         assert folder.read("b/c") == b"fourth" and folder.names() == {"a", "b"}

@@ -237,7 +237,7 @@ def test_initial_values_are_the_authors() -> None:
 def test_emelin_compatible_training_drops_where_the_authors_do() -> None:
     config = TransformerConfig(**{**SIZES, "hidden_dropout": 0.4, "embedding_dropout": 0.3}, emelin_compatible=True)
     model = build_model(config, VOCABULARY, VOCABULARY)
-    assert (model.second_dropout.p, model.target_embedding.dropout.p) == (0.3, 0.3)
+    assert (model.second_dropout.rate, model.target_embedding.dropout.rate) == (0.3, 0.3)
     ffn, seen = model.layers[0].ffn.train(), []
     ffn.hidden.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     ffn.output.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -246,7 +246,7 @@ def test_emelin_compatible_training_drops_where_the_authors_do() -> None:
     assert into_hidden.unique().tolist() == pytest.approx([0, 1 / 0.6])
     assert_close(into_output, torch.relu(torch.nn.functional.linear(into_hidden, ffn.hidden.weight, ffn.hidden.bias)))
     clean = build_model(config.model_copy(update={"emelin_compatible": False}), VOCABULARY, VOCABULARY)
-    assert clean.second_dropout.p == 0 and clean.layers[0].ffn.input_dropout is None
+    assert clean.second_dropout.rate == 0 and clean.layers[0].ffn.input_dropout is None
 
 
 @torch.no_grad()

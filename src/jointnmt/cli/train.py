@@ -12,6 +12,10 @@ def train(
     recipe: RecipeArgument,
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Directory of the run, created or resumed.")],
     settings: RecipeSettings = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Copy of RUN on a disk or in an object store (fsspec), fetched if newer."),
+    ] = None,
 ) -> None:
     """Train a model from a recipe, or resume its training.
 
@@ -23,4 +27,4 @@ def train(
     from jointnmt.train import train as run_training
     from jointnmt.training.progress import choose_display
 
-    run_training(Experiment.load(recipe, settings or ()), out, choose_display(stderr()))
+    run_training(Experiment.load(recipe, settings or ()), out, choose_display(stderr()), mirror)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from jointnmt.cluster.rows import Format, JsonRows, ParquetRows, ShardRows, TextRows, check_columns, lines_from
-from jointnmt.cluster.storage import file_system
 from jointnmt.data.corpus import BYTE_ORDER_MARK, COMPRESSED, UNREADABLE
 from jointnmt.errors import ConfigurationError, DataError, reason
+from jointnmt.runs.storage import file_system
 
 ENDINGS: dict[str, Format] = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 CHUNK_BYTES = 1 << 22

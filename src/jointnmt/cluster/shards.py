@@ -14,9 +14,9 @@ import torch
 
 from jointnmt.cluster.corpus import InputCorpus, Shard
 from jointnmt.cluster.rows import Format, ShardRows
-from jointnmt.cluster.storage import Folder
 from jointnmt.errors import DataError, JointNMTError
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.storage import Folder
 from jointnmt.translator import Translation, TranslationOptions, Translator
 from jointnmt.translator.options import LoadOptions
 from jointnmt.translator.preprocessing import Line, tagged

@@ -17,9 +17,9 @@ from typing import Any, cast
 from jointnmt.cluster.corpus import Shard, shards_of
 from jointnmt.cluster.session import connected, room_for_workers
 from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob, ShardTranslator, load_packed, packed
-from jointnmt.cluster.storage import HIDDEN, Folder
 from jointnmt.config import differences
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+from jointnmt.runs.storage import HIDDEN, Folder
 from jointnmt.translator import Translator
 from jointnmt.translator.options import LoadOptions
 from jointnmt.translator.preprocessing import tagged

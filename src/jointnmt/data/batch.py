@@ -14,6 +14,17 @@ from jointnmt.text.special import bos_id, eos_id, pad_id, with_begin, with_end
 
 
 @dataclass(frozen=True)
+class BatchPart:
+    """Which rows of a batch that several processes share: what dropout draws for them does not depend on the rest."""
+
+    begin: int
+    whole: int
+    """Rows of the shared batch."""
+    first_pair: int
+    """The number of its first pair."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """Sentence pairs padded on the right with `pad_id`.
 
@@ -26,18 +37,31 @@ class Batch:
     target_output: Int[Tensor, "B T"]
     indices: tuple[int, ...]
     """The sentence pairs' numbers in the store: error messages name them."""
+    shared: BatchPart | None = None
+    """The batch that this one is a part of, padded as it is; None: it is whole."""
 
     @classmethod
     def collate(
-        cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], indices: Sequence[int] | None = None
+        cls,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        indices: Sequence[int] | None = None,
+        widths: tuple[int, int] = (0, 0),
+        shared: BatchPart | None = None,
     ) -> Batch:
-        """Pad sentence pairs of piece ids, given without begin and end marks."""
+        """Pad sentence pairs of piece ids, given without begin and end marks, to these widths at least."""
         return cls(
-            source=collate_sources(sources),
-            target_input=pad_rows([with_begin(ids) for ids in targets]),
-            target_output=pad_rows([with_end(ids) for ids in targets]),
+            source=pad_rows([with_end(ids) for ids in sources], widths[0]),
+            target_input=pad_rows([with_begin(ids) for ids in targets], widths[1]),
+            target_output=pad_rows([with_end(ids) for ids in targets], widths[1]),
             indices=tuple(range(len(sources)) if indices is None else indices),
+            shared=shared,
         )
+
+    @property
+    def part(self) -> BatchPart:
+        """Which rows of a shared batch these are; of a whole one, all."""
+        return self.shared or BatchPart(0, len(self), self.indices[0])
 
     @property
     def source_mask(self) -> Bool[Tensor, "B S"]:
@@ -87,10 +111,10 @@ class Batch:
         source, target_input, target_output = (
             send(tensor, device) for tensor in (self.source, self.target_input, self.target_output)
         )
-        return Batch(source, target_input, target_output, self.indices)
+        return Batch(source, target_input, target_output, self.indices, self.shared)
 
     def split(self) -> tuple[Batch, Batch]:
-        """The first and the second half of the sentences, each padded no more than it needs.
+        """The first and the second half of the sentences, as batches of their own, padded no more than they need.
 
         Raises:
             ValueError: if there is only one sentence.
@@ -116,9 +140,9 @@ def collate_sources(sources: Sequence[Sequence[int]]) -> Int[Tensor, "B S"]:
     return pad_rows([with_end(ids) for ids in sources])
 
 
-def pad_rows(rows: Sequence[Sequence[int]]) -> Int[Tensor, "B L"]:
-    """Rows of ids as one tensor, padded on the right with `pad_id`."""
-    width = max(len(row) for row in rows)
+def pad_rows(rows: Sequence[Sequence[int]], width: int = 0) -> Int[Tensor, "B L"]:
+    """Rows of ids as one tensor, padded on the right with `pad_id` to the longest one, or to `width`."""
+    width = max(width, *(len(row) for row in rows))
     return torch.tensor([[*row, *[pad_id] * (width - len(row))] for row in rows], dtype=torch.long)
 
 

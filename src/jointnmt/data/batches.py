@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.batch import Batch
+from jointnmt.data.batch import Batch, BatchPart
 from jointnmt.data.length_buckets import BatchConfig, by_length, cut, lengths_of
 from jointnmt.data.order import FeistelOrder
 from jointnmt.data.store import SegmentedText
@@ -140,7 +141,17 @@ def plan_epoch(
     return list(EpochPlan((source_lengths, target_lengths), config, seed, epoch, origin))
 
 
-def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> UpdateBatches:
+@dataclass(frozen=True)
+class Share:
+    """Consecutive pairs of a batch of an update, which one process computes."""
+
+    pairs: Indices
+    begin: int
+    """Where they begin in the batch."""
+    batch: Indices
+
+
+def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:
     """The share of an update that process `rank` of `world` computes; the shares together are the update.
 
     Pairs are assigned in order, by cumulated padded cells, so that all processes have the same work to within a pair,
@@ -148,16 +159,27 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
     """
     costs = [int(lengths[0][batch].max()) * int(lengths[1][batch].max()) for batch in update]
     total = sum(cost * len(batch) for cost, batch in zip(costs, update, strict=True))
-    part: UpdateBatches = []
+    part: list[Share] = []
     done = 0
     for cost, batch in zip(costs, update, strict=True):
         # A pair goes to the process in whose interval of cumulated cells its middle lies.
         middles = done + cost * np.arange(len(batch), dtype=np.int64) + cost // 2
         owners = middles * world // total
-        if len(mine := batch[owners == rank]):
-            part.append(mine)
+        if len(mine := np.flatnonzero(owners == rank)):
+            part.append(Share(batch[mine], int(mine[0]), batch))
         done += cost * len(batch)
     return part
+
+
+def load_share(text: SegmentedText, share: Share) -> Batch:
+    """The pairs of a share, padded as in their batch, so that they are computed as they are in it."""
+    if len(share.pairs) == len(share.batch):
+        return load(text, share.pairs)
+    numbers = share.pairs.tolist()
+    sources, targets = zip(*text.pairs(numbers), strict=True)
+    widths = int(text.lengths[0][share.batch].max()), int(text.lengths[1][share.batch].max())
+    part = BatchPart(share.begin, len(share.batch), int(share.batch[0]))
+    return Batch.collate(sources, targets, numbers, widths, part)
 
 
 def load(text: SegmentedText, indices: Sequence[int] | Indices) -> Batch:

@@ -224,7 +224,7 @@ class Transformer(TranslationModel):
         style = LayerStyle(config.norm, config.emelin_compatible)
         tables = embedding_tables(config, source_vocabulary, target_vocabulary)
         self.source_embedding, self.target_embedding, self.output = tables
-        self.second_dropout = nn.Dropout(self.target_embedding.dropout.p if config.emelin_compatible else 0.0)
+        self.second_dropout = SharedDropout(self.target_embedding.dropout.rate if config.emelin_compatible else 0.0)
         """Of the decoder's input, for the second time, as in the authors' code."""
         self.encoder = Encoder(config, config.encoder_layers, "encoder", style)
         self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))

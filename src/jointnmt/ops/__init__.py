@@ -18,7 +18,7 @@ from jointnmt.ops.attention import (
 )
 from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
 from jointnmt.ops.backend import backend
-from jointnmt.ops.dropout import Dropout, dropout_mask
+from jointnmt.ops.dropout import Dropout, dropout, dropout_mask, masks_of_rows
 from jointnmt.ops.gating import gated_kv
 from jointnmt.ops.grid import grid_of_sides
 from jointnmt.ops.linear import linear, linear_update, mlp, mlp_update
@@ -47,6 +47,7 @@ __all__ = [
     "best_continuations",
     "cached_attention",
     "cross_entropy",
+    "dropout",
     "dropout_add",
     "dropout_mask",
     "empty",
@@ -57,6 +58,7 @@ __all__ = [
     "linear",
     "linear_update",
     "log_softmax",
+    "masks_of_rows",
     "mlp",
     "mlp_update",
     "no_autocast",

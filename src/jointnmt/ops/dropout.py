@@ -1,13 +1,17 @@
-"""Dropout masks."""
+"""Dropout and its masks, which a part of a batch has as the whole batch would have them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
 from jointnmt.ops.backend import uses_kernels
 from jointnmt.ops.native.calls import call
@@ -34,11 +38,74 @@ class Dropout(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _RowsOfMask:
+    """The rows `begin` to `end` of a batch of `whole` rows, which are the first axis, alone or with others."""
+
+    begin: int
+    end: int
+    whole: int
+
+    def of_whole(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The whole batch's shape of a tensor that has this shape here."""
+        return (shape[0] // (self.end - self.begin) * self.whole, *shape[1:])
+
+    def take(self, mask: Tensor) -> Tensor:
+        """These rows of the whole batch's mask."""
+        places = mask.shape[0] // self.whole
+        return mask[self.begin * places : self.end * places]
+
+    def numbers_before(self, shape: Sequence[int]) -> int:
+        """How many numbers the whole batch's mask has before these rows."""
+        return prod(shape) // (self.end - self.begin) * self.begin
+
+
+_rows: _RowsOfMask | None = None
+"""Not local to a thread: a GPU's backward pass, which computes checkpointed layers again, has threads of its own."""
+
+
+@contextmanager
+def masks_of_rows(begin: int, end: int, whole: int) -> Iterator[None]:
+    """Within, masks are those that the rows `begin` to `end` of a batch of `whole` rows have.
+
+    The batch here has these rows alone, padded as in the whole batch, and the same state of torch's generator. Models
+    that draw by `dropout` and `dropout_mask` then compute what they compute of the whole batch, however it is divided.
+    """
+    global _rows
+    before, _rows = _rows, None if end - begin == whole else _RowsOfMask(begin, end, whole)
+    try:
+        yield
+    finally:
+        _rows = before
+
+
+def dropout(x: Float[Tensor, "*places E"], rate: float) -> Float[Tensor, "*places E"]:
+    """`x` with numbers dropped at this rate, all others divided by `1 - rate`."""
+    if _rows is None:
+        return functional.dropout(x, rate)
+    return x * _rows.take(functional.dropout(x.new_ones(_rows.of_whole(x.shape)), rate))
+
+
 def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Float[Tensor, ...]:
-    """A new mask of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`."""
+    """A new mask of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`; rows are its first axis."""
+    rows = _rows
     if not uses_kernels(like):
-        return like.new_empty(shape).bernoulli_(1 - rate).div_(1 - rate)
-    mask = like.new_empty(shape)
+        mask = like.new_empty(shape if rows is None else rows.of_whole(shape)).bernoulli_(1 - rate).div_(1 - rate)
+        return mask if rows is None else rows.take(mask)
     seed = int(torch.randint(2**63 - 1, (), device="cpu").item())
+    if rows is None:
+        return _filled(shape, rate, seed, like)
+    before = rows.numbers_before(shape)
+    if before % 2:  # the kernel draws two numbers at once
+        return rows.take(_filled(rows.of_whole(shape), rate, seed, like))
+    return _filled(shape, rate, (seed + before // 2 * _STRIDE) % 2**64, like)
+
+
+_STRIDE = 0x9E3779B97F4A7C15
+"""What the kernel adds to the seed for each pair of numbers: a seed that has some of it begins later in the mask."""
+
+
+def _filled(shape: Sequence[int], rate: float, seed: int, like: Tensor) -> Tensor:
+    mask = like.new_empty(shape)
     call("fill_dropout_mask", mask, mask.numel(), float(rate), seed, mask)
     return mask

@@ -86,10 +86,10 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             yield file
-    except (OSError, safetensors.SafetensorError) as error:
-        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not a checkpoint of jointnmt. {ADVICE}") from error
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:  # RuntimeError: renamed while it was opened
+        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
 
 
 def _header(file: Any) -> tuple[int, str, dict[str, Any]]:

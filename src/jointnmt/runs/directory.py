@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
@@ -26,6 +27,9 @@ from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, proven
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation
+
+if TYPE_CHECKING:
+    from jointnmt.runs.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +47,9 @@ class RunDirectory:
     `validation/` (translations), `versions.json` (packages, seed, hardware).
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
+        """Name the files in `path`; each state that is saved there is copied to `mirror`."""
+        self.mirror = mirror
         self.path = path = locate_run(path)
         self.experiment = path / "experiment.yaml"
         self.segmentation = path / "segmentation"
@@ -220,6 +226,8 @@ class RunDirectory:
         """
         values = {"steps": steps, "candidates": candidates, **self._bound(), **self._of_training()}
         checkpoint.write(self.model, weights, values)
+        if self.mirror is not None:
+            self.mirror.push(self.path, self.newest_step())
 
     def write_compact(
         self, path: Path, weights: dict[str, Tensor], steps: list[int], precision: StoredPrecision
@@ -256,6 +264,11 @@ class RunDirectory:
             self.last.replace(self.previous)
         checkpoint.write(self.last, tensors, {**values, **self._bound(), **self._of_training()})
         self._prune()
+        if self.mirror is not None:
+            try:
+                self.mirror.push(self.path, self.newest_step())
+            except ConfigurationError as error:
+                logger.warning("%s The training goes on; the next state is tried again.", error)
 
     def _prune(self) -> None:
         """Delete scored checkpoints that neither the last state nor the one before it keeps."""
@@ -269,9 +282,36 @@ class RunDirectory:
             if path not in keep:
                 path.unlink()
 
+    def fetch(self) -> None:
+        """Take what the mirror has, if its state is newer.
+
+        Raises:
+            ConfigurationError: if it is of another training.
+            ModelError: if it is damaged.
+        """
+        mirror = self.mirror
+        if mirror is None or (step := mirror.newest_step()) < 0:
+            return
+        mine = self.newest_step()
+        if mine >= 0:
+            theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
+            changed = differences(theirs.plain(), self.read_experiment().plain())
+            if forbidden := [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]:
+                raise ConfigurationError(
+                    f"{mirror.address}: is the mirror of a training with another configuration than {self.path}: "
+                    f"{'; '.join(forbidden)}. Choose another address for --mirror."
+                )
+        if step > mine:
+            mirror.pull(self.path)
+
     def holds_state(self) -> bool:
         """Whether there is a state to resume from, damaged or not."""
         return self.last.exists() or self.previous.exists()
+
+    def newest_step(self) -> int:
+        """The update of the newest state, which may be damaged; -1 if there is none."""
+        steps = (checkpoint.read_values(path).get("trainer", {}) for path in (self.last, self.previous))
+        return max(int(each["position"]["step"]) if each else -1 for each in steps)
 
     def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The newest undamaged state, as tensors and values; None if there is no state.

@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "training.max_epochs",
     "training.max_updates",
     "training.nodes",
+    "training.process_timeout",
     "training.tensorboard",
     "validation.patience",
 )

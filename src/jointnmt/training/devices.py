@@ -12,6 +12,7 @@ from torch import distributed
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.extras import extra
+from jointnmt.training.processes import reaching_the_others
 
 with extra("train"):
     from lightning_fabric import Fabric
@@ -27,9 +28,11 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
 
     Raises:
         ConfigurationError: if the devices do not exist.
+        LostProcessError: if another process cannot be reached.
     """
     devices, nodes = config.devices, config.nodes
     if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, whose numbers take precedence
+        _check_store_is_new()
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
     accelerator = config.accelerator
@@ -51,10 +54,25 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             f"training.devices {devices} and training.nodes {nodes} are not available here "
             f"({' '.join(str(error).split())}). Use fewer, or set training.devices to auto."
         ) from error
-    fabric.launch()
+    with reaching_the_others():
+        fabric.launch()
     if distributed.is_available() and distributed.is_initialized():
         atexit.register(_leave)
     return fabric
+
+
+def _check_store_is_new() -> None:
+    """Refuse restarts by torchrun with the store of the workers before: in PyTorch 2.13 it holds dead ones' addresses.
+
+    Raises:
+        ConfigurationError: naming the setting by which workers get a store of their own each time.
+    """
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise ConfigurationError(
+            "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment: else workers that "
+            "start again wait for the addresses of those that have ended. Put it before torchrun."
+        )
 
 
 def _leave() -> None:

@@ -17,7 +17,15 @@ from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint
-from jointnmt.training.processes import gather, is_first, synchronise, wait_for_all
+from jointnmt.training.processes import (
+    State,
+    gather,
+    is_first,
+    of_first,
+    state_of_first,
+    synchronise,
+    wait_for_all,
+)
 from jointnmt.training.progress import Display
 from jointnmt.training.report import RunningStats, StepReport
 from jointnmt.training.state import RunState
@@ -37,10 +45,10 @@ class TrainingInterruptedError(JointNMTError):
 
 
 class TrainingRun:
-    """A training in a RUN directory, in one of its processes; all decide the same, the first one writes.
+    """A training in a RUN directory, in one of its processes; all decide the same, the first one reads and writes.
 
     Args:
-        directory: the RUN directory, locked.
+        directory: the RUN directory, locked by the first process, which alone knows it.
         trainer: of the model, before its state is restored.
         validation: of the validation text; None: there is none.
         rules: when to validate, and which result decides.
@@ -78,19 +86,24 @@ class TrainingRun:
         return self.trainer.position.step
 
     def _restore(self) -> None:
-        saved = self.directory.read_last(remove_damaged=is_first())
-        wait_for_all(self.trainer.fabric)  # no process writes before all have read
+        saved = state_of_first(self._read_last, self.trainer.fabric.device)
         if saved is None:
             return
         tensors, values = saved
-        self.directory.check(values, self.directory.last)
-        self._check_data("training", values["data"], self.trainer.store.fingerprint)
-        # None: no validation text, or the state is of a version that did not save its fingerprint.
-        self._check_data("validation", values.get("validation"), self._validation_fingerprint())
         self.trainer.load_state(tensors, values["trainer"])
         self.state = RunState.from_plain(values["run"])
         self.saved_step = self.step
         logger.info("%s: resuming after update %d", self.directory.path, self.step)
+
+    def _read_last(self) -> State | None:
+        saved = self.directory.read_last(remove_damaged=True)
+        if saved is not None:
+            values = saved[1]
+            self.directory.check(values, self.directory.last)
+            self._check_data("training", values["data"], self.trainer.store.fingerprint)
+            # None: no validation text, or the state is of a version that did not save its fingerprint.
+            self._check_data("validation", values.get("validation"), self._validation_fingerprint())
+        return saved
 
     def _unfinished_events(self) -> set[str]:
         """Events of the restored update that come again, if their records were written and what follows them was not.
@@ -274,9 +287,8 @@ class TrainingRun:
         """
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
-        wait_for_all(self.trainer.fabric)
         steps = self._final_steps()
-        if gather(self._is_finished())[0]:  # the first process decides: it may have begun to write
+        if of_first(self._is_finished):
             return
         if self.state.selection.best:
             self._load_average(steps)
@@ -291,10 +303,13 @@ class TrainingRun:
             self._report(result, "average", steps=steps)
         if self.logs is not None:  # written last: it marks the training as finished
             self.directory.write_result(self.trainer.model.state_dict(), kept, steps)
-        wait_for_all(self.trainer.fabric)
+        wait_for_all(self.trainer.fabric.device)
 
     def _load_average(self, steps: list[int]) -> None:
-        for path in map(self.directory.scored, steps):
-            self.directory.check(checkpoint.read(path)[1], path)
-        self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
+        def load() -> None:
+            for path in map(self.directory.scored, steps):
+                self.directory.check(checkpoint.read(path)[1], path)
+            self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
+
+        of_first(load)
         synchronise(self.trainer.model)

@@ -16,7 +16,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.precision import faster_precision
-from jointnmt.training.processes import gather, is_first
+from jointnmt.training.processes import is_first, of_first
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
 
@@ -83,13 +83,13 @@ def measure_rates(trainers: Mapping[str, Trainer], seconds: float) -> dict[str, 
                 pass
         for name in [*trainers] * ROUNDS:
             rates[name] = max(rates[name], _rate(steps[name], seconds))
-    return gather(rates)[0]
+    return of_first(lambda: rates)
 
 
 def _rate(steps: Iterator[StepReport], seconds: float) -> float:
     began, pieces = time.perf_counter(), 0.0
     for report in steps:
         pieces += report.sums.target_tokens
-        if gather(time.perf_counter() - began > seconds)[0]:  # all processes make as many updates as the first one
+        if of_first(lambda: time.perf_counter() - began > seconds):  # all make as many updates as the first process
             break
     return pieces / (time.perf_counter() - began)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import UpdateBatches, load, shard
+from jointnmt.data.batches import UpdateBatches, load_share, shard
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import plan_mixture
 from jointnmt.data.store import SegmentedText, TokenStore
 from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops import masks_of_rows
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.precision import autocast
@@ -49,7 +50,8 @@ class Trainer:
     `loss_mean` sentences: of sentences) of the whole update.
 
     Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same dropout
-    masks; models draw them from torch's global generator. The order of the data is a function of (seed, epoch).
+    masks; models draw them from torch's global generator. Processes that share a batch draw the masks of their rows of
+    it: an update is the same to rounding, whatever their number. The order of the data is a function of (seed, epoch).
 
     Args:
         fabric: launched; gives device and processes.
@@ -122,16 +124,16 @@ class Trainer:
         """The updates and this process's batches of each; the next update is planned and loaded meanwhile."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
 
-        def load_share() -> tuple[UpdateBatches, list[Batch]] | None:
+        def load_mine() -> tuple[UpdateBatches, list[Batch]] | None:
             update = next(updates, None)
             if update is None:
                 return None
-            return update, [load(text, indices) for indices in shard(update, text.lengths, rank, processes)]
+            return update, [load_share(text, share) for share in shard(update, text.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:
-            ahead = loader.submit(load_share)
+            ahead = loader.submit(load_mine)
             while (loaded := ahead.result()) is not None:
-                ahead = loader.submit(load_share)
+                ahead = loader.submit(load_mine)
                 yield loaded
 
     def _step(self, batches: list[Batch], divisor: int, epoch_updates: int, began: float) -> StepReport:
@@ -176,12 +178,14 @@ class Trainer:
         for number, batch in enumerate(batches):
             try:
                 batch = batch.to(self.fabric.device)
-                torch.manual_seed(_dropout_seed(self.seed, step, batch.indices[0]))
-                with autocast(self.fabric.device, self.config.precision):
-                    logits = self._forward(batch.source, batch.target_input)
-                smoothing = self.config.label_smoothing
-                loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)
-                self._scaler.scale(loss / divisor).backward()
+                part = batch.part
+                torch.manual_seed(_dropout_seed(self.seed, step, part.first_pair))
+                with masks_of_rows(part.begin, part.begin + len(batch), part.whole):
+                    with autocast(self.fabric.device, self.config.precision):
+                        logits = self._forward(batch.source, batch.target_input)
+                    smoothing = self.config.label_smoothing
+                    loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)
+                    self._scaler.scale(loss / divisor).backward()
                 losses.append(torch.stack([loss.detach(), nll]))
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):

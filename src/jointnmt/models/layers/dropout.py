@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
-from jointnmt.ops import dropout_mask
+from jointnmt.ops import dropout, dropout_mask
 
 
 class SharedDropout(nn.Module):
@@ -35,7 +34,7 @@ class SharedDropout(nn.Module):
         if not self.active:
             return x
         mask = self.mask(x.shape, x) if self.shared_axes else None
-        return functional.dropout(x, self.rate) if mask is None else x * mask
+        return dropout(x, self.rate) if mask is None else x * mask
 
     def add(self, x: Float[Tensor, ...], update: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`x + dropout(update)`, with a shared mask in one pass over the grid."""

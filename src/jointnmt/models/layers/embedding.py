@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.ops import linear
 from jointnmt.text.special import pad_id
 
@@ -46,7 +47,7 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.weight = token_table(vocabulary, embed_dim)
         self.scale = math.sqrt(embed_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = SharedDropout(dropout)
         self.register_buffer("positions", sinusoids(0, 256, embed_dim), persistent=False)
 
     def forward(self, ids: Int[Tensor, "N L"], start: int = 0) -> Float[Tensor, "N L E"]:
@@ -57,7 +58,7 @@ class TokenEmbedding(nn.Module):
             self.positions = grown.to(self.positions.device, self.positions.dtype)
         embedded = functional.embedding(ids, self.weight, padding_idx=pad_id)
         x = embedded * self.scale + self.positions[start:end]
-        return self.dropout(x) if self.training else x
+        return self.dropout(x)
 
 
 class VocabularyProjection(nn.Module):

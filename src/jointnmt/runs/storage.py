@@ -83,6 +83,11 @@ class Folder:
                 return True
         return False
 
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there and this is allowed."""
+        with suppress(OSError):
+            self._fs.rm_file(self._at(name))
+
     def tidy(self) -> None:
         """Delete what killed writers have left unfinished."""
         for name in self.names() if self._local else ():

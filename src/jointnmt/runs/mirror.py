@@ -1,0 +1,122 @@
+"""A copy of a RUN directory at an address of fsspec, for machines that come without its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from jointnmt.errors import ModelError
+from jointnmt.runs.checkpoint import publish
+from jointnmt.runs.storage import HIDDEN, Folder
+
+logger = logging.getLogger(__name__)
+
+LIST = "mirror.json"
+CONTENTS = "contents"
+EXPERIMENT, LAST = "experiment.yaml", "checkpoints/last.safetensors"
+
+
+class Mirror:
+    """A copy that is whole at any moment: of the last state that was pushed.
+
+    Contents lie under their hashes. A list of names and hashes, written last, says what the RUN directory has; contents
+    that it does not name are deleted after it.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Open a mirror, which may be empty.
+
+        Raises:
+            ConfigurationError: if there is no such kind of address.
+            MissingPackageError: if the package for it is not installed.
+        """
+        self.address, self._folder = address, Folder(address)
+        self._hashes: dict[tuple[int, int, int], str] = {}
+
+    def newest_step(self) -> int:
+        """The update of the state that is here; -1 if there is none."""
+        return self._list()[0]
+
+    def experiment(self) -> str:
+        """The configuration of the training that is here.
+
+        Raises:
+            ModelError: if it is missing or damaged.
+        """
+        return self._content(self._list()[1].get(EXPERIMENT, ""), EXPERIMENT).decode()
+
+    def push(self, run: Path, step: int) -> None:
+        """Copy a RUN directory, whose newest state is of this update; what is here already is not sent again.
+
+        Raises:
+            ConfigurationError: if it cannot be written.
+        """
+        files = {path.relative_to(run).as_posix(): path for path in _files(run)}
+        present = self._folder.names(CONTENTS)
+        named = {}
+        for name, path in files.items():
+            named[name] = digest = self._hash(path)
+            if digest not in present:
+                content = path.read_bytes()
+                named[name] = digest = hashlib.sha256(content).hexdigest()
+                self._folder.write(f"{CONTENTS}/{digest}", content)
+        self._folder.write(LIST, json.dumps({"step": step, "files": named}, indent=1).encode())
+        for digest in present - set(named.values()):
+            self._folder.delete(f"{CONTENTS}/{digest}")
+
+    def pull(self, run: Path) -> None:
+        """Make a RUN directory what it was when it was pushed.
+
+        What makes it a RUN comes first, and its newest state, which stands for the rest, last.
+
+        Raises:
+            ModelError: if something is missing or damaged here.
+        """
+        step, named = self._list()
+        for name in sorted(named, key=lambda name: (name == LAST, name != EXPERIMENT)):
+            path = run / name
+            if not (path.is_file() and self._hash(path) == named[name]):
+                content = self._content(named[name], name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = path.with_name(f".{path.name}.new")
+                temporary.write_bytes(content)
+                publish(temporary, path)
+        for path in (run / "checkpoints").glob("*.safetensors"):
+            if path.relative_to(run).as_posix() not in named:
+                path.unlink()
+        logger.info("%s: the state after update %d is from %s", run, step, self.address)
+
+    def _list(self) -> tuple[int, dict[str, str]]:
+        content = self._folder.read(LIST)
+        if content is None:
+            return -1, {}
+        try:
+            values = json.loads(content)
+            return int(values["step"]), {str(name): str(digest) for name, digest in values["files"].items()}
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ModelError(f"{self.address}: {LIST} is damaged ({error}). Choose another address.") from error
+
+    def _content(self, digest: str, name: str) -> bytes:
+        content = self._folder.read(f"{CONTENTS}/{digest}")
+        if content is None or hashlib.sha256(content).hexdigest() != digest:
+            raise ModelError(f"{self.address}: {name} is missing or damaged. Choose another address.")
+        return content
+
+    def _hash(self, path: Path) -> str:
+        """SHA-256 of a file; computed once for each file that is not written into."""
+        facts = path.stat()
+        key = facts.st_ino, facts.st_mtime_ns, facts.st_size
+        if key not in self._hashes:
+            with path.open("rb") as stream:
+                self._hashes[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+        return self._hashes[key]
+
+
+def _files(run: Path) -> Iterator[Path]:
+    """All but what is hidden: locks, and files that are not whole yet."""
+    for path in run.rglob("*"):
+        if path.is_file() and not any(part.startswith(HIDDEN) for part in path.relative_to(run).parts):
+            yield path

@@ -1,0 +1,140 @@
+"""A RUN directory that is lost with its machine: the training goes on in another one, from the mirror."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jointnmt.errors import ConfigurationError, JointNMTError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.mirror import LIST, Mirror
+from jointnmt.runs.storage import Folder
+from jointnmt.train import train
+from jointnmt.training.loop import TrainingInterruptedError
+from jointnmt.training.progress import NoDisplay
+from support.runs import At, assert_same_runs
+from support.tiny import tiny_recipe, write_corpus
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    write_corpus(tmp_path)
+    return Experiment.parse(tiny_recipe(tmp_path), origin="test")
+
+
+def interrupted(experiment: Experiment, run: Path, mirror: str, step: int) -> None:
+    """Train up to this update."""
+    with pytest.raises(TrainingInterruptedError):
+        train(experiment, run, At(step, lambda: os.kill(os.getpid(), signal.SIGINT)), mirror)
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    paths = (path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path.relative_to(run).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_training_goes_on_without_its_directory(experiment: Experiment, tmp_path: Path, kind: str) -> None:
+    mirror = f"file://{tmp_path}/mirror" if kind == "file" else f"memory://{tmp_path.name}/mirror"
+    whole, first, second, third = (tmp_path / name for name in ("whole", "first", "second", "third"))
+    train(experiment, whole, NoDisplay())
+    interrupted(experiment, first, mirror, 5)
+    saved = contents(first)
+    shutil.rmtree(first)
+    interrupted(experiment, second, mirror, 8)
+    train(experiment, first, NoDisplay(), mirror)
+    assert_same_runs(first, whole)
+    train(experiment, second, NoDisplay(), mirror)  # its own state is older: it fetches what is finished
+    assert contents(second) == contents(first) != saved
+    Mirror(mirror).pull(third)
+    assert contents(third) == contents(first)
+
+
+def test_what_is_newer_here_is_not_replaced(experiment: Experiment, tmp_path: Path) -> None:
+    mirror, ahead, behind = f"{tmp_path}/mirror", tmp_path / "ahead", tmp_path / "behind"
+    interrupted(experiment, behind, mirror, 4)
+    shutil.copytree(behind, ahead)
+    interrupted(experiment, ahead, f"{tmp_path}/elsewhere", 9)
+    before = contents(ahead)
+    RunDirectory(ahead, Mirror(mirror)).fetch()
+    assert contents(ahead) == before
+
+
+def test_only_a_copy_that_is_whole_counts(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error at each object that is written: the mirror is what it was, and the next state is whole again."""
+    mirror, run, copy = f"{tmp_path}/mirror", tmp_path / "run", tmp_path / "copy"
+    interrupted(experiment, run, mirror, 4)
+    before = contents(run)
+    interrupted(experiment, run, f"{tmp_path}/elsewhere", 7)
+    write: Any = Folder.write
+    for working in range(20):
+        left = iter(range(working))
+
+        def write_some(folder: Folder, name: str, data: bytes, left: Any = left) -> None:
+            if next(left, None) is None:
+                raise ConfigurationError("no room")
+            write(folder, name, data)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Folder, "write", write_some)
+            try:
+                Mirror(mirror).push(run, 7)
+            except ConfigurationError:
+                Mirror(mirror).pull(copy)
+                assert contents(copy) == before
+                shutil.rmtree(copy)
+                continue
+        break
+    assert working >= 3  # each attempt leaves contents there, which the next one need not send
+    Mirror(mirror).pull(copy)
+    assert contents(copy) == contents(run)
+
+
+def test_contents_that_nobody_names_are_deleted(experiment: Experiment, tmp_path: Path) -> None:
+    mirror, run = tmp_path / "mirror", tmp_path / "run"
+    train(experiment, run, NoDisplay(), str(mirror))
+    assert len(list((mirror / "contents").iterdir())) == len(set(contents(run).values()))
+
+
+def test_a_training_goes_on_though_its_mirror_fails(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the result must be there."""
+
+    def fail(mirror: Mirror, run: Path, step: int) -> None:
+        raise ConfigurationError(f"no room for update {step}.")
+
+    monkeypatch.setattr(Mirror, "push", fail)
+    run = tmp_path / "run"
+    with pytest.raises(ConfigurationError, match="no room for update 12"):
+        train(experiment, run, NoDisplay(), f"{tmp_path}/mirror")
+    assert "no room for update 5. The training goes on" in caplog.text
+    assert RunDirectory(run).newest_step() == 12
+
+
+def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    interrupted(experiment, tmp_path / "run", str(mirror), 4)
+    other = experiment.model_copy(update={"seed": 5})
+    interrupted(other, tmp_path / "other", f"{tmp_path}/elsewhere", 2)
+    refusals: list[JointNMTError] = []
+    for run in ("other", "new"):  # with a state of its own, and without one
+        with pytest.raises(ConfigurationError, match="seed") as refused:
+            train(other, tmp_path / run, NoDisplay(), str(mirror))
+        refusals.append(refused.value)
+    assert str(mirror) in str(refusals[0])
+    for path in (mirror / "contents").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelError, match=r"experiment\.yaml is missing or damaged"):
+        Mirror(str(mirror)).pull(tmp_path / "copy")
+    (mirror / LIST).write_text('{"step": 4}')
+    with pytest.raises(ModelError, match=LIST):
+        Mirror(str(mirror)).newest_step()
