@@ -110,7 +110,6 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
     directory = RunDirectory(out)
-    experiment = _as_begun(experiment, directory)
     with ExitStack() as held:
         held.enter_context(StopSignals())
         held.callback(display.end)
