@@ -2,8 +2,8 @@
 
     python -m benchmarks.preparation --pairs 1000000 10000000
 
-Pairs are made up: those of the bundled corpus, drawn at random, a word of each side left out, doubled or exchanged.
-Each part is measured in a process of its own, the last one the first updates of a training. Seconds of the
+Pairs are made up: those of the bundled corpus, drawn at random, with words left out, doubled and exchanged on both
+sides. Each part is measured in a process of its own, the last one the first updates of a training. Seconds of the
 processors count all processes, and say what the cost is where other work shares the machine.
 """
 
@@ -15,9 +15,9 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,8 @@ BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.x
 RUN = locate_run(Path("package:tatoeba-de-en-transformer"))
 FILE_PAIRS = 1_000_000
 SEED = 1
-VARIANTS = 12
-"""Of a sentence: of 10 million pairs a fifth are then duplicates."""
+NOISE = 0.15
+"""Of the words of a side, how many are changed."""
 UPDATES = 5
 """Of the training."""
 LOADED = 100
@@ -59,40 +59,21 @@ def write_corpus(folder: Path, pairs: int) -> None:
 
 
 def _write_file(folder: Path, number: int, count: int) -> None:
-    sources, targets = _variants()
+    bundled = [line.split("\t")[:2] for line in text_lines(BUNDLED)]
     dice = np.random.default_rng([SEED, number])
-    pairs = dice.integers(len(sources), size=count).tolist()
-    drawn = dice.integers(VARIANTS, size=(2, count)).tolist()
     with (folder / f"{number:03d}.tsv").open("w", encoding="utf-8") as stream:
-        stream.writelines(
-            f"{sources[pair][source]}\t{targets[pair][target]}\n"
-            for pair, source, target in zip(pairs, *drawn, strict=True)
-        )
+        for drawn in dice.integers(len(bundled), size=count).tolist():
+            stream.write("\t".join(" ".join(_noisy(side.split(), dice)) for side in bundled[drawn]) + "\n")
 
 
-@cache
-def _variants() -> tuple[list[list[str]], list[list[str]]]:
-    """Of the two sides of each bundled pair, what may stand for it."""
-    sides = zip(*(line.split("\t")[:2] for line in text_lines(BUNDLED)), strict=True)
-    dice = np.random.default_rng(SEED)
-    sources, targets = ([_changed_each(text.split(), dice) for text in side] for side in sides)
-    return sources, targets
-
-
-def _changed_each(words: list[str], dice: np.random.Generator) -> list[str]:
-    return [" ".join(_changed(words, *chances)) for chances in dice.random((VARIANTS, 2)).tolist()]
-
-
-def _changed(words: list[str], where: float, how: float) -> list[str]:
-    """A sentence with one word left out, doubled, or said again at another place, if it has a few."""
-    if len(words) < 3:
-        return words
-    at = int(where * len(words))
-    if how < 0.3:
-        return words[:at] + words[at + 1 :]
-    if how < 0.6:
-        return words[: at + 1] + words[at:]
-    return [*words[:at], words[int((how - 0.6) / 0.4 * len(words))], *words[at + 1 :]]
+def _noisy(words: list[str], dice: np.random.Generator) -> Iterator[str]:
+    for word, chance, kind in zip(words, dice.random(len(words)), dice.random(len(words)), strict=True):
+        if chance >= NOISE or len(words) < 3:
+            yield word
+        elif kind < 0.4:
+            yield from (word, word)
+        elif kind < 0.7:
+            yield words[int(chance / NOISE * len(words))]
 
 
 Part = Callable[[Path, int], dict[str, Any]]

@@ -119,7 +119,7 @@ def test_a_damaged_store_is_made_anew(trained: Path, commands: Commands, tmp_pat
     """Whatever is damaged in it, training ends with the same weights; the warning names the store."""
     cache, count, failures = trained / "cache", 0, list[str]()
     names = [name for name in files_of(cache) if name.suffix != ".lock"]
-    assert {name.name for name in names} == {"pairs.arrow", "lengths.bin", "store.json"}
+    assert {name.name for name in names} == {"pairs-000000.arrow", "lengths.bin", "store.json"}
     for name, kind, dice in cases(cache, 2 * SCALE):
         copy, run = tmp_path / "cache", tmp_path / "run"
         for path in (copy, run):

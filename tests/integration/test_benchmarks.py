@@ -431,14 +431,14 @@ def test_what_cannot_be_asked_for_is_refused(
     assert answer in capsys.readouterr().err
 
 
-def test_prepared_pairs_are_as_many_with_one_process_as_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_each_part_of_a_preparation_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(preparation, "FILE_PAIRS", 1500)
-    monkeypatch.setattr("jointnmt.data.store.POOL_BYTES", 0)
-    one, two = (preparation.prepare(4000, processes) for processes in (1, 2))
-    assert 3000 < one["kept"] < 4000
-    same = ("kept", "text_bytes", "store_bytes", "updates")
-    assert [one[name] for name in same] == [two[name] for name in same]
-    assert two["peak_bytes_of_a_process"] > 0
+    found = preparation.prepare(tmp_path, 4000, 1, list(preparation.PARTS))
+    assert len(list(tmp_path.glob("*.tsv"))) == 3
+    assert 3500 < found["store"]["kept"] < 4000
+    assert found["plan"]["updates"] > 10 and found["training"]["updates"] == preparation.UPDATES
+    assert all(found[part]["peak_bytes"] > 10**7 and found[part]["processor_seconds"] > 0 for part in preparation.PARTS)
 
 
 @pytest.mark.slow

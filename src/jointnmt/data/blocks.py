@@ -33,7 +33,7 @@ FILES_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class TextBlock:
+class LineBlock:
     """Lines of a text that follow each other."""
 
     number: int
@@ -49,7 +49,7 @@ class TextBlock:
     """Where in each of them the first line begins, in bytes."""
 
 
-def divide(texts: Sequence[ParallelText], folder: Path) -> list[TextBlock]:
+def divide(texts: Sequence[ParallelText], folder: Path) -> list[LineBlock]:
     """All lines of texts with complete paths as blocks of `BLOCK_LINES`, the last one of each text shorter.
 
     Each file is read once, some at a time. Compressed ones are unpacked into `folder`, as a block of them cannot be
@@ -63,7 +63,7 @@ def divide(texts: Sequence[ParallelText], folder: Path) -> list[TextBlock]:
     ]
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
         found = iter([job.result() for job in [threads.submit(_index, *job) for job in jobs]])
-    blocks: list[TextBlock] = []
+    blocks: list[LineBlock] = []
     for number, text in enumerate(texts):
         indices = [next(found) for _ in text.files]
         counts = [index.lines for index in indices]
@@ -73,11 +73,11 @@ def divide(texts: Sequence[ParallelText], folder: Path) -> list[TextBlock]:
             begin = block * BLOCK_LINES
             lines = min(BLOCK_LINES, counts[0] - begin)
             files = tuple(index.path for index in indices)
-            blocks.append(TextBlock(len(blocks), number, begin + 1, lines, files, offsets))
+            blocks.append(LineBlock(len(blocks), number, begin + 1, lines, files, offsets))
     return blocks
 
 
-def read_block(block: TextBlock, text: ParallelText, filters: FilterConfig, report: FilterReport) -> Iterator[Pair]:
+def read_block(block: LineBlock, text: ParallelText, filters: FilterConfig, report: FilterReport) -> Iterator[Pair]:
     """The pairs of a block, as `read_pairs` has them.
 
     Args:
@@ -93,7 +93,7 @@ def read_block(block: TextBlock, text: ParallelText, filters: FilterConfig, repo
     yield from parsed(_rows(block, text), parse, text, block.text, block.first_line, filters, report)
 
 
-def _rows(block: TextBlock, text: ParallelText) -> Iterator[Row]:
+def _rows(block: LineBlock, text: ParallelText) -> Iterator[Row]:
     count = 0
     with ExitStack() as opened:
         sides = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from jointnmt.data.blocks import TextBlock, divide
+from jointnmt.data.blocks import LineBlock, divide
 from jointnmt.data.corpus import ParallelText
 from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -89,7 +89,7 @@ def _clear(partial: Path, blocks: Path) -> None:
 
 
 def _join(
-    partial: Path, blocks: Sequence[TextBlock], segmenter: BlockSegmenter, pool: Pool, progress: Callable[[int], None]
+    partial: Path, blocks: Sequence[LineBlock], segmenter: BlockSegmenter, pool: Pool, progress: Callable[[int], None]
 ) -> FilterReport:
     """Have all blocks segmented, and write the files of the store in their order."""
     report = FilterReport()
@@ -107,7 +107,7 @@ def _join(
 
 def _write_shard(
     path: Path,
-    block: TextBlock,
+    block: LineBlock,
     segmenter: BlockSegmenter,
     seen: SeenDigests | None,
     report: FilterReport,

@@ -10,7 +10,7 @@ import numpy as np
 
 from jointnmt.data.batches import EpochPlan, Indices
 from jointnmt.data.length_buckets import BatchConfig
-from jointnmt.data.order import Positions, shuffled
+from jointnmt.data.order import IndexArray, shuffled
 from jointnmt.data.store import SegmentedText, TokenStore
 
 
@@ -93,10 +93,10 @@ class _Part:
     size: int
     """Of the text."""
     first: int = 0
-    order: Callable[[Positions], Positions] | None = None
+    order: Callable[[IndexArray], IndexArray] | None = None
     """None: as they stand."""
 
-    def pairs(self, places: Positions) -> Positions:
+    def pairs(self, places: IndexArray) -> IndexArray:
         """The numbers of the pairs at these places of the part."""
         places = (self.first + places) % self.size
         return self.before + (places if self.order is None else self.order(places))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-Positions = npt.NDArray[np.int64]
+IndexArray = npt.NDArray[np.int64]
 
 ROUNDS = 8
 """Of the Feistel network: each half of the bits is changed half as often."""
@@ -16,7 +16,7 @@ LISTED = 2**20
 """Fewer numbers are shuffled as a list: that is faster, and what it takes is little."""
 
 
-def shuffled(size: int, seed: Sequence[int]) -> Callable[[Positions], Positions]:
+def shuffled(size: int, seed: Sequence[int]) -> Callable[[IndexArray], IndexArray]:
     """An order of the numbers below `size`: a function of positions in it, each of which has a number of its own."""
     if size <= LISTED:
         return np.random.default_rng(seed).permutation(size).__getitem__
@@ -40,7 +40,7 @@ class FeistelOrder:
         self._low, self._high = (np.uint64(2**some - 1) for some in (self._low_bits, bits - self._low_bits))
         self._keys = np.random.SeedSequence(seed).generate_state(ROUNDS, np.uint64)
 
-    def __call__(self, positions: Positions) -> Positions:
+    def __call__(self, positions: IndexArray) -> IndexArray:
         """The numbers at these positions."""
         numbers = self._permute(positions.astype(np.uint64))
         while len(outside := np.flatnonzero(numbers >= self._size)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.blocks import TextBlock, read_block
+from jointnmt.data.blocks import LineBlock, read_block
 from jointnmt.data.corpus import ParallelText
 from jointnmt.data.filtering import keep_by_length
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -60,7 +60,7 @@ class BlockSegmenter:
     folder: Path
     """Gets the files, which all processes have to see."""
 
-    def __call__(self, block: TextBlock) -> FilterReport:
+    def __call__(self, block: LineBlock) -> FilterReport:
         """Segment and filter a block, but for duplicates, and write it, unless that has been done before.
 
         Raises:
@@ -79,11 +79,11 @@ class BlockSegmenter:
         partial.replace(path.with_suffix(".json"))
         return report
 
-    def path(self, block: TextBlock) -> Path:
+    def path(self, block: LineBlock) -> Path:
         """The file of a block."""
         return self.folder / f"{block.number:05d}.arrow"
 
-    def report(self, block: TextBlock) -> FilterReport | None:
+    def report(self, block: LineBlock) -> FilterReport | None:
         """What was said of a block that has been segmented and is as it was written; None if there is none."""
         try:
             facts = json.loads(self.path(block).with_suffix(".json").read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ class BlockSegmenter:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _write(self, path: Path, block: TextBlock, report: FilterReport) -> None:
+    def _write(self, path: Path, block: LineBlock, report: FilterReport) -> None:
         pa = pyarrow()
         schema = store_schema(self.with_text)
         if self.filters.duplicates == "drop":
@@ -139,7 +139,7 @@ def _origin(chunk: Sequence[Pair], number: int) -> str:
     return chunk[number].origin
 
 
-def _facts(block: TextBlock) -> list[int]:
+def _facts(block: LineBlock) -> list[int]:
     """By which a block is known, wherever its files lie."""
     return [block.number, block.text, block.first_line, block.lines]
 
