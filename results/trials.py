@@ -13,6 +13,7 @@ from typing import Any
 
 from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.experiment import Experiment
 from jointnmt.hub import portable
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.runs.directory import RunDirectory
@@ -73,4 +74,6 @@ def read_trials(corpus: Path, settings: CorpusSettings) -> Iterator[Trial]:
 
 
 def _values(folder: Path) -> dict[str, Any]:
-    return dict(read_yaml(RunDirectory(folder).experiment))
+    """Of all keys; those that are newer than the trial have their defaults."""
+    file = RunDirectory(folder).experiment
+    return Experiment.parse(dict(read_yaml(file)), origin=str(file)).plain()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from results.__main__ import draw, main
 from results.collect import collect
 from results.layout import CorpusSettings, Measured, read_systems
@@ -128,7 +129,10 @@ def trial(root: Path, run: str, name: str) -> Path:
 def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None:
     (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{first: [plain, other]}}\n")
     changed = root / "two/experiment.yaml"
-    changed.write_text(changed.read_text().replace("dropout: 0.1", "dropout: 0.25", 1))
+    values = yaml.safe_load(changed.read_text())
+    values["model"]["dropout"] = 0.25
+    values["training"] = {**values.get("training", {}), "process_timeout": 1800}  # the default of a newer version
+    changed.write_text(yaml.safe_dump(values, explicit_end=True))
     kept = trial(root, "two", "other")
     with pytest.raises(DataError, match=r"trials/first/plain: is missing"):
         corpus_of(root / "tiny")
