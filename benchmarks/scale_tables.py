@@ -8,7 +8,7 @@ Nothing is timed: the same numbers come out on every machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -172,11 +172,11 @@ def update_table() -> Iterator[str]:
         )
 
 
-def cluster_table(counts: Sequence[int] = (8, 16, 64)) -> Iterator[str]:
+def cluster_table(names: Iterable[str] = RECIPES, counts: Sequence[int] = (8, 16, 64)) -> Iterator[str]:
     """How many times as many tokens so many cards train on as one does, and why not more."""
     yield "| recipe | update | machines joined by | " + " | ".join(f"{count} cards" for count in counts) + " |"
     yield "|---" * (3 + len(counts)) + "|"
-    for name in RECIPES:
+    for name in names:
         for grown, machines in ((False, FAST), (True, FAST), (True, SLOW)):
             one = simulated(name, 1, machines, CARD_TOKENS if grown else None)
             cells = [
