@@ -1,4 +1,4 @@
-"""torchrun, elastic: workers are killed, machines come and go, and the training ends as one that nothing disturbed."""
+"""torchrun, elastic: machines come and go, and the training ends as one that nothing disturbed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import yaml
 
 from jointnmt.runs.weights import read_weights
 from support.machines import machines, trained_to, wait_until
-from support.runs import assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 
 UPDATES = 40
@@ -44,20 +43,6 @@ def assert_alike(one: Path, other: Path) -> None:
     weights, others = (read_weights(run / "model.safetensors") for run in (one, other))
     for name, tensor in weights.items():
         torch.testing.assert_close(others[name], tensor, rtol=1e-4, atol=1e-5)
-
-
-def test_a_killed_worker_costs_what_came_after_the_last_saved_state(recipe: Path, tmp_path: Path) -> None:
-    """With as many processes as before, the result is the same to the bit."""
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    with machines(tmp_path) as group:
-        undisturbed = group.alone(recipe, whole, 2, 0)
-        assert undisturbed.end() == 0, undisturbed.said.read_text()
-        machine = group.alone(recipe, run, 2, 2)
-        for step, worker in ((3, 1), (9, 0)):
-            wait_until(trained_to(run, step), machine)
-            machine.workers()[worker].kill()
-        assert machine.end() == 0, machine.said.read_text()
-    assert_same_runs(run, whole)
 
 
 def test_machines_without_a_shared_file_system_come_and_go(recipe: Path, tmp_path: Path) -> None:
