@@ -37,11 +37,6 @@ class Processor:
     load: float = 0.0
     """To make a token of a batch ready, which happens meanwhile."""
 
-    def shared(self, processes: int, cores: int) -> Processor:
-        """A core's share, where more processes than cores compute at once."""
-        slower = max(1.0, processes / cores)
-        return Processor(*(slower * seconds for seconds in astuple(self)))
-
 
 @dataclass(frozen=True)
 class Network:
@@ -67,7 +62,7 @@ class UpdateTime:
     """Where the seconds of an update go."""
 
     compute: float
-    """Of all processes' batches, in the mean."""
+    """Of all processes' batches, if no core ever waits."""
     waiting: float
     """For the slowest process."""
     summing: float
@@ -99,16 +94,23 @@ class SimulatedTraining:
         size = 4 * sum(parameter.numel() for parameter in model.parameters())
         return cls(cast(ModelConfig, model.config), vocabulary, size, lengths.source, lengths.target)
 
-    def update_time(self, update: UpdateBatches, processes: int, processor: Processor, network: Network) -> UpdateTime:
-        """One update's."""
+    def update_time(
+        self, update: UpdateBatches, processes: int, processor: Processor, network: Network, cores: int | None = None
+    ) -> UpdateTime:
+        """One update's. None for `cores`: each process has one of its own."""
+        cores = min(processes, cores or processes)
         shares = [
             [share.pairs for share in shard(update, (self.source, self.target), rank, processes)]
             for rank in range(processes)
         ]
         seconds = [max(self._compute(share, processor), self._load(share, processor)) for share in shares]
-        mean = sum(seconds) / processes
-        summing = network.sum_seconds(self.gradient_bytes, processes) if processes > 1 else 0.0
-        return UpdateTime(mean, max(seconds) - mean, summing, processor.step)
+        compute = sum(seconds) / cores
+        return UpdateTime(
+            compute=compute,
+            waiting=_last_end(seconds, cores) - compute,
+            summing=network.sum_seconds(self.gradient_bytes, processes) if processes > 1 else 0.0,
+            step=processor.step * processes / cores,
+        )
 
     def operations(self, batch: Sequence[int] | Lengths) -> float:
         """Of a batch's forward and backward pass, padding included."""
@@ -123,6 +125,15 @@ class SimulatedTraining:
 
     def _load(self, share: UpdateBatches, processor: Processor) -> float:
         return processor.load * sum(int(self.target[batch].sum()) for batch in share)
+
+
+def _last_end(seconds: Sequence[float], cores: int) -> float:
+    """When the last of the processes ends that need so many seconds of a core, and share these evenly."""
+    end = before = 0.0
+    for number, each in enumerate(sorted(seconds)):
+        end += (each - before) * max(1.0, (len(seconds) - number) / cores)
+        before = each
+    return end
 
 
 def mean_time(times: Sequence[UpdateTime]) -> UpdateTime:

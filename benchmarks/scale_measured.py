@@ -144,15 +144,17 @@ def compare(family: str, size: str, precision: str, counts: Sequence[int], updat
         if busy not in processors:
             timed = [each for case in (whole, small) for each in alone(partial(train, case, updates), busy)]
             processors[busy] = fit_processor(simulated, timed)
-        processor = processors[busy].shared(processes, CORES)
         plan, seconds = in_group(partial(train, whole, updates), processes)
         expected = mean_time(
-            [simulated.update_time(update, processes, processor, network.shared(processes, CORES)) for update in plan]
+            [
+                simulated.update_time(update, processes, processors[busy], network.shared(processes, CORES), CORES)
+                for update in plan
+            ]
         )
         rows.append({
             "family": family, "processes": processes, "simulated": expected.total, "measured": float(np.mean(seconds)),
             "off": expected.total / float(np.mean(seconds)) - 1, "parts": vars(expected),
-            "processor": vars(processor), "network": vars(network),
+            "processor": vars(processors[busy]), "network": vars(network),
         })  # fmt: skip
     return rows
 

@@ -60,10 +60,25 @@ def test_what_is_loaded_more_slowly_than_it_is_computed_decides(training: Simula
     assert time.total == pytest.approx(0.01 * tokens)
 
 
-def test_processes_share_cores_and_memory() -> None:
-    assert Processor(1.0, 2.0, 3.0, 4.0, 5.0).shared(4, 2) == Processor(2.0, 4.0, 6.0, 8.0, 10.0)
-    assert Processor(1.0).shared(2, 4) == Processor(1.0)
+def test_processes_share_cores_and_those_that_end_leave_theirs_to_others(training: SimulatedTraining) -> None:
+    update, processor, network = updates(training)[0], Processor(1e-9, batch=0.01, step=0.25), Network(0.0, 1e12)
+    shares = [shard(update, (training.source, training.target), rank, 3) for rank in range(3)]
+    first, second, third = sorted(
+        sum(0.01 + 1e-9 * training.operations(part.pairs) for part in share) for share in shares
+    )
+    time = training.update_time(update, 3, processor, network, cores=2)
+    # Two thirds of a core each until the first ends, then one each.
+    assert time.compute == pytest.approx((first + second + third) / 2)
+    assert time.compute + time.waiting == pytest.approx(1.5 * first + (third - first))
+    assert time.step == pytest.approx(0.25 * 3 / 2)
+    assert training.update_time(update, 3, processor, network, cores=8) == training.update_time(
+        update, 3, processor, network
+    )
+
+
+def test_messages_through_memory_share_it() -> None:
     assert Network(1.0, 8.0).shared(4, 2) == Network(2.0, 4.0)
+    assert Network(1.0, 8.0).shared(2, 2) == Network(1.0, 8.0)
 
 
 def test_what_is_fitted_explains_what_was_measured(training: SimulatedTraining) -> None:
