@@ -30,10 +30,21 @@ constexpr long STEP = std::is_same_v<N, BFloat16> ? 2 : 1;  // terms of a sum th
 
 constexpr long WIDTH = LANES / 4;  // vectors of a tile's columns: 24 sums in 32 registers, or 12 in 16
 constexpr long TILE = 6;           // rows of a tile
-constexpr long PANEL = 64;         // columns whose weights are stored together
-constexpr long BLOCK = 16 * TILE;  // rows of a block
-template <class T>                 // rows of a block in products that sum over rows: its sums are read and written once
+constexpr long PANEL = WIDTH * LANES;  // columns whose weights are stored together, those of a tile: they stay in the
+                                       // nearest cache from one tile to the next
+constexpr long BLOCK = 16 * TILE;      // rows of a block
+template <class T>  // rows of a block in products that sum over rows: its sums are read and written once
 constexpr long LONG_BLOCK = 21 * STEP<Number<T>> * TILE;
+constexpr long SUMMED_ROWS = LANES == 16 ? 4 : TILE;  // rows of a tile of such sums
+constexpr long SUMMED_PANEL = SUMMED_ROWS * LANES;    // columns of the operand that has these rows: whole tiles and vectors
+constexpr long PART = 1024;  // features of a part of many
+
+// Rows of equal blocks of at most LONG_BLOCK, tiles whole: a short last block would read and write the sums for little.
+template <class T>
+inline long even_block(long rows) {
+    const long blocks = std::max(1L, (rows + LONG_BLOCK<T> - 1) / LONG_BLOCK<T>);
+    return (rows + blocks * TILE - 1) / (blocks * TILE) * TILE;
+}
 
 template <class T>
 struct Matrix {
@@ -41,7 +52,10 @@ struct Matrix {
     long row, column;  // strides
 };
 
-inline long padded_to_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
+template <long WIDE = PANEL>
+inline long padded_to_panels(long columns) {
+    return (columns + WIDE - 1) / WIDE * WIDE;
+}
 
 // Packs one step of a vector of columns: a row as float, or two rows as pairs, of which the second may be null.
 template <class T>
@@ -55,7 +69,7 @@ inline void pack_step(const BFloat16* first, const BFloat16* second, BFloat16* o
 }
 
 // Packs at most LANES steps of a vector of columns that are contiguous along rows, as in weights read transposed.
-template <class T, class N>
+template <long WIDE, class T, class N>
 inline void pack_steps(const T* from, long column, long steps, N* out) {
     Vector words[LANES] = {};
     for (long c = 0; c < LANES; ++c)
@@ -65,24 +79,24 @@ inline void pack_steps(const T* from, long column, long steps, N* out) {
             std::memcpy(&words[c], from + c * column, 4 * steps);
     transpose(words);
     for (long step = 0; step < steps; ++step)
-        std::memcpy(out + step * STEP<N> * PANEL, &words[step], sizeof words[step]);
+        std::memcpy(out + step * STEP<N> * WIDE, &words[step], sizeof words[step]);
 }
 
-// Packs a matrix as [panels][steps][PANEL][STEP], the order in which tiles read it, padded with zeros. Either its
+// Packs a matrix as [panels][steps][WIDE][STEP], the order in which tiles read it, padded with zeros. Either its
 // columns or its rows are adjacent in memory; if rows are, their number is a multiple of LANES.
-template <class T>
+template <class T, long WIDE = PANEL>
 inline void pack(const Matrix<T> m, long rows, long columns, Number<T>* out) {
     constexpr long SIZE = STEP<Number<T>>;
     const long steps = (rows + SIZE - 1) / SIZE;
     for (long c = 0; c < columns; c += LANES) {
         const T* from = m.data + c * m.column;
-        Number<T>* to = out + (c / PANEL * steps * PANEL + c % PANEL) * SIZE;
+        Number<T>* to = out + (c / WIDE * steps * WIDE + c % WIDE) * SIZE;
         if (m.column == 1)
             for (long r = 0; r < rows; r += SIZE)
-                pack_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, to + r * PANEL);
+                pack_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, to + r * WIDE);
         else
             for (long r = 0; r < rows; r += SIZE * LANES)
-                pack_steps(from + r, m.column, std::min(LANES, (rows - r) / SIZE), to + r * PANEL);
+                pack_steps<WIDE>(from + r, m.column, std::min(LANES, (rows - r) / SIZE), to + r * WIDE);
     }
 }
 
@@ -159,15 +173,6 @@ inline void multiply_part(long rows, long vectors, const N* x, long row, long st
     multiply<M, V>(x, row, step, panel, steps, addend, out, stride);
 }
 
-// The same for at most M rows and all vectors of a panel.
-template <long M, class N, class T>
-inline void multiply_panel(long rows, long vectors, const N* x, long row, long step, const N* panel, long steps,
-                           const Addend addend, T* out, long stride) {
-    for (long v = 0; v < vectors; v += WIDTH)
-        multiply_part<M>(rows, vectors - v, x, row, step, panel + v * LANES * STEP<N>, steps, addend.at(0, v * LANES),
-                         out + v * LANES, stride);
-}
-
 // A packed matrix [inputs, features], and a bias [features], which may be null.
 template <class T>
 struct Weights {
@@ -182,13 +187,13 @@ inline void multiply_tile(long rows, const Number<T>* x, const Weights<T>& w, lo
     constexpr long SIZE = STEP<Number<T>>;
     const long vectors = std::min(w.features - feature, PANEL) / LANES;
     const Addend addend = Addend{w.bias, 0}.at(0, feature);
-    multiply_panel<TILE>(rows, vectors, x, w.inputs, SIZE, w.packed + feature * w.inputs, w.inputs / SIZE, addend, out,
-                         stride);
+    multiply_part<TILE>(rows, vectors, x, w.inputs, SIZE, w.packed + feature * w.inputs, w.inputs / SIZE, addend, out,
+                        stride);
 }
 
 // out = x W + bias, for features `begin` to `end`; `begin` is the first of a panel.
-template <class T>
-inline void product(long rows, const T* x, const Weights<T>& w, T* out, long begin, long end) {
+template <class T, class Out>
+inline void product(long rows, const T* x, const Weights<T>& w, Out* out, long begin, long end) {
     std::vector<float> held;
     const auto* left = operands(x, rows * w.inputs, held);
     for (long f = begin; f < end; f += PANEL)
@@ -196,8 +201,8 @@ inline void product(long rows, const T* x, const Weights<T>& w, T* out, long beg
             multiply_tile(std::min(TILE, rows - r), left + r * w.inputs, w, f, out + r * w.features + f, w.features);
 }
 
-template <class T>
-inline void product(long rows, const T* x, const Weights<T>& w, T* out) {
+template <class T, class Out>
+inline void product(long rows, const T* x, const Weights<T>& w, Out* out) {
     product(rows, x, w, out, 0, w.features);
 }
 
@@ -216,17 +221,18 @@ inline void product_with(long rows, const T* x, const Weights<T>& w, Done done) 
         }
 }
 
-// totals [rows, columns] += left^T right, both packed, summed over `count` rows of both.
+// totals [rows, columns] += left^T right, both packed, `left` for SUMMED_PANEL, summed over `count` rows of both.
 template <class N>
 inline void add_weight_gradient(long count, long rows, long columns, const N* left, const N* right, float* totals) {
-    constexpr long M = 4;
-    const long steps = (count + STEP<N> - 1) / STEP<N>;
+    constexpr long SIZE = STEP<N>;
+    const long steps = (count + SIZE - 1) / SIZE;
     const Addend addend = {totals, columns};
-    for (long c = 0; c < columns; c += PANEL, right += steps * PANEL * STEP<N>)
-        for (long r = 0; r < rows; r += M)
-            multiply_panel<M>(M, std::min(columns - c, PANEL) / LANES,
-                              left + (r / PANEL * steps * PANEL + r % PANEL) * STEP<N>, STEP<N>, PANEL * STEP<N>,
-                              right, steps, addend.at(r, c), totals + r * columns + c, columns);
+    for (long c = 0; c < columns; c += PANEL, right += steps * PANEL * SIZE)
+        for (long r = 0; r < rows; r += SUMMED_ROWS) {
+            const N* x = left + (r / SUMMED_PANEL * steps * SUMMED_PANEL + r % SUMMED_PANEL) * SIZE;
+            multiply_part<SUMMED_ROWS>(rows - r, std::min(columns - c, PANEL) / LANES, x, SIZE, SUMMED_PANEL * SIZE,
+                                       right, steps, addend.at(r, c), totals + r * columns + c, columns);
+        }
 }
 
 // totals [columns] += the sum of the rows.
@@ -308,28 +314,51 @@ struct Rows {
     }
 };
 
-// d_x = d_out W, d_weight += d_out^T x, d_bias += column sums of d_out; d_bias may be null.
-template <class T>
-void linear_backward(long rows, long inputs, long features, const Rows<T>& x, const T* weight, const T* d_out, T* d_x,
-                     float* d_weight, float* d_bias, int threads) {
-    const auto held = packed<T>({weight, inputs, 1}, features, inputs);
-    const Weights<T> weights = {held.data(), features, inputs};
+// The same as `linear_backward`, for `features` of `stride` many; `add` adds to the sums d_x, else they are written.
+template <class T, class Sum>
+void part_backward(long rows, long inputs, long features, long stride, const Rows<T>& x, const T* weight,
+                   const T* d_out, Sum* d_x, bool add, float* d_weight, float* d_bias, int threads) {
+    const auto packed_weight = packed<T>({weight, inputs, 1}, features, inputs);
+    const Weights<T> weights = {packed_weight.data(), features, inputs};
     Totals totals(d_weight, features * inputs, threads), biases(d_bias, d_bias ? features : 0, threads);
     share(rows, threads, [=, &x, &weights, &totals, &biases](int thread, long begin, long end) {
-        std::vector<Number<T>> left(LONG_BLOCK<T> * padded_to_panels(features));
+        std::vector<Number<T>> left(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(features));
         std::vector<Number<T>> right(LONG_BLOCK<T> * padded_to_panels(inputs));
-        std::vector<T> held;
-        for (long r = begin; r < end; r += LONG_BLOCK<T>) {
-            const long count = std::min(LONG_BLOCK<T>, end - r);
-            const T* d = d_out + r * features;
-            product(count, d, weights, d_x + r * inputs);
+        std::vector<T> held, part(features < stride ? LONG_BLOCK<T> * features : 0);
+        for (long r = begin, block = even_block<T>(end - begin); r < end; r += block) {
+            const long count = std::min(block, end - r);
+            const T* d = d_out + r * stride;
+            for (long i = 0; features < stride && i < count; ++i)
+                std::copy_n(d_out + (r + i) * stride, features, part.data() + i * features);
+            if (features < stride) d = part.data();
+            Sum* to = d_x + r * inputs;
+            if (add)
+                product_with(count, d, weights, [=](long row, long i, Vector sum) {
+                    store(to + row * inputs + i, load(to + row * inputs + i) + sum);
+                });
+            else
+                product(count, d, weights, to);
             if (d_bias) add_rows(count, features, d, biases.of(thread));
-            pack<T>({d, features, 1}, count, features, left.data());
+            pack<T, SUMMED_PANEL>({d, features, 1}, count, features, left.data());
             pack<T>({x.block(r, count, held), inputs, 1}, count, inputs, right.data());
             add_weight_gradient(count, features, inputs, left.data(), right.data(), totals.of(thread));
         }
     });
     totals.reduce(), biases.reduce();
+}
+
+// d_x = d_out W, d_weight += d_out^T x, d_bias += column sums of d_out; d_bias may be null. Many features, such as a
+// vocabulary, are taken in parts whose weights and gradients stay in the cache.
+template <class T>
+void linear_backward(long rows, long inputs, long features, const Rows<T>& x, const T* weight, const T* d_out, T* d_x,
+                     float* d_weight, float* d_bias, int threads) {
+    if (features <= 2 * PART)
+        return part_backward(rows, inputs, features, features, x, weight, d_out, d_x, false, d_weight, d_bias, threads);
+    std::vector<float> sums(rows * inputs);
+    for (long f = 0; f < features; f += PART)
+        part_backward(rows, inputs, std::min(PART, features - f), features, x, weight + f * inputs, d_out + f,
+                      sums.data(), f > 0, d_weight + f * inputs, d_bias ? d_bias + f : nullptr, threads);
+    for (long i = 0; i < rows * inputs; i += LANES) store(d_x + i, load(sums.data() + i));
 }
 
 // The dropout mask of each row of a block; null: no dropout.
@@ -383,10 +412,10 @@ void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hi
         std::vector<const T*> held(LONG_BLOCK<T>);
         std::vector<T> held_x;
         std::vector<T> d_hidden(LONG_BLOCK<T> * ffn);
-        std::vector<Number<T>> packed_ffn(LONG_BLOCK<T> * padded_to_panels(ffn));
-        std::vector<Number<T>> packed_embed(LONG_BLOCK<T> * padded_to_panels(embed));
-        for (long r = begin; r < end; r += LONG_BLOCK<T>) {
-            const long count = std::min(LONG_BLOCK<T>, end - r);
+        std::vector<Number<T>> packed_ffn(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(ffn));
+        std::vector<Number<T>> packed_embed(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(embed));
+        for (long r = begin, block = even_block<T>(end - begin); r < end; r += block) {
+            const long count = std::min(block, end - r);
             const T* const* factors = factors_of(dropout, r, count, held);
             const T *own = hidden + r * ffn, *own_d = d_out + r * embed;
             T* to = d_hidden.data();
@@ -398,11 +427,11 @@ void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hi
             add_rows(count, ffn, to, biases.of(thread));
             add_rows(count, embed, own_d, biases2.of(thread));
             product(count, to, first, d_x + r * embed);
-            pack<T>({own_d, embed, 1}, count, embed, packed_embed.data());
+            pack<T, SUMMED_PANEL>({own_d, embed, 1}, count, embed, packed_embed.data());
             pack<T>({own, ffn, 1}, count, ffn, packed_ffn.data());
             add_weight_gradient(count, embed, ffn, packed_embed.data(), packed_ffn.data(), totals2.of(thread));
             pack<T>({x.block(r, count, held_x), embed, 1}, count, embed, packed_embed.data());
-            pack<T>({to, ffn, 1}, count, ffn, packed_ffn.data());
+            pack<T, SUMMED_PANEL>({to, ffn, 1}, count, ffn, packed_ffn.data());
             add_weight_gradient(count, ffn, embed, packed_ffn.data(), packed_embed.data(), totals1.of(thread));
         }
     });
