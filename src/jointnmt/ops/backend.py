@@ -96,7 +96,7 @@ def uses_own_gemm(x: Tensor, *features: int) -> bool:
 
 def multiplies_as_float32() -> bool:
     """Whether the kernels multiply bfloat16 as float32, as this processor has no fast instructions for it."""
-    return bool(getattr(library(), "packs_as_float", int)())
+    return bool(getattr(library(), "multiplies_as_float", int)())
 
 
 def uses_fused_attention(x: Tensor) -> bool:

@@ -19,7 +19,7 @@ from jointnmt.ops.norm import Normed
 
 LARGEST = 127
 PANEL = 64
-"""Features whose weights are stored together."""
+"""Features whose weights are stored together, at most."""
 
 
 class PackedLinear(nn.Module):
@@ -97,9 +97,7 @@ class FloatLinear(PackedLinear):
         super().__init__(weight, bias)
         self._features = -(-self.out_features // LANES) * LANES
         rows = functional.pad(self._source, (0, 0, 0, self._features - self.out_features)).to(self.dtype).contiguous()
-        as_float = self.dtype == torch.float32 or bool(_kernel("packs_as_float")())
-        kind = torch.float32 if as_float else self.dtype
-        self._packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=kind)
+        self._packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype)
         _pack(DTYPES[self.dtype], *rows.shape, rows, self._packed)
 
     @classmethod

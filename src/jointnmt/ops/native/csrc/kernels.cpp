@@ -158,8 +158,8 @@ extern "C" int topk_float32(long rows, long width, const float* values, long cou
 
 // Of weights that are packed once.
 #define EXPORT_PACKED(TYPE, NAME)                                                                                      \
-    extern "C" void pack_weights_##NAME(long features, long inputs, const TYPE* weight, Number<TYPE>* packed) {        \
-        pack<TYPE>({weight, 1, inputs}, inputs, features, packed);                                                     \
+    extern "C" void pack_weights_##NAME(long features, long inputs, const TYPE* weight, Packed<TYPE>* packed) {        \
+        pack(Matrix<TYPE>{weight, 1, inputs}, inputs, features, packed);                                                     \
     }                                                                                                                  \
     extern "C" int linear_##NAME(long rows, const TYPE* x, const Weights<TYPE>* w, TYPE* out, int threads) {           \
         return guarded([&] { linear(rows, x, *w, out, threads); });                                                    \
@@ -178,7 +178,7 @@ EXPORT_PACKED(float, float32)
 #ifdef HAS_BFLOAT16_GEMM
 EXPORT_PRODUCTS(BFloat16, bfloat16)
 
-extern "C" int packs_as_float() { return std::is_same_v<Half, float>; }
+extern "C" int multiplies_as_float() { return std::is_same_v<Half, float>; }
 EXPORT_PACKED(BFloat16, bfloat16)
 #endif
 

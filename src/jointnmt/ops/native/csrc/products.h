@@ -25,6 +25,15 @@ using Half = float;
 
 template <class T>
 using Number = std::conditional_t<std::is_same_v<T, BFloat16>, Half, float>;  // the type of operands of products in T
+
+// Weights of bfloat16 that are multiplied as float: half as many bytes to read. Two vectors of columns lie in one of words,
+// the first in its lower halves.
+struct Narrow {
+    uint16_t bits;
+};
+
+template <class T>  // the type of packed weights
+using Packed = std::conditional_t<std::is_same_v<T, BFloat16> && std::is_same_v<Half, float>, Narrow, Number<T>>;
 template <class N>
 constexpr long STEP = std::is_same_v<N, BFloat16> ? 2 : 1;  // terms of a sum that one instruction multiplies
 
@@ -57,52 +66,67 @@ inline long padded_to_panels(long columns) {
     return (columns + WIDE - 1) / WIDE * WIDE;
 }
 
-// Packs one step of a vector of columns: a row as float, or two rows as pairs, of which the second may be null.
-template <class T>
-inline void pack_step(const T* row, const T*, float* out) {
-    store(out, load(row));
+// Packs one step of the vector of columns `c`: a row as float or narrow, or two rows as pairs, of which the second may be
+// null.
+inline void put(Vector x, long, float* out) { store(out, x); }
+
+inline void put(Vector x, long c, Narrow* out) {
+    Words words = (Words)x >> 16;
+    if (c % (2 * LANES)) {
+        std::memcpy(&words, out, sizeof words);
+        words |= (Words)x;
+    }
+    std::memcpy(out, &words, sizeof words);
 }
 
-inline void pack_step(const BFloat16* first, const BFloat16* second, BFloat16* out) {
+template <class T, class N>
+inline void pack_step(const T* row, const T*, long c, N* out) {
+    put(load(row), c, out);
+}
+
+inline void pack_step(const BFloat16* first, const BFloat16* second, long, BFloat16* out) {
     const Words high = second ? (Words)load(second) : Words{}, both = high | (Words)load(first) >> 16;
     std::memcpy(out, &both, sizeof both);
 }
 
 // Packs at most LANES steps of a vector of columns that are contiguous along rows, as in weights read transposed.
 template <long WIDE, class T, class N>
-inline void pack_steps(const T* from, long column, long steps, N* out) {
+inline void pack_steps(const T* from, long column, long steps, long c, N* out) {
     Vector words[LANES] = {};
-    for (long c = 0; c < LANES; ++c)
+    for (long lane = 0; lane < LANES; ++lane)
         if constexpr (STEP<N> == 1)
-            words[c] = load(from + c * column);
+            words[lane] = load(from + lane * column);
         else
-            std::memcpy(&words[c], from + c * column, 4 * steps);
+            std::memcpy(&words[lane], from + lane * column, 4 * steps);
     transpose(words);
     for (long step = 0; step < steps; ++step)
-        std::memcpy(out + step * STEP<N> * WIDE, &words[step], sizeof words[step]);
+        if constexpr (STEP<N> == 1)
+            put(words[step], c, out + step * WIDE);
+        else
+            std::memcpy(out + step * STEP<N> * WIDE, &words[step], sizeof words[step]);
 }
 
 // Packs a matrix as [panels][steps][WIDE][STEP], the order in which tiles read it, padded with zeros. Either its
 // columns or its rows are adjacent in memory; if rows are, their number is a multiple of LANES.
-template <class T, long WIDE = PANEL>
-inline void pack(const Matrix<T> m, long rows, long columns, Number<T>* out) {
-    constexpr long SIZE = STEP<Number<T>>;
+template <long WIDE = PANEL, class T, class N>
+inline void pack(const Matrix<T> m, long rows, long columns, N* out) {
+    constexpr long SIZE = STEP<N>, VECTOR = std::is_same_v<N, Narrow> ? 2 * LANES : LANES;
     const long steps = (rows + SIZE - 1) / SIZE;
     for (long c = 0; c < columns; c += LANES) {
         const T* from = m.data + c * m.column;
-        Number<T>* to = out + (c / WIDE * steps * WIDE + c % WIDE) * SIZE;
+        N* to = out + (c / WIDE * steps * WIDE + c % WIDE / VECTOR * VECTOR) * SIZE;
         if (m.column == 1)
             for (long r = 0; r < rows; r += SIZE)
-                pack_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, to + r * WIDE);
+                pack_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, c, to + r * WIDE);
         else
             for (long r = 0; r < rows; r += SIZE * LANES)
-                pack_steps<WIDE>(from + r, m.column, std::min(LANES, (rows - r) / SIZE), to + r * WIDE);
+                pack_steps<WIDE>(from + r, m.column, std::min(LANES, (rows - r) / SIZE), c, to + r * WIDE);
     }
 }
 
 template <class T>
-inline std::vector<Number<T>> packed(const Matrix<T> m, long rows, long columns) {
-    std::vector<Number<T>> out(rows * padded_to_panels(columns));
+inline std::vector<Packed<T>> packed(const Matrix<T> m, long rows, long columns) {
+    std::vector<Packed<T>> out(rows * padded_to_panels(columns));
     pack(m, rows, columns, out.data());
     return out;
 }
@@ -117,10 +141,24 @@ inline const Half* operands(const BFloat16* x, long count, std::vector<float>& h
     return (const Half*)held.data();
 }
 
-// One step of a row, broadcast to all columns; one step of a vector of columns; `multiply_add` adds their product to a
+// One step of a row, broadcast to all columns; one step of vectors of columns; `multiply_add` adds their product to a
 // sum.
 inline Vector broadcast_step(const float* x) { return broadcast(*x); }
-inline Vector load_step(const float* x) { return load(x); }
+
+template <long V>
+inline void load_step(const float* panel, Vector (&out)[V]) {
+    for (long v = 0; v < V; ++v) out[v] = load(panel + v * LANES);
+}
+
+template <long V>
+inline void load_step(const Narrow* panel, Vector (&out)[V]) {
+    for (long v = 0; v < V; v += 2) {
+        Words words;
+        std::memcpy(&words, panel + v * LANES, sizeof words);
+        out[v] = (Vector)(words << 16);
+        if (v + 1 < V) out[v + 1] = (Vector)(words & 0xffff0000u);
+    }
+}
 
 #ifdef __AVX512BF16__
 inline __m512bh broadcast_step(const BFloat16* x) {
@@ -128,7 +166,10 @@ inline __m512bh broadcast_step(const BFloat16* x) {
     std::memcpy(&two, x, sizeof two);
     return (__m512bh)_mm512_set1_epi32(two);
 }
-inline __m512bh load_step(const BFloat16* x) { return (__m512bh)_mm512_loadu_si512(x); }
+template <long V>
+inline void load_step(const BFloat16* panel, __m512bh (&out)[V]) {
+    for (long v = 0; v < V; ++v) out[v] = (__m512bh)_mm512_loadu_si512(panel + v * LANES * 2);
+}
 inline Vector multiply_add(Vector sum, __m512bh left, __m512bh right) {
     return (Vector)_mm512_dpbf16_ps((__m512)sum, left, right);
 }
@@ -144,13 +185,13 @@ struct Addend {
 
 // out [M, V vectors] = addend + M rows of x times the first V vectors of columns of a panel. `row` is the stride of the
 // rows of x, `step` that of the steps of the sum. Not inlined, so that all registers are free for it.
-template <long M, long V, class N, class T>
-__attribute__((noinline)) void multiply(const N* x, long row, long step, const N* panel, long steps,
+template <long M, long V, class N, class P, class T>
+__attribute__((noinline)) void multiply(const N* x, long row, long step, const P* panel, long steps,
                                         const Addend addend, T* out, long stride) {
     Vector sums[M][V] = {};
     for (long s = 0; s < steps; ++s) {
-        decltype(load_step(panel)) right[V];
-        for (long v = 0; v < V; ++v) right[v] = load_step(panel + (s * PANEL + v * LANES) * STEP<N>);
+        decltype(broadcast_step(x)) right[V];
+        load_step(panel + s * PANEL * STEP<N>, right);
         for (long m = 0; m < M; ++m) {
             const auto left = broadcast_step(x + m * row + s * step);
             for (long v = 0; v < V; ++v) sums[m][v] = multiply_add(sums[m][v], left, right[v]);
@@ -163,8 +204,8 @@ __attribute__((noinline)) void multiply(const N* x, long row, long step, const N
 }
 
 // The same for at most M rows and V vectors.
-template <long M, long V = WIDTH, class N, class T>
-inline void multiply_part(long rows, long vectors, const N* x, long row, long step, const N* panel, long steps,
+template <long M, long V = WIDTH, class N, class P, class T>
+inline void multiply_part(long rows, long vectors, const N* x, long row, long step, const P* panel, long steps,
                           const Addend addend, T* out, long stride) {
     if constexpr (M > 1)
         if (rows < M) return multiply_part<M - 1, V>(rows, vectors, x, row, step, panel, steps, addend, out, stride);
@@ -176,7 +217,7 @@ inline void multiply_part(long rows, long vectors, const N* x, long row, long st
 // A packed matrix [inputs, features], and a bias [features], which may be null.
 template <class T>
 struct Weights {
-    const Number<T>* packed;
+    const Packed<T>* packed;
     long inputs, features;
     const float* bias = nullptr;
 };
@@ -339,8 +380,8 @@ void part_backward(long rows, long inputs, long features, long stride, const Row
             else
                 product(count, d, weights, to);
             if (d_bias) add_rows(count, features, d, biases.of(thread));
-            pack<T, SUMMED_PANEL>({d, features, 1}, count, features, left.data());
-            pack<T>({x.block(r, count, held), inputs, 1}, count, inputs, right.data());
+            pack<SUMMED_PANEL, T>({d, features, 1}, count, features, left.data());
+            pack<PANEL, T>({x.block(r, count, held), inputs, 1}, count, inputs, right.data());
             add_weight_gradient(count, features, inputs, left.data(), right.data(), totals.of(thread));
         }
     });
@@ -427,11 +468,11 @@ void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hi
             add_rows(count, ffn, to, biases.of(thread));
             add_rows(count, embed, own_d, biases2.of(thread));
             product(count, to, first, d_x + r * embed);
-            pack<T, SUMMED_PANEL>({own_d, embed, 1}, count, embed, packed_embed.data());
-            pack<T>({own, ffn, 1}, count, ffn, packed_ffn.data());
+            pack<SUMMED_PANEL, T>({own_d, embed, 1}, count, embed, packed_embed.data());
+            pack<PANEL, T>({own, ffn, 1}, count, ffn, packed_ffn.data());
             add_weight_gradient(count, embed, ffn, packed_embed.data(), packed_ffn.data(), totals2.of(thread));
-            pack<T>({x.block(r, count, held_x), embed, 1}, count, embed, packed_embed.data());
-            pack<T, SUMMED_PANEL>({to, ffn, 1}, count, ffn, packed_ffn.data());
+            pack<PANEL, T>({x.block(r, count, held_x), embed, 1}, count, embed, packed_embed.data());
+            pack<SUMMED_PANEL, T>({to, ffn, 1}, count, ffn, packed_ffn.data());
             add_weight_gradient(count, ffn, embed, packed_ffn.data(), packed_embed.data(), totals1.of(thread));
         }
     });
