@@ -14,6 +14,7 @@ from jointnmt.models.layers.embedding import VocabularyProjection
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear
+from jointnmt.ops.native.packed import has_int8_gemm
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 PACKED = {"float32": Float32Linear, "bfloat16": BFloat16Linear, "int8": Int8Linear}
@@ -23,15 +24,17 @@ PACKED = {"float32": Float32Linear, "bfloat16": BFloat16Linear, "int8": Int8Line
 def prepare_for_inference(model: TranslationModel, precision: Precision) -> TranslationModel:
     """A copy of `model` to decode with, which cannot be trained; the model itself, if there is nothing to prepare.
 
-    Its linear layers have weights of this precision; of 8-bit integers all but the projection to the vocabulary, which
-    then is in bfloat16. On a CPU they are packed for the kernels, so that a translation does not depend on what else is
-    in its batch; without kernels those of float32 and bfloat16 stay as they are. Where none are packed, layer norms are
-    in half precision, too. All other weights, such as the embeddings, are the model's own.
+    Its linear layers have weights of this precision; without kernels for 8-bit integers, the projection to the
+    vocabulary has bfloat16 in their place. On a CPU they are packed for the kernels, so that a translation does not
+    depend on what else is in its batch; without kernels those of float32 and bfloat16 stay as they are. Where none are
+    packed, layer norms are in half precision, too. All other weights, such as the embeddings, are the model's own.
     """
-    packs = precision in PACKED and (precision == "int8" or next(model.parameters()).device.type == "cpu")
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    packs = precision in PACKED and (precision == "int8" or on_cpu)
     half = partial(_in_type, dtype=getattr(torch, "bfloat16" if precision == "int8" else precision))
     linear = PACKED[precision].of if packs else half
-    projection = PACKED["bfloat16" if precision == "int8" else precision].of if packs else half
+    whole = precision != "int8" or (on_cpu and has_int8_gemm())
+    projection = PACKED[precision if whole else "bfloat16"].of if packs else half
 
     def prepared(module: nn.Module) -> nn.Module:
         if isinstance(module, Linear):

@@ -14,7 +14,7 @@ from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp
-from jointnmt.ops.native.packed import has_int8_gemm, largest_int8
+from jointnmt.ops.native.packed import PackedLinear, has_int8_gemm, largest_int8
 from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
 
 NO_DROPOUT = SharedDropout(0.0)
@@ -29,9 +29,12 @@ def test_an_int8_layer_in_bfloat16() -> None:
 
 
 @needs_gemm
-def test_a_packed_layer_may_have_any_number_of_features() -> None:
-    linear, x = torch.nn.Linear(32, 40), torch.randn(3, 32)
-    assert_close(BFloat16Linear.of(linear)(x).float(), linear(x), rtol=0.05, atol=0.05)
+@pytest.mark.parametrize("features", [37, 40, 72, 91])
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_a_packed_layer_may_have_any_number_of_features(kind: type[PackedLinear], features: int) -> None:
+    torch.manual_seed(19)
+    linear, x = torch.nn.Linear(32, features), torch.randn(3, 32)
+    assert_close(kind.of(linear)(x).float(), linear(x), rtol=0.05, atol=0.06)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
@@ -109,6 +112,8 @@ def test_prepared_models_translate_nearly_alike(name: str, precision: Literal["b
     assert own.shape == expected.shape
     assert (own - expected).abs().mean() < 0.03
     assert not torch.equal(own, expected)
+    projection = Int8Linear if precision == "int8" and has_int8_gemm() else BFloat16Linear
+    assert isinstance(own_model.output, projection) == projection.packs(model.output.weight)
     tables = (own_model.source_embedding.weight, model.source_embedding.weight)
     assert tables[0] is tables[1]  # not copied
     assert model.state_dict().keys() == before.keys()

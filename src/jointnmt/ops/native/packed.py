@@ -161,7 +161,7 @@ class Int8Linear(PackedLinear):
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         x = to_autocast_dtype(x)
-        if uses_kernels(x, *self.weight.shape) and has_int8_gemm():
+        if uses_kernels(x, self.in_features) and has_int8_gemm():
             return super()._multiply(x, bias)
         with torch.no_grad():
             integers, scales = _quantised(x.flatten(0, -2).float())
@@ -174,13 +174,16 @@ class Int8Linear(PackedLinear):
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
+        features = -(-self.out_features // LANES) * LANES
         if self._packed is None:
-            weight = torch.zeros(-(-self.out_features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
-            sums = torch.empty(self.out_features, dtype=torch.int32)
-            _pack("int8", *self.weight.shape, self.weight.contiguous(), weight, sums)
-            self._packed = weight, sums, self.scales.float().contiguous()
+            rows = functional.pad(self.weight, (0, 0, 0, features - self.out_features)).contiguous()
+            scales = functional.pad(self.scales.float(), (0, features - self.out_features)).contiguous()
+            weight = torch.zeros(-(-features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
+            sums = torch.empty(features, dtype=torch.int32)
+            _pack("int8", *rows.shape, rows, weight, sums)
+            self._packed = weight, sums, scales
         pointers = (tensor.data_ptr() for tensor in self._packed)
-        return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, self.out_features)
+        return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, features)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         self._packed = None
