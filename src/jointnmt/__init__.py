@@ -1,6 +1,7 @@
 """Neural machine translation with joint representations of source and target."""
 
 import importlib
+import os
 import warnings
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from jointnmt import train as train
     from jointnmt.translator import Translator
 
+# Where a thread waits for others, it spins. So long as PyTorch's runtime lets it, 300,000 times, it keeps the one it waits
+# for from its core, if there are other processes. Read when torch is imported; benchmarks/beside.py measures it.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks
 
 __version__ = version("jointnmt")

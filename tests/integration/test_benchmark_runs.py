@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import gpu, machines
+from benchmarks import beside, gpu, machines
 from benchmarks import table as measuring
 from benchmarks.gpu import Step
 
@@ -160,3 +160,20 @@ def test_a_gpu_is_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
             gpu.main(wrong)
         assert answer in capsys.readouterr().err
     assert sys.executable in gpu.steps("cpu", Path(), 1, quick=True)["tests"].command
+
+
+@pytest.mark.parametrize(
+    ("threads", "busy", "cores", "share"),
+    [(2, 0, 2, 1.0), (2, 1, 2, 2 / 3), (2, 2, 2, 0.5), (1, 1, 2, 1.0), (4, 4, 8, 1.0)],
+)
+def test_the_fair_share_of_a_training(threads: int, busy: int, cores: int, share: float) -> None:
+    assert beside.fair_share(threads, busy, cores) == pytest.approx(share)
+
+
+@pytest.mark.slow
+def test_a_training_beside_busy_processes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "FAMILIES", ("transformer",))
+    assert beside.main(["--quick", "--spins", "1000", "--out", str(tmp_path / "rows.json")]) == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert [(each["spins"], each["busy"]) for each in rows] == [(1000, 0), (1000, 1), (1000, 2)]
+    assert min(each["rate"] for each in rows) > 0

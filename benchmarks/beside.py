@@ -1,0 +1,155 @@
+"""Training beside busy processes: `python -m benchmarks.beside [--spins N ...] [--quick] [--out FILE]`.
+
+A training with as many threads as there are cores, at the Multi30k size, alone and beside processes that compute without
+end. Where a thread waits for others at a barrier, it spins first, so many times (GOMP_SPINCOUNT), and then sleeps. A
+thread that spins keeps the one that it waits for from a core that others share. The fair share of the training is that
+of its threads among all that could run. Settings take turns; figures are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+FAMILIES = ("transformer", "reformer-fast")
+BESIDE = (0, 1, 2)
+"""Busy processes."""
+SPINS = (300_000, 1_000, 0)
+"""The OpenMP runtime's own, the package's, and none."""
+TOKENS, PAIRS = 15, 32
+
+
+def fair_share(threads: int, busy: int, cores: int) -> float:
+    """Of the speed that a training has alone: its threads' part of the cores, all that run being equal."""
+    return min(1.0, cores / (threads + busy))
+
+
+@contextmanager
+def beside(busy: int) -> Iterator[None]:
+    """Processes that compute without end."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+    try:
+        yield
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+
+
+class Trained:
+    """A training in a process of its own, whose threads spin so many times."""
+
+    def __init__(self, family: str, size: str, spins: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.beside", "--serve", family, size]
+        environment = {**os.environ, "GOMP_SPINCOUNT": str(spins)}
+        environment.pop("OMP_NUM_THREADS", None)
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._answer()
+
+    def run(self, seconds: float) -> dict[str, float]:
+        """Cells a second, and of the seconds of a core, after so long."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"a measured process ended with exit code {self._process.wait()}")
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+
+def serve(family: str, size: str) -> None:
+    """The other process: train for as many seconds as each line of standard input says."""
+    import numpy as np
+    import torch
+
+    from benchmarks.training import TrainingCase
+
+    torch.set_num_threads(cores())
+    lengths = np.full(10 * PAIRS, TOKENS)
+    case = TrainingCase(
+        family, size, "float32", "product", lengths, lengths, PAIRS * TOKENS, PAIRS * TOKENS**2, updates=1
+    )
+    training = case()
+    for _ in range(3):
+        training.run()
+    print("{}", flush=True)
+    for line in sys.stdin:
+        cells, wall, used = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() - wall < float(line):
+            training.run()
+            cells += training.work().cells
+        wall, used = time.perf_counter() - wall, time.process_time() - used
+        print(json.dumps({"rate": cells / wall, "rate_of_core": cells / used, "cores": used / wall}), flush=True)
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def measure(spins: Sequence[int], size: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """A row for each family, setting and number of busy processes."""
+    rows = []
+    for family in FAMILIES:
+        trained = {each: Trained(family, size, each) for each in spins}
+        found: dict[tuple[int, int], list[dict[str, float]]] = {}
+        for _, busy, each in product(range(rounds), BESIDE, spins):
+            with beside(busy):
+                found.setdefault((each, busy), []).append(trained[each].run(seconds))
+        for each in trained.values():
+            each.stop()
+        alone = max(median(run["rate"] for run in found[each, 0]) for each in spins)
+        for each, busy in product(spins, BESIDE):
+            medians = {name: median(run[name] for run in found[each, busy]) for name in found[each, busy][0]}
+            share = medians["rate"] / alone / fair_share(cores(), busy, cores())
+            rows.append({"family": family, "spins": each, "busy": busy, **medians, "of_fair_share": share})
+            print(
+                "{family:14} spins {spins:7,}, beside {busy}: {rate:9,.0f} cells/s, {of_fair_share:4.0%} of the fair "
+                "share, {cores:.2f} cores, {rate_of_core:9,.0f} cells a second of a core".format(**rows[-1]),
+                flush=True,
+            )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the rows, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spins", type=int, nargs="+", default=SPINS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="tiny models, one short round: to see that it runs")
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        serve(*options.serve)
+        return 0
+    quick = options.quick
+    rows = measure(options.spins, "tiny" if quick else "Multi30k", 1 if quick else options.rounds, 0.2 if quick else 5)
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
