@@ -1,9 +1,9 @@
 """Training beside busy processes: `python -m benchmarks.beside [--spins N ...] [--quick] [--out FILE]`.
 
-A training with as many threads as there are cores, at the Multi30k size, alone and beside processes that compute without
-end. Where a thread waits for others at a barrier, it spins first, so many times (GOMP_SPINCOUNT), and then sleeps. A
-thread that spins keeps the one that it waits for from a core that others share. The fair share of the training is that
-of its threads among all that could run. Settings take turns; figures are medians over rounds.
+A training with as many threads as there are cores, at the Multi30k size, alone and beside processes that compute
+without end. Where a thread waits for others at a barrier, it spins first, so many times (GOMP_SPINCOUNT), and then
+sleeps. A thread that spins keeps the one that it waits for from a core that others share. The fair share of the
+training is that of its threads among all that could run. Settings take turns; figures are medians over rounds.
 """
 
 from __future__ import annotations
@@ -123,10 +123,11 @@ def measure(spins: Sequence[int], size: str, rounds: int, seconds: float) -> lis
         for each, busy in product(spins, BESIDE):
             medians = {name: median(run[name] for run in found[each, busy]) for name in found[each, busy][0]}
             share = medians["rate"] / alone / fair_share(cores(), busy, cores())
-            rows.append({"family": family, "spins": each, "busy": busy, **medians, "of_fair_share": share})
+            row: dict[str, Any] = {"family": family, "spins": each, "busy": busy, **medians, "of_fair_share": share}
+            rows.append(row)
             print(
                 "{family:14} spins {spins:7,}, beside {busy}: {rate:9,.0f} cells/s, {of_fair_share:4.0%} of the fair "
-                "share, {cores:.2f} cores, {rate_of_core:9,.0f} cells a second of a core".format(**rows[-1]),
+                "share, {cores:.2f} cores, {rate_of_core:9,.0f} cells a second of a core".format_map(row),
                 flush=True,
             )
     return rows

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from jointnmt import train as train
     from jointnmt.translator import Translator
 
-# Where a thread waits for others, it spins. So long as PyTorch's runtime lets it, 300,000 times, it keeps the one it waits
-# for from its core, if there are other processes. Read when torch is imported; benchmarks/beside.py measures it.
+# A thread that waits for others spins. If it does so 300,000 times, the runtime's default, and other processes want the
+# cores, it keeps those that it waits for from them (benchmarks/beside.py). The setting is read when torch is imported.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks
