@@ -117,8 +117,8 @@ def measure(spins: Sequence[int], size: str, rounds: int, seconds: float) -> lis
         for _, busy, each in product(range(rounds), BESIDE, spins):
             with beside(busy):
                 found.setdefault((each, busy), []).append(trained[each].run(seconds))
-        for each in trained.values():
-            each.stop()
+        for process in trained.values():
+            process.stop()
         alone = max(median(run["rate"] for run in found[each, 0]) for each in spins)
         for each, busy in product(spins, BESIDE):
             medians = {name: median(run[name] for run in found[each, busy]) for name in found[each, busy][0]}
