@@ -98,6 +98,10 @@ class TrainingConfig(Config):
         "auto", description="devices (CPU: processes) per machine; set by torchrun"
     )
     nodes: int = Field(1, ge=1, le=10_000, description="machines; set by torchrun")
+    sharded: bool = Field(
+        False,
+        description="share weights and optimiser state out among the processes: less memory, more traffic",
+    )
     process_timeout: int = Field(
         1800, ge=1, le=10**6, description="seconds after which a process that does not answer the others is lost"
     )
@@ -120,6 +124,12 @@ class TrainingConfig(Config):
     def _average_what_is_kept(self) -> Self:
         if self.average_best > self.keep_best:
             raise ValueError(f"average_best {self.average_best} is above keep_best {self.keep_best}")
+        return self
+
+    @model_validator(mode="after")
+    def _shard_what_can_be(self) -> Self:
+        if self.sharded and (self.compile or self.precision == "float16"):
+            raise ValueError("sharded true goes with neither compile true nor precision float16")
         return self
 
 

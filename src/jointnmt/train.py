@@ -202,13 +202,13 @@ def _prepare(
         _load_start(model, experiment.training.start)  # the trainer hands these weights to the other processes
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
+    validation = _validation(experiment, fabric, segmentation)
+    expect_answers(timedelta(seconds=experiment.training.process_timeout))
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed, resegmented)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
         directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
-    validation = _validation(experiment, fabric, segmentation)
-    expect_answers(timedelta(seconds=experiment.training.process_timeout))
     run = TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
     if is_first() and not run.step:
         for warning in Outlook.of(experiment, store, parameters, segmentation.target.vocabulary_size).warnings():

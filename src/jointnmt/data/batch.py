@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -112,6 +112,10 @@ class Batch:
             send(tensor, device) for tensor in (self.source, self.target_input, self.target_output)
         )
         return Batch(source, target_input, target_output, self.indices, self.shared)
+
+    def silenced(self) -> Batch:
+        """The same inputs with no target token to predict: loss and gradients are zero."""
+        return replace(self, target_output=torch.full_like(self.target_output, pad_id))
 
     def split(self) -> tuple[Batch, Batch]:
         """The first and the second half of the sentences, as batches of their own, padded no more than they need.

@@ -149,6 +149,8 @@ class Share:
     begin: int
     """Where they begin in the batch."""
     batch: Indices
+    counts: bool = True
+    """Whether they are part of the update, or computed for company (see `shard_each`)."""
 
 
 def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:
@@ -171,8 +173,25 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
     return part
 
 
+def shard_each(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:
+    """The share of every batch of an update that process `rank` of `world` computes, so that all compute as many.
+
+    A process for which a batch has no pair computes the first one of it, which does not count.
+    """
+    shares = [shard([batch], lengths, rank, world) for batch in update]
+    return [
+        share[0] if share else Share(batch[:1], 0, batch, counts=False)
+        for batch, share in zip(update, shares, strict=True)
+    ]
+
+
 def load_share(text: SegmentedText, share: Share) -> Batch:
-    """The pairs of a share, padded as in their batch, so that they are computed as they are in it."""
+    """The pairs of a share, padded as in their batch, so that they are computed as they are in it.
+
+    Those that do not count have no target token to predict.
+    """
+    if not share.counts:
+        return load(text, share.pairs).silenced()
     if len(share.pairs) == len(share.batch):
         return load(text, share.pairs)
     numbers = share.pairs.tolist()

@@ -25,6 +25,7 @@ MAY_CHANGE = (
     "training.max_updates",
     "training.nodes",
     "training.process_timeout",
+    "training.sharded",
     "training.tensorboard",
     "validation.patience",
 )

@@ -23,7 +23,6 @@ from jointnmt.training.processes import (
     is_first,
     of_first,
     state_of_first,
-    synchronise,
     wait_for_all,
 )
 from jointnmt.training.progress import Display
@@ -86,7 +85,7 @@ class TrainingRun:
         return self.trainer.position.step
 
     def _restore(self) -> None:
-        saved = state_of_first(self._read_last, self.trainer.fabric.device)
+        saved = state_of_first(self._read_last, self.trainer.fabric.device, self.trainer.mine)
         if saved is None:
             return
         tensors, values = saved
@@ -233,7 +232,8 @@ class TrainingRun:
         assert self.validation is not None
         self.stop.check()
         self.display.validating()
-        result = self.validation.measure(self.trainer.model, translate)
+        model = self.trainer.whole_model()
+        result = self.validation.measure(model, translate)
         selection, score = self.state.selection, result.score(self.rules.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
@@ -242,7 +242,7 @@ class TrainingRun:
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
         if self.logs is not None and self.step in {*selection.steps, *latest}:
-            weights = self.trainer.model.state_dict()
+            weights = model.state_dict()
             self.directory.write_weights(self.directory.scored(self.step), weights, [self.step])
             if best:
                 self.directory.write_weights(self.directory.model, weights, [self.step])
@@ -272,9 +272,9 @@ class TrainingRun:
             self.logs.write("gates", self.step, **named_layers(result.gates), **averaged)
 
     def _save(self) -> None:
+        tensors, values = self.trainer.state()
         if self.logs is not None:
             self.logs.sync()  # the state tells which records stand there
-            tensors, values = self.trainer.state()
             data = {"data": self.trainer.store.fingerprint, "validation": self._validation_fingerprint()}
             self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), **data})
         self.saved_step = self.step
@@ -294,22 +294,25 @@ class TrainingRun:
             self._load_average(steps)
         kept = steps
         if self.validation is not None and len(steps) > 1:
-            result = self.validation.measure(self.trainer.model, self.rules.bleu_every > 0)
+            result = self.validation.measure(self.trainer.whole_model(), self.rules.bleu_every > 0)
             score, best = result.score(self.rules.metric), self.state.selection.best[0]
             if score is not None and not score >= best.score:  # nor is a number: a NaN
                 logger.info("the average is no better than the weights after update %d, which are kept", best.step)
                 kept = [best.step]
                 self._load_average(kept)
             self._report(result, "average", steps=steps)
+        weights = self.trainer.whole_model().state_dict()
         if self.logs is not None:  # written last: it marks the training as finished
-            self.directory.write_result(self.trainer.model.state_dict(), kept, steps)
+            self.directory.write_result(weights, kept, steps)
         wait_for_all(self.trainer.fabric.device)
 
     def _load_average(self, steps: list[int]) -> None:
-        def load() -> None:
-            for path in map(self.directory.scored, steps):
+        def average() -> SavedState:
+            paths = [self.directory.scored(step) for step in steps]
+            for path in paths:
                 self.directory.check(checkpoint.read(path)[1], path)
-            self.trainer.model.load_state_dict(average_checkpoints(map(self.directory.scored, steps)))
+            return average_checkpoints(paths), {}
 
-        of_first(load)
-        synchronise(self.trainer.model)
+        averaged = state_of_first(average, self.trainer.fabric.device, self.trainer.mine)
+        assert averaged is not None
+        self.trainer.load_weights(averaged[0])

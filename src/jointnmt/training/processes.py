@@ -55,6 +55,11 @@ def expect_answers(within: timedelta) -> None:
             _group = distributed.new_group(timeout=within)
 
 
+def group() -> Any:
+    """The process group of a training; there are several processes."""
+    return _group or distributed.group.WORLD
+
+
 def synchronise(model: nn.Module) -> None:
     """Broadcast the first process's weights to all others."""
     for tensor in model.state_dict().values() if num_processes() > 1 else ():
@@ -117,8 +122,17 @@ def of_first(make: Callable[[], Value]) -> Value:
     return value  # type: ignore[return-value]
 
 
-def state_of_first(read: Callable[[], SavedState | None], device: torch.device) -> SavedState | None:
-    """The tensors and values that `read` returns in the first process, in every process; one tensor after the other.
+def state_of_first(
+    read: Callable[[], SavedState | None],
+    device: torch.device,
+    keep: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+) -> SavedState | None:
+    """The tensors and values that `read` returns in the first process, in every process.
+
+    Args:
+        read: returns None if there is no state.
+        device: where tensors arrive, one after the other.
+        keep: what of each tensor this process needs.
 
     Raises:
         JointNMTError: as of `of_first`.
@@ -136,8 +150,9 @@ def state_of_first(read: Callable[[], SavedState | None], device: torch.device) 
     mine = state[0] if state else {}
     tensors = {}
     for name, shape in outlined[0].items():
-        tensors[name] = mine[name].to(device) if mine else torch.empty_like(shape, device=device)
-        _broadcast(tensors[name])
+        tensor = mine[name].to(device) if mine else torch.empty_like(shape, device=device)
+        _broadcast(tensor)
+        tensors[name] = keep(tensor)
     return tensors, outlined[1]
 
 

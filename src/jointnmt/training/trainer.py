@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.batches import UpdateBatches, load_share, shard
+from jointnmt.data.batches import UpdateBatches, load_share, shard, shard_each
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import plan_mixture
 from jointnmt.data.store import SegmentedText, TokenStore
@@ -23,9 +23,10 @@ from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import masks_of_rows
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
+from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.precision import autocast
-from jointnmt.training.processes import gather, sum_numbers, sum_over_processes, synchronise
+from jointnmt.training.processes import gather, num_processes, sum_numbers, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
     from jointnmt.data.bpe_dropout import ResegmentedStore
+    from jointnmt.training.sharding import ShardedModel
 
 SMALLEST_SCALE = 1e-3
 """Float16 loss scale below which overflow has another cause than the scale."""
@@ -80,8 +82,8 @@ class Trainer:
         self.position = Position()
         self._interrupted = False
         synchronise(self.model)
+        self._shards, self._gradients = _divided(self.model, config.sharded)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
-        self._gradients = _flat_gradients(self.model)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=config.schedule.initial_rate,
@@ -123,12 +125,13 @@ class Trainer:
     ) -> Iterator[tuple[UpdateBatches, list[Batch]]]:
         """The updates and this process's batches of each; the next update is planned and loaded meanwhile."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
+        shares = shard if self._shards is None else shard_each
 
         def load_mine() -> tuple[UpdateBatches, list[Batch]] | None:
             update = next(updates, None)
             if update is None:
                 return None
-            return update, [load_share(text, share) for share in shard(update, text.lengths, rank, processes)]
+            return update, [load_share(text, share) for share in shares(update, text.lengths, rank, processes)]
 
         with ThreadPoolExecutor(1) as loader:
             ahead = loader.submit(load_mine)
@@ -141,7 +144,7 @@ class Trainer:
         batches, losses, splits = self._accumulate(batches, step, divisor)
         sums = self._sum(batches, losses, splits)
         if finite := math.isfinite(sums.loss):
-            sum_over_processes(self._gradients)
+            self._gradients.sum()
         elif self.config.non_finite == "stop":
             raise ModelError(self._name_non_finite(batches, losses, step))
         rate = learning_rate(self.config.schedule, step)
@@ -162,6 +165,8 @@ class Trainer:
             failed = self._backward(batches, step, divisor, losses)
             if failed is None:
                 return batches, [Loss(*pair) for pair in torch.stack(losses).tolist()] if losses else [], splits
+            if self._shards is not None:
+                raise DataError(self._name_unsplit(batches[failed]))
             if len(batches[failed]) == 1:
                 raise DataError(self._name_too_large(batches[failed]))
             batches = [*batches[:failed], *batches[failed].split(), *batches[failed + 1 :]]
@@ -174,7 +179,7 @@ class Trainer:
         Appends each batch's [loss, nll] to `losses`, on the device, so that nothing waits for the device.
         """
         self.model.train()
-        self._gradients.zero_()
+        self._gradients.zero()
         for number, batch in enumerate(batches):
             try:
                 batch = batch.to(self.fabric.device)
@@ -195,6 +200,7 @@ class Trainer:
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
         """The sums of this update over all processes."""
+        batches = [batch for batch in batches if batch.num_target_tokens]  # without those computed for company
         mine = Sums(
             loss=sum(each.loss for each in losses),
             loss_units=sum(len(batch) if self._by_sentence else batch.num_target_tokens for batch in batches),
@@ -215,9 +221,9 @@ class Trainer:
         If the gradient is not finite, the weights are not updated; in float16, this adjusts the loss scale.
         """
         self._scaler.unscale_(self.optimizer)
-        norm = float(self._gradients.norm())
+        norm = self._gradients.norm()
         if self.config.clip_norm is not None and math.isfinite(norm) and norm > self.config.clip_norm:
-            self._gradients.mul_(self.config.clip_norm / norm)
+            self._gradients.scale(self.config.clip_norm / norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         if math.isfinite(norm) or self._scaler.is_enabled():
@@ -247,28 +253,49 @@ class Trainer:
             "(data.filters), use activation checkpointing or a smaller model."
         )
 
+    def _name_unsplit(self, batch: Batch) -> str:
+        return (
+            f"A batch does not fit in memory: {self._name(batch)}. With training.sharded it cannot be split, as all "
+            "processes compute equally many. Lower batches.max_cells or batches.max_tokens."
+        )
+
     def _name(self, batch: Batch) -> str:
         """The files and lines of a batch's sentences, for messages."""
         origins = [self.store.origin(index) for index in batch.indices[:NAMED_SENTENCES]]
         more = len(batch) - len(origins)
         return f"the batch of {', '.join([*origins, *([f'and {more} more'] if more else [])])}"
 
+    def whole_model(self) -> TranslationModel:
+        """The model with all weights in this process: if it is sharded, a copy, which all processes make together."""
+        return self.model if self._shards is None else self._shards.whole()
+
+    def mine(self, tensor: Tensor) -> Tensor:
+        """What this process keeps of a tensor of a state."""
+        return tensor if self._shards is None else self._shards.mine(tensor)
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that the next update depends on: tensors by name, and plain values."""
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        """Everything that the next update depends on: tensors by name, and plain values.
+
+        If the model is sharded, all processes call this together, and only the first one gets the tensors.
+        """
+        whole = (lambda tensor: tensor) if self._shards is None else self._shards.whole_in_first
+        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
         count = 0.0
         for name, parameter in self.model.named_parameters():
             if moments := self.optimizer.state.get(parameter):
                 count = float(moments["step"])
-                tensors |= {f"adam.{key}.{name}": moments[key] for key in ("exp_avg", "exp_avg_sq")}
+                tensors |= {f"adam.{key}.{name}": whole(moments[key]) for key in ("exp_avg", "exp_avg_sq")}
         scaler = self._scaler.state_dict()
         return tensors, {"position": asdict(self.position), "adam_updates": count, "scaler": scaler}
 
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Restore a saved state."""
-        prefix = "model."
-        weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the weights, of which there is here what `mine` keeps."""
         self.model.load_state_dict(weights)
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Restore a saved state, of which there is here what `mine` keeps."""
+        prefix = "model."
+        self.load_weights({name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)})
         for name, parameter in self.model.named_parameters():
             if f"adam.exp_avg.{name}" in tensors:
                 moments = {key: tensors[f"adam.{key}.{name}"].to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
@@ -279,14 +306,13 @@ class Trainer:
         self.position = Position(**values["position"])
 
 
-def _flat_gradients(model: torch.nn.Module) -> Tensor:
-    """One buffer of all gradients; each parameter's gradient is a view into it."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    buffer = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
-    pieces = buffer.split([parameter.numel() for parameter in parameters])
-    for parameter, piece in zip(parameters, pieces, strict=True):
-        parameter.grad = piece.view_as(parameter)
-    return buffer
+def _divided(model: TranslationModel, sharded: bool) -> tuple[ShardedModel | None, Gradients]:
+    """What the processes keep of a model, and its gradients: all, or their shares."""
+    if not sharded or num_processes() == 1:
+        return None, FlatGradients(model)
+    from jointnmt.training.sharding import ShardedGradients, ShardedModel  # takes a second
+
+    return ShardedModel(model), ShardedGradients(model)
 
 
 def _dropout_seed(seed: int, step: int, first_pair: int) -> int:

@@ -1,0 +1,104 @@
+"""Weights, gradients and optimiser state shared out among the processes, by PyTorch's FSDP2.
+
+Each process keeps some rows of every parameter, of its gradient and of its moments. A layer's weights are gathered when
+it is computed, forward and backward, and freed after; its gradients are summed over the processes as soon as they are
+there. So all processes have to compute equally many batches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+from jointnmt.models.interface import TranslationModel
+from jointnmt.training.processes import group, is_first, sum_over_processes
+
+
+class ShardedModel:
+    """A model of whose parameters each process keeps some rows.
+
+    Args:
+        model: with the same weights in every process, which frees all but its rows; it computes as before, if all
+            processes call it together.
+    """
+
+    def __init__(self, model: TranslationModel) -> None:
+        without_weights = {id(weight): nn.Parameter(weight.to("meta")) for weight in model.parameters()}
+        self._model, self._outline = model, copy.deepcopy(model, without_weights)
+        self._mesh = DeviceMesh.from_group(group(), next(model.parameters()).device.type)
+        for layer in _layers(model):
+            fully_shard(layer, mesh=self._mesh)
+            for method in _methods(layer, model.has_shortcuts):
+                register_fsdp_forward_method(layer, method)
+        fully_shard(model, mesh=self._mesh)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)  # a sum: the loss is divided by the tokens of all processes
+                module.set_force_sum_reduction_for_comms(True)
+
+    def mine(self, whole: Tensor) -> Tensor:
+        """This process's rows of a parameter, or of one of its moments."""
+        return distribute_tensor(whole, self._mesh, [Shard(0)], src_data_rank=None).clone()
+
+    def whole(self) -> TranslationModel:
+        """A copy with all weights in this process; all processes call this together."""
+        weights = dict(self._model.named_parameters())
+        gathered = {id(hollow): nn.Parameter(_full(weights[name])) for name, hollow in self._outline.named_parameters()}
+        return copy.deepcopy(self._outline, gathered)
+
+    def whole_in_first(self, rows: Tensor) -> Tensor:
+        """A parameter, or one of its moments, whole on the first process's CPU; nothing of it in the others.
+
+        All processes call this together.
+        """
+        whole = _full(rows)
+        return whole.cpu() if is_first() else whole.new_empty(0)
+
+
+class ShardedGradients:
+    """The gradients of a sharded model, as `Gradients`: backward passes have summed them over the processes."""
+
+    def __init__(self, model: TranslationModel) -> None:
+        self._model = model
+
+    def zero(self) -> None:
+        self._model.zero_grad()
+
+    def sum(self) -> None:
+        pass
+
+    def norm(self) -> float:
+        norm = torch.nn.utils.get_total_norm(list(self._rows()))
+        return float(sum_over_processes(norm.square()).sqrt())
+
+    def scale(self, factor: float) -> None:
+        for rows in self._rows():
+            rows.mul_(factor)
+
+    def _rows(self) -> Iterator[Tensor]:
+        """This process's rows of every gradient."""
+        for weight in self._model.parameters():
+            if isinstance(weight.grad, DTensor):
+                yield weight.grad.to_local()
+
+
+def _full(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """What is gathered by itself: the layers of all stacks."""
+    return [layer for stack in model.modules() if isinstance(stack, nn.ModuleList) for layer in stack]
+
+
+def _methods(layer: nn.Module, has_shortcuts: bool) -> list[str]:
+    """Methods of a layer that use its weights, besides `forward`."""
+    used = {"project": True, "project_lexical": has_shortcuts}
+    return [name for name, uses_weights in used.items() if uses_weights and hasattr(layer, name)]
