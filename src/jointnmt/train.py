@@ -70,7 +70,8 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
     """
     _check_end(experiment)
     directory = RunDirectory(out, Mirror(mirror) if mirror else None)
-    keep_freed_memory()
+    if not experiment.training.sharded:  # whose gathered weights would leave the heap in pieces
+        keep_freed_memory()
     bound_kernel_cache()
     fabric = launch_fabric(experiment.training)
     elect_first(directory.newest_step())

@@ -14,8 +14,12 @@ import pytest
 import torch
 import yaml
 
+from jointnmt.config import override
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.log import read_records
 from jointnmt.runs.weights import read_weights
 from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
@@ -57,6 +61,32 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
         torch.testing.assert_close(other[name], tensor, rtol=1e-5, atol=1e-6)
     versions = json.loads((two / "versions.json").read_text(encoding="utf-8"))
     assert versions["hardware"] == "2 x CPU"
+
+
+@pytest.mark.slow
+def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(tmp_path: Path) -> None:
+    """Two processes with half of weights and optimiser state each; some batches have a single pair."""
+    write_corpus(tmp_path)
+    batches = {"max_tokens": 16, "update_tokens": 64}
+    changes = {"batches": batches, "training__log_every": 1, "training__optimizer": {"epsilon": 1e-3}}
+    recipe = tiny_recipe(tmp_path, **changes)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    whole, shared = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "shared")
+    train(Experiment.parse(recipe, "test"), whole.path, NoDisplay())
+    train(Experiment.parse(override(recipe, ["training.max_updates=3"]), "test"), shared.path, NoDisplay())
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "jointnmt", "train")
+    run(*torchrun, str(tmp_path / "recipe.yaml"), "--out", str(shared.path), "--set", "training.sharded=true")
+
+    records = [{(each["event"], each["step"]): each for each in read_records(folder.log)} for folder in (whole, shared)]
+    assert records[1].keys() >= records[0].keys()
+    for place, alone in records[0].items():
+        for key in COMPARED & alone.keys():
+            assert records[1][place][key] == pytest.approx(alone[key], rel=1e-5), (place, key)
+    for one, other in ((whole.last, shared.last), (whole.model, shared.model)):
+        tensors, others = checkpoint.read(one)[0], checkpoint.read(other)[0]
+        assert tensors.keys() == others.keys()
+        for each, tensor in tensors.items():
+            torch.testing.assert_close(others[each], tensor, rtol=1e-5, atol=1e-6)
 
 
 def test_processes_agree_on_a_measured_precision(tmp_path: Path) -> None:

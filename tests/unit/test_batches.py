@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jointnmt.data import batches
 from jointnmt.data.batch import BatchPart
-from jointnmt.data.batches import EpochPlan, Share, UpdateBatches, load, load_share, plan_epoch, shard
+from jointnmt.data.batches import EpochPlan, Share, UpdateBatches, load, load_share, plan_epoch, shard, shard_each
 from jointnmt.data.corpus import read_lines
 from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
@@ -213,6 +214,28 @@ def test_processes_beyond_the_pairs_get_nothing() -> None:
     lengths = np.array([3, 4]), np.array([3, 4])
     parts = [shard([np.array([0, 1])], lengths, rank, 5) for rank in range(5)]
     assert sorted(map(len, parts)) == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("world", [1, 2, 7])
+def test_each_batch_may_be_shared_by_all(world: int) -> None:
+    """Then all compute as many; who has nothing of one computes a pair that does not count."""
+    lengths = corpus(300)
+    for update in plan_epoch(*lengths, BatchConfig(max_tokens=60, update_tokens=500), seed=1, epoch=0):
+        shares = [shard_each(update, lengths, rank, world) for rank in range(world)]
+        for batch, parts in zip(update, zip(*shares, strict=True), strict=True):
+            assert [pair for part in parts if part.counts for pair in part.pairs.tolist()] == batch.tolist()
+            assert all(len(part.pairs) == 1 and part.pairs[0] in batch for part in parts if not part.counts)
+
+
+def test_a_pair_that_does_not_count_has_nothing_to_predict() -> None:
+    class Store:
+        def pairs(self, indices: list[int]) -> list[tuple[list[int], list[int]]]:
+            return [([10], [20]) for _ in indices]
+
+    pairs = np.array([4])
+    batch = load_share(Store(), Share(pairs, 0, np.array([4, 2]), counts=False))  # type: ignore[arg-type]
+    assert batch.num_target_tokens == batch.num_real_cells == 0
+    assert torch.equal(batch.target_input, load(Store(), pairs).target_input)  # type: ignore[arg-type]
 
 
 def test_loading_makes_a_batch_of_these_pairs() -> None:

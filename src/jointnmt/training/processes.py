@@ -171,8 +171,18 @@ def reaching_the_others() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0][:200]
-        raise LostProcessError(
-            f"Another process of this training has ended, or cannot be reached ({reason}). Its own message says why. "
-            "The same command resumes from the last saved state."
-        ) from error
+        raise lost_process(error) from error
+
+
+def is_unreachable(error: RuntimeError) -> bool:
+    """Whether an error of a computation that processes make together means that one of them cannot be reached."""
+    return isinstance(error, distributed.DistError) or "gloo" in str(error)
+
+
+def lost_process(error: RuntimeError) -> LostProcessError:
+    """What to say of an error of a collective."""
+    reason = str(error).partition("\n")[0][:200]
+    return LostProcessError(
+        f"Another process of this training has ended, or cannot be reached ({reason}). Its own message says why. The "
+        "same command resumes from the last saved state."
+    )

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from jointnmt.models.interface import TranslationModel
-from jointnmt.training.processes import group, is_first, sum_over_processes
+from jointnmt.training.processes import group, is_first, reaching_the_others, sum_over_processes
 
 
 class ShardedModel:
@@ -90,7 +90,8 @@ class ShardedGradients:
 
 def _full(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    with reaching_the_others():
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:

@@ -26,7 +26,7 @@ from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.precision import autocast
-from jointnmt.training.processes import gather, num_processes, sum_numbers, synchronise
+from jointnmt.training.processes import gather, is_unreachable, lost_process, num_processes, sum_numbers, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
 
@@ -193,9 +193,11 @@ class Trainer:
                     self._scaler.scale(loss / divisor).backward()
                 losses.append(torch.stack([loss.detach(), nll]))
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                return number
+                if is_out_of_memory(error):
+                    return number
+                if isinstance(error, RuntimeError) and is_unreachable(error):  # of a sharded model, which is gathered
+                    raise lost_process(error) from error
+                raise
         return None
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
