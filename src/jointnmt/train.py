@@ -32,7 +32,7 @@ from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
+from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.outlook import Outlook
@@ -70,7 +70,9 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
     """
     _check_end(experiment)
     directory = RunDirectory(out, Mirror(mirror) if mirror else None)
-    if not experiment.training.sharded:  # whose gathered weights would leave the heap in pieces
+    if experiment.training.sharded:
+        return_freed_memory()
+    else:
         keep_freed_memory()
     bound_kernel_cache()
     fabric = launch_fabric(experiment.training)

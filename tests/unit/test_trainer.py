@@ -19,6 +19,7 @@ from jointnmt.errors import DataError, ModelError
 from jointnmt.models.interface import AttentionMaps
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
+from jointnmt.training.gradients import norm_of
 from jointnmt.training.report import StepReport
 from jointnmt.training.schedule import learning_rate
 from jointnmt.training.trainer import Trainer
@@ -170,6 +171,12 @@ def test_going_on_equals_not_stopping(done: int) -> None:
     for one, other in zip(reports(second, 12 - done), expected[done:], strict=True):
         assert (one.sums, one.position, one.gradient_norm) == (other.sums, other.position, other.gradient_norm)
     assert_same(whole, second)
+
+
+def test_the_norm_of_many_numbers_misses_nothing() -> None:
+    numbers = torch.rand(2**23, generator=torch.Generator().manual_seed(0))
+    squares = numbers.double().square().sum().item()
+    assert norm_of([numbers, torch.tensor([[900.0]])]).item() == pytest.approx(math.sqrt(squares + 900**2), rel=1e-5)
 
 
 def test_dropout_differs_from_update_to_update() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, ...
 _LARGEST_INT = 2**31 - 1
 
 
@@ -18,11 +18,23 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether the C library supports this; only glibc does.
     """
+    return _set((_TRIM_THRESHOLD, _LARGEST_INT), (_TOP_PAD, 2**26), (_MMAP_MAX, 0))
+
+
+def return_freed_memory() -> bool:
+    """Return what is freed of a MiB and more to the system at once: the heap of a sharded training grows otherwise.
+
+    Its weights are gathered into fresh memory for each layer, between tensors that stay.
+
+    Returns:
+        Whether the C library supports this; only glibc does.
+    """
+    return _set((_MMAP_THRESHOLD, 2**20))
+
+
+def _set(*settings: tuple[int, int]) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    settings = ((_TRIM_THRESHOLD, _LARGEST_INT), (_TOP_PAD, 2**26), (_MMAP_MAX, 0))
-    taken = [mallopt(name, value) == 1 for name, value in settings]
+    taken = [mallopt is not None and mallopt(name, value) == 1 for name, value in settings]
     return all(taken)
 
 

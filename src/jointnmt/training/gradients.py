@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from jointnmt.training.processes import sum_over_processes
+
+PIECE = 2**16
+
+
+def norm_of(tensors: Iterable[Tensor]) -> Tensor:
+    """The norm of all their numbers, summed piece by piece.
+
+    On a CPU, PyTorch adds up all squares of a float32 tensor in a few sums, which take nothing any more from small
+    numbers once they are large: the norm of 185 million is 1% to 2% too small.
+    """
+    return torch.nn.utils.get_total_norm([piece for tensor in tensors for piece in tensor.flatten().split(PIECE)])
 
 
 class Gradients(Protocol):
@@ -49,7 +61,7 @@ class FlatGradients:
 
     def norm(self) -> float:
         """See `Gradients`."""
-        return float(self._buffer.norm())
+        return float(norm_of([self._buffer]))
 
     def scale(self, factor: float) -> None:
         """See `Gradients`."""

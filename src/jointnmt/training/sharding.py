@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from jointnmt.models.interface import TranslationModel
+from jointnmt.training.gradients import norm_of
 from jointnmt.training.processes import group, is_first, reaching_the_others, sum_over_processes
 
 
@@ -68,16 +68,18 @@ class ShardedGradients:
         self._model = model
 
     def zero(self) -> None:
+        """See `Gradients`."""
         self._model.zero_grad()
 
     def sum(self) -> None:
-        pass
+        """Nothing is left to do."""
 
     def norm(self) -> float:
-        norm = torch.nn.utils.get_total_norm(list(self._rows()))
-        return float(sum_over_processes(norm.square()).sqrt())
+        """See `Gradients`."""
+        return float(sum_over_processes(norm_of(self._rows()).square()).sqrt())
 
     def scale(self, factor: float) -> None:
+        """See `Gradients`."""
         for rows in self._rows():
             rows.mul_(factor)
 
