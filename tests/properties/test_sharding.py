@@ -26,10 +26,8 @@ STORE = ListStore(num_pairs=7)
 UPDATE = [np.array([3, 0, 6, 2, 5]), np.array([1])]
 """Of the second batch, one of two processes has nothing."""
 CHOSEN = {
-    "transformer-post": False,
     "transformer-tied": True,
     "transformer-fusion": False,
-    "reformer-base-max": False,
     "reformer-fast-shortcuts": True,
 }
 """Variants, and whether with activation checkpointing: each way in which layers share and use weights."""
