@@ -14,7 +14,7 @@ import pytest
 from jointnmt.translator import TranslationOptions, Translator
 from support.ray_processes import descendants, named, start_command, wait_for_the_end_of, wait_until
 from support.tiny_run import SOURCE_WORDS, write_run
-from support.tried import SCALE, Tried
+from support.tried import SCALE, Tried, long_tier
 
 ROWS, KILLS, SHARD_ROWS = 2000 * SCALE, 2 * SCALE, 250
 WRONG = (17, ROWS // 2)
@@ -22,6 +22,7 @@ WRONG = (17, ROWS // 2)
 
 
 @pytest.mark.slow
+@long_tier
 def test_a_corpus_survives_the_death_of_workers_and_of_the_command(tmp_path: Path, tried: Tried) -> None:
     dice = random.Random(SCALE)
     run = write_run(tmp_path / "run", model={"max_length": 30})

@@ -15,7 +15,7 @@ from jointnmt.runs.directory import RunDirectory
 from support.machines import Machine, machines, trained_to, wait_until
 from support.runs import assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
-from support.tried import SCALE, Tried
+from support.tried import SCALE, Tried, long_tier
 
 KILLS, WORKERS = 3 * SCALE, 3
 
@@ -61,6 +61,7 @@ def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
 
 
 @pytest.mark.slow
+@long_tier
 def test_a_worker_that_says_nothing_is_given_up(tmp_path: Path, tried: Tried) -> None:
     """As if its machine was cut off: the connection stands, and nothing comes."""
     recipe, run = recipe_of(tmp_path, 30), tmp_path / "run"

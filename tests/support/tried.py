@@ -11,6 +11,9 @@ import pytest
 SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
 """How many times the short tier: the seeded faults of each kind are so many more."""
 
+long_tier = pytest.mark.skipif(SCALE == 1, reason="takes a minute: make faults")
+"""Marks what the short tier leaves out."""
+
 Tried = Callable[[str, int, int], None]
 """Takes a fault, how often it was tried, and how often something failed then."""
 
