@@ -143,6 +143,7 @@ def test_large_bodies_are_refused_before_they_have_come(make: Make) -> None:
     "parts",
     [
         (b"A: " + b"x" * 5000,),
+        (b"A: " + b"x" * 5000 + b"\r\n\r\n",),
         (*(b"A: b\r\n" for _ in range(20)), b"B: " + b"x" * 100, *(b"x" * 500 for _ in range(5))),
     ],
 )
@@ -150,9 +151,37 @@ def test_large_headers_are_refused(make: Make, parts: tuple[bytes, ...]) -> None
     with live(make(header_bytes=2000)) as port:
         began = time.monotonic()
         answer = exchange(port, b"GET /languages HTTP/1.1\r\nHost: 127.0.0.1\r\n", *parts, pause=0.02)
-        assert answer.startswith(b"HTTP/1.1 400")
+        assert answer.startswith(b"HTTP/1.1 431")
         assert time.monotonic() - began < 8, "refused for their size, not for their time"
         assert translate(port, ["der Hund"] * 250).status_code == 200, "a body may be larger than headers"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /languages?" + b"x" * 3000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /languages HTTP/1.1\r\nHost: 127.0.0.1\r\nA: " + b"x" * 3000 + b"\r\n\r\n",
+        b"GET /languages HTTP/1.1\r\nHost: 127.0.0.1\r\n" + 300 * b"Aa: bb\r\n" + b"\r\n",
+    ],
+)
+def test_large_headers_that_come_at_once_are_refused(make: Make, head: bytes) -> None:
+    with live(make(header_bytes=2000)) as port:
+        assert exchange(port, head).startswith(b"HTTP/1.1 431")
+        small = http_request("/translate", BODY)
+        assert b"HTTP/1.1 431" in exchange(port, small + head)
+        assert exchange(port, small * 20, seconds=2).count(b"HTTP/1.1 200") == 20, "each head counts by itself"
+
+
+def test_trailers_are_bounded_and_no_headers(make: Make) -> None:
+    with live(make(header_bytes=2000, body_seconds=5.0)) as port:
+        head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n"
+        chunk = b"%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
+        json_head = head + b"Content-Type: application/json\r\n\r\n"
+        assert b"HTTP/1.1 200" in exchange(port, json_head + chunk + b"A: b\r\n\r\n", seconds=2)
+        late = head + b"\r\n" + chunk + b"Content-Type: application/json\r\n\r\n"
+        assert exchange(port, late, seconds=2).startswith(b"HTTP/1.1 400"), "a trailer says nothing of the body"
+        endless = (b"x" * 900 for _ in range(4))
+        assert b"HTTP/1.1 431" in exchange(port, json_head + chunk + b"A: ", *endless, pause=0.05)
 
 
 def test_a_second_request_letter_by_letter_is_not_waited_for(make: Make) -> None:

@@ -1,23 +1,26 @@
-"""Connections: how many there may be, and how long one may take to say what it wants."""
+"""Connections: how many there may be, how long one may take to say what it wants, and in how many bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
-from typing import Any
+from http import HTTPStatus
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from jointnmt.serving.settings import Limits
 
 
-class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections whose requests do not come, and refuses those that are too many.
+class LargeHeadersError(Exception):
+    """A request's line and headers have too many bytes."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 that closes connections whose requests do not come, and refuses what is too many or too large.
 
     uvicorn's own time limit begins after a first answer; a client that sends nothing, or its headers letter by letter,
-    would keep its connection for ever.
+    would keep its connection for ever. The parser takes headers of any size.
     """
 
     limits: Limits
@@ -29,16 +32,27 @@ class GuardedProtocol(H11Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        """Of the request's line and headers, as far as they are known."""
+        self._unparsed_bytes = 0
+        """Received since the last head, part of a body, or trailer was whole: the parser keeps parts of headers."""
+        self._in_head = False
         if len(self.connections) > self.limits.connections:
-            transport.write(_too_many(self.limits.retry_after_seconds))
+            busy = "The server is busy: there are too many connections."
+            transport.write(_refusal(503, busy, f"Retry-After: {self.limits.retry_after_seconds}\r\n"))
             transport.close()
         else:
             self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; from the first one of a request on, its headers have so much time."""
+        """Take bytes in; a request has so much time for its headers."""
+        self._unparsed_bytes += len(data)
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+        if self.transport.is_closing():
+            self._stop_waiting()
+        elif self._unparsed_bytes > self.limits.header_bytes:
+            self.send_400_response("")
+        elif self.cycle is None or self.cycle.response_complete:
             self._wait()
         else:
             self._stop_waiting()
@@ -47,6 +61,60 @@ class GuardedProtocol(H11Protocol):
         """Stop waiting."""
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin with a request."""
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the request's line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, and pass over a trailer, which comes after a body."""
+        if not self._in_head:
+            self._unparsed_bytes = 0
+            return
+        self._count(len(name) + len(value) + len(": \r\n"))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._in_head, self._unparsed_bytes = False, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._unparsed_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; it may have begun to come."""
+        super().on_response_complete()
+        if self._in_head and not self.transport.is_closing():
+            self._wait()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, or has too large a head, and close the connection."""
+        most = self.limits.header_bytes
+        if max(self._head_bytes, self._unparsed_bytes) > most:
+            answer = _refusal(431, f"The request's line and headers have more than {most} bytes.")
+        else:
+            answer = _refusal(400, msg)
+        self.transport.write(answer)
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.limits.header_bytes:
+            raise LargeHeadersError  # the parser stops, and `send_400_response` is called
 
     def _wait(self) -> None:
         if self._deadline is None:
@@ -63,13 +131,8 @@ def protocol(limits: Limits) -> type[GuardedProtocol]:
     return type("Protocol", (GuardedProtocol,), {"limits": limits})
 
 
-def _too_many(retry_after: int) -> bytes:
-    body = json.dumps({"error": "The server is busy: there are too many connections."}).encode()
-    head: dict[str, Any] = {
-        "Content-Type": "application/json",
-        "Content-Length": len(body),
-        "Retry-After": retry_after,
-        "Connection": "close",
-    }
-    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-    return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + body
+def _refusal(status: int, message: str, headers: str = "") -> bytes:
+    """An answer to a connection that is closed then; `headers` are lines."""
+    body = json.dumps({"error": message}).encode()
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n{headers}Connection: close\r\n\r\n".encode() + body

@@ -139,7 +139,6 @@ def http_config(services: Services) -> uvicorn.Config:
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=limits.drain_seconds,
-        h11_max_incomplete_event_size=limits.header_bytes,
     )
 
 
