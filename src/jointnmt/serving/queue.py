@@ -2,8 +2,7 @@
 
 Requests take turns: at each turn, the next request's first sentence is computed, together with whatever else goes well
 with it. So a request of one sentence waits for the requests before it, one batch each at most, and not for the end of a
-long document. Where many wait and would all be computed at once, the longest of them are left for a later batch, a few
-times at most: those that were left are then computed together.
+long document.
 """
 
 from __future__ import annotations
@@ -30,16 +29,6 @@ PAUSE_SECONDS = 0.003
 LONGEST_WAIT_SECONDS = 0.06
 
 
-MANY = 32
-"""Of so many sentences, the longest are left for later."""
-LEFT = 0.3
-"""The share that is left."""
-LONGER = 1.5
-"""They are left only if the longest is so many times as long as the longest of the others."""
-PATIENCE = 3
-"""How often a request is left at most."""
-
-
 class QueueFullError(Exception):
     """There is no room for so many sentences."""
 
@@ -54,11 +43,6 @@ class Ticket:
     """Takes a sentence's result, or the exception in its place; called by the worker's thread."""
     put_at: float = field(default_factory=time.monotonic)
     cancelled: bool = False
-    left: int = 0
-    """How often all of its sentences were left for later."""
-
-
-Waiting = tuple[Ticket, Sentence]
 
 
 @dataclass(frozen=True)
@@ -164,9 +148,6 @@ class WorkQueue:
         except Exception:  # the worker must not end by it, or nobody would be answered any more
             logger.exception("no batch could be planned: the sentence is computed by itself")
             numbers = [0]
-        if len(numbers) == len(candidates):
-            numbers = without_extremes(candidates)
-            self._leave(candidates, {candidates[number][0] for number in numbers})
         chosen = [candidates[number] for number in numbers]
         taken = {id(sentence) for _, sentence in chosen}
         self._answered = 0
@@ -179,29 +160,8 @@ class WorkQueue:
                 self._answered += 1
         return Chosen(first.work, [sentence for _, sentence in chosen], [ticket for ticket, _ in chosen])
 
-    def _leave(self, candidates: Sequence[Waiting], chosen: set[Ticket]) -> None:
-        """Put the requests that have to wait although their turn may have come at the end."""
-        for ticket in dict.fromkeys(ticket for ticket, _ in candidates if ticket not in chosen):
-            ticket.left += 1
-            self._tickets.move_to_end(ticket)
-
-    def _candidates(self, first: Ticket) -> list[Waiting]:
+    def _candidates(self, first: Ticket) -> list[tuple[Ticket, Sentence]]:
         """Sentences that may be computed with the first one of `first`, which comes first, an equal share of each."""
         alike = [ticket for ticket in islice(self._tickets, CANDIDATES) if ticket.work == first.work]
         share = max(1, CANDIDATES // len(alike))
         return [(ticket, sentence) for ticket in alike for sentence in islice(ticket.waiting, share)]
-
-
-def without_extremes(candidates: Sequence[Waiting]) -> list[int]:
-    """The numbers of those to compute at once: all, or if they are many, not the longest ones.
-
-    A batch lasts as long as its longest sentence, the more alone the longer. As soon as one has been left `PATIENCE`
-    times, it is computed with the other long ones, without the shortest.
-    """
-    tokens = [sentence.source_tokens for _, sentence in candidates]
-    order = sorted(range(len(tokens)), key=tokens.__getitem__)
-    left = int(LEFT * len(order))
-    if len(order) < MANY or tokens[order[-1]] < LONGER * tokens[order[-left - 1]]:
-        return order
-    overdue = [number for number in order if candidates[number][0].left >= PATIENCE]
-    return list(dict.fromkeys([*overdue, *order[left:]])) if overdue else order[:-left]

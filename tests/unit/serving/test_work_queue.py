@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from jointnmt.errors import DataError
-from jointnmt.serving.queue import PATIENCE, QueueFullError, Ticket, WorkQueue
+from jointnmt.serving.queue import QueueFullError, Ticket, WorkQueue
 from jointnmt.serving.work import Sentence
 from jointnmt.serving.worker import outcomes
 
@@ -49,59 +48,6 @@ def test_a_small_request_does_not_wait_for_a_large_one() -> None:
     assert sources(queue) == [f"large{n}" for n in range(10)]
     queue.put(ticket(1, name="small"))
     assert "small0" in sources(queue) + sources(queue)
-
-
-@dataclass(frozen=True)
-class Together(Upper):
-    """Work of which all that waits may be done at once."""
-
-    def plan(self, sentences: Sequence[Sentence]) -> list[int]:
-        return list(range(len(sentences)))
-
-
-def put_lengths(queue: WorkQueue, lengths: Sequence[int], work: Any = Together()) -> None:
-    for length in lengths:
-        queue.put(Ticket(work, deque([Sentence(0, f"{length}", source_tokens=length)]), lambda *_: None))
-
-
-def test_of_many_the_longest_are_left_and_then_computed_together() -> None:
-    queue = WorkQueue(1000)
-    put_lengths(queue, [50, *[5] * 29, *[40] * 10])
-    for _ in range(PATIENCE):
-        found = sources(queue)
-        assert found == ["5"] * 28
-        put_lengths(queue, [5] * len(found))
-    assert sorted(sources(queue)) == ["40"] * 10 + ["5"] * 17 + ["50"]
-
-
-def test_nobody_is_left_for_ever() -> None:
-    queue, dice, put_at, worst = WorkQueue(1000), random.Random(0), dict[int, int](), 0
-    for batch in range(200):
-        while queue.held < 64:
-            number = len(put_at)
-            sentence = Sentence(number, "", source_tokens=dice.choice([5, 6, 7, 8, 40, dice.randint(1, 200)]))
-            queue.put(Ticket(Together(), deque([sentence]), lambda *_: None))
-            put_at[number] = batch
-        chosen = queue.take()
-        assert chosen is not None
-        worst = max(worst, *(batch - put_at[each.number] for each in chosen.sentences))
-        queue.done(chosen)
-    assert worst == PATIENCE
-
-
-@pytest.mark.parametrize("lengths", [[5] * 31 + [90], [5] * 40 + [6] * 20])
-def test_few_and_equally_long_ones_are_computed_together(lengths: list[int]) -> None:
-    queue = WorkQueue(1000)
-    put_lengths(queue, lengths[1:])
-    assert len(sources(queue)) == len(lengths) - 1
-
-
-def test_what_is_left_does_not_keep_other_work_waiting() -> None:
-    queue = WorkQueue(1000)
-    put_lengths(queue, [90, *[5] * 40])
-    put_lengths(queue, [7], Together("other"))
-    assert "90" not in sources(queue)
-    assert sources(queue) == ["7"]
 
 
 def test_requests_of_different_work_take_turns() -> None:
