@@ -222,24 +222,53 @@ struct Weights {
     const float* bias = nullptr;
 };
 
-// out = at most TILE rows times the weights of the features of a panel, plus bias.
-template <class T, class Out>
-inline void multiply_tile(long rows, const Number<T>* x, const Weights<T>& w, long feature, Out* out, long stride) {
+// Narrow weights of `steps` steps of a panel as float.
+inline void widen(const Narrow* panel, long steps, float* out) {
+    for (long s = 0; s < steps; ++s, panel += PANEL, out += PANEL) {
+        Vector words[WIDTH];
+        load_step(panel, words);
+        for (long v = 0; v < WIDTH; ++v) store(out + v * LANES, words[v]);
+    }
+}
+
+// Calls tile(row, count, feature, vectors, multiply) for the tiles of x W + bias, panel by panel from feature `begin`,
+// the first of a panel, to `end`; multiply(out, stride) writes a tile's products. Of many rows, narrow weights are widened
+// for all tiles.
+template <class T, class Tile>
+inline void each_tile(long rows, const T* x, const Weights<T>& w, long begin, long end, Tile tile) {
     constexpr long SIZE = STEP<Number<T>>;
-    const long vectors = std::min(w.features - feature, PANEL) / LANES;
-    const Addend addend = Addend{w.bias, 0}.at(0, feature);
-    multiply_part<TILE>(rows, vectors, x, w.inputs, SIZE, w.packed + feature * w.inputs, w.inputs / SIZE, addend, out,
-                        stride);
+    const bool widens = std::is_same_v<Packed<T>, Narrow> && rows > 2 * TILE;
+    std::vector<float> held, wide(widens ? w.inputs * PANEL : 0);
+    const auto* left = operands(x, rows * w.inputs, held);
+    const auto panel_of = [&](long f, const auto* panel) {
+        const long vectors = std::min(end - f, PANEL) / LANES;
+        const Addend addend = Addend{w.bias, 0}.at(0, f);
+        for (long r = 0; r < rows; r += TILE) {
+            const long count = std::min(TILE, rows - r);
+            tile(r, count, f, vectors, [=, &w](auto* out, long stride) {
+                multiply_part<TILE>(count, vectors, left + r * w.inputs, w.inputs, SIZE, panel, w.inputs / SIZE, addend,
+                                    out, stride);
+            });
+        }
+    };
+    for (long f = begin; f < end; f += PANEL) {
+        const Packed<T>* panel = w.packed + f * w.inputs;
+        if constexpr (std::is_same_v<Packed<T>, Narrow>)
+            if (widens) {
+                widen(panel, w.inputs, wide.data());
+                panel_of(f, (const float*)wide.data());
+                continue;
+            }
+        panel_of(f, panel);
+    }
 }
 
 // out = x W + bias, for features `begin` to `end`; `begin` is the first of a panel.
 template <class T, class Out>
 inline void product(long rows, const T* x, const Weights<T>& w, Out* out, long begin, long end) {
-    std::vector<float> held;
-    const auto* left = operands(x, rows * w.inputs, held);
-    for (long f = begin; f < end; f += PANEL)
-        for (long r = 0; r < rows; r += TILE)
-            multiply_tile(std::min(TILE, rows - r), left + r * w.inputs, w, f, out + r * w.features + f, w.features);
+    each_tile(rows, x, w, begin, end, [&](long r, long, long f, long, auto multiply) {
+        multiply(out + r * w.features + f, w.features);
+    });
 }
 
 template <class T, class Out>
@@ -251,15 +280,11 @@ inline void product(long rows, const T* x, const Weights<T>& w, Out* out) {
 template <class T, class Done>
 inline void product_with(long rows, const T* x, const Weights<T>& w, Done done) {
     alignas(64) float sums[TILE * PANEL];
-    std::vector<float> held;
-    const auto* left = operands(x, rows * w.inputs, held);
-    for (long f = 0; f < w.features; f += PANEL)
-        for (long r = 0; r < rows; r += TILE) {
-            const long count = std::min(TILE, rows - r), width = std::min(w.features - f, PANEL);
-            multiply_tile(count, left + r * w.inputs, w, f, sums, PANEL);
-            for (long m = 0; m < count; ++m)
-                for (long i = 0; i < width; i += LANES) done(r + m, f + i, load(sums + m * PANEL + i));
-        }
+    each_tile(rows, x, w, 0, w.features, [&](long r, long count, long f, long vectors, auto multiply) {
+        multiply(sums, PANEL);
+        for (long m = 0; m < count; ++m)
+            for (long v = 0; v < vectors; ++v) done(r + m, f + v * LANES, load(sums + m * PANEL + v * LANES));
+    });
 }
 
 // totals [rows, columns] += left^T right, both packed, `left` for SUMMED_PANEL, summed over `count` rows of both.
