@@ -6,7 +6,7 @@ A trial is kept as its recipe and its log. It is told by what it changes of the 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from results.layout import CorpusSettings, whole
 FOLDER = "trials"
 ALIKE = ("name", "seed")
 """Keys that say nothing about a trial."""
+ABSENT = "(absent)"
+"""What `differences` has for the value of a key that is not there."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,18 @@ def read_trials(corpus: Path, settings: CorpusSettings) -> Iterator[Trial]:
             raise DataError(f"{folders[0]}: is missing: the other trials of {system} are compared with it. Collect it.")
         values = [_values(folder) for folder in kept]
         for folder, mine in zip(kept, values, strict=True):
-            changed = [line.partition(": ") for line in differences(values[0], mine)]
-            named = [f"`{key}` {value.partition(' -> ')[2]}" for key, _, value in changed if key not in ALIKE]
+            named = list(_named(differences(values[0], mine)))
             curves = read_learning_curves(folder, settings.systems[system])
             yield Trial(settings.systems[system], ", ".join(named) or "as its recipe", mine["seed"], curves)
+
+
+def _named(differences: Iterable[str]) -> Iterator[str]:
+    """The keys that differ, each with its value; of a section that the first trial does not have, its keys alone."""
+    for line in differences:
+        key, _, values = line.partition(": ")
+        before, _, value = values.partition(" -> ")
+        if key not in ALIKE and value != ABSENT and (before, value) != (ABSENT, "None"):
+            yield f"`{key}` {value}"
 
 
 def _values(folder: Path) -> dict[str, Any]:

@@ -181,7 +181,9 @@ def test_trailers_are_bounded_and_no_headers(make: Make) -> None:
         assert b"HTTP/1.1 200" in exchange(port, json_head + chunk + b"A: b\r\n\r\n", seconds=2)
         late = head + b"\r\n" + chunk + b"Content-Type: application/json\r\n\r\n"
         assert exchange(port, late, seconds=2).startswith(b"HTTP/1.1 400"), "a trailer says nothing of the body"
-        assert b"HTTP/1.1 431" in exchange(port, json_head + chunk + b"A: ", *(b"x" * 900 for _ in range(4)), pause=0.05)
+        assert b"HTTP/1.1 431" in exchange(
+            port, json_head + chunk + b"A: ", *(b"x" * 900 for _ in range(4)), pause=0.05
+        )
 
 
 def test_a_second_request_letter_by_letter_is_not_waited_for(make: Make) -> None:

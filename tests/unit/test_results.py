@@ -130,6 +130,9 @@ def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None
     (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{first: [plain, other]}}\n")
     changed = root / "two/experiment.yaml"
     changed.write_text(changed.read_text().replace("dropout: 0.1", "dropout: 0.25", 1))
+    with_shortcuts = yaml.safe_load(changed.read_text())
+    with_shortcuts["model"]["shortcuts"] = {"kind": "fusion"}
+    changed.write_text(yaml.safe_dump(with_shortcuts, explicit_end=True))
     kept = trial(root, "two", "other")
     values = yaml.safe_load((kept / "experiment.yaml").read_text())
     del values["training"]["process_timeout"]  # as a version wrote it that did not know the key
@@ -140,7 +143,11 @@ def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None
     assert {path.name for path in kept.iterdir()} == {"experiment.yaml", "log.jsonl", "versions.json"}
     plain, other = cells(TABLES["trials"](corpus_of(root / "tiny")))
     assert plain == ["First", "as its recipe", "1", "1,200", "8.000", "12.50"]
-    assert other[:3] == ["First", "`model.dropout` 0.25", "2"]
+    assert other[:3] == [
+        "First",
+        "`model.dropout` 0.25, `model.shortcuts.input` embedding, `model.shortcuts.kind` fusion",
+        "2",
+    ]
     with pytest.raises(ConfigurationError, match="is there already"):
         trial(root, "one", "plain")
     with pytest.raises(ConfigurationError, match=r"results.yaml names no such trial"):
