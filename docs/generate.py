@@ -2,8 +2,8 @@
 
 A page holds `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is either
 `keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; `results TABLE
-CORPUS`, a table of what is collected in `results/CORPUS`; `machines`, a table of each measured machine; or a `jointnmt`
-command, whose output is the text.
+CORPUS`, a table of what is collected in `results/CORPUS`; `machines`, a table of each measured machine; `billion`, what
+a billion sentences cost on them; or a `jointnmt` command, whose output is the text.
 
     python docs/generate.py          # write the pages
     python docs/generate.py --check  # exit code 1, with the pages' names, if one of them is out of date
@@ -34,8 +34,9 @@ from jointnmt.models import FAMILIES
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from benchmarks.machines import machine_tables  # noqa: E402 (likewise)
-from results.tables import TABLES, read_corpus  # noqa: E402 (a package of the repository, not of an installation)
+from benchmarks.machines import machine_tables  # noqa: E402 (a package of the repository, not of an installation)
+from benchmarks.scale_tables import translation_table  # noqa: E402 (likewise)
+from results.tables import TABLES, read_corpus  # noqa: E402 (likewise)
 
 CONFIGS: dict[str, Any] = {family: config for family, (config, _) in FAMILIES.items()}
 BLOCK = re.compile(r"(<!-- begin: (.*?) -->\n).*?(<!-- end -->)", re.S)
@@ -57,6 +58,8 @@ def _make(command: str) -> str:
         return TABLES[table](read_corpus(Path("results") / corpus))
     if kind == "machines":
         return machine_tables()
+    if kind == "billion":
+        return "".join(f"{line}\n" for line in translation_table())
     assert kind == "jointnmt", f"no such command: {command}"
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, f"{command}: {result.output}"

@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recipe(corpus: Path, **changes: Any) -> Path:
     """A recipe that begins with `base`, and says nothing of model and segmentation unless `changes` do."""
     values = tiny_recipe(corpus, training__max_updates=6, training__schedule={"warmup_steps": 2, "peak_rate": 0.005})
-    values["training"]["from"] = "base"
+    values["training"] |= {"from": "base", "precision": "float32"}
     values = {**{key: value for key, value in values.items() if key not in ("model", "segmentation")}, **changes}
     path = corpus / "tuned.yaml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
