@@ -14,10 +14,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.errors import JointNMTError
 from jointnmt.report.curves import bleu_figure, perplexity_figure
 from results.collect import collect
+from results.costs import costs_figure
 from results.layout import SETTINGS
 from results.tables import learning_curves, read_corpus
 from results.training import train_missing
@@ -28,13 +31,17 @@ FIGURES = RESULTS.parent / "docs/figures"
 
 
 def draw(corpus: Path, figures: Path, root: Path = RESULTS.parent) -> list[Path]:
-    """Draw the learning curves of a corpus; none without runs."""
-    curves, written = learning_curves(read_corpus(corpus, root)), []
-    for name, figure in {"perplexity": perplexity_figure, "bleu": bleu_figure}.items():
-        if curves:
-            written.append(figures / f"results-{corpus.name}-{name}.png")
-            figure(curves).savefig(written[-1], dpi=120)
-    return written
+    """Draw the learning curves of a corpus, and quality against cost; none without runs, or figures of cost."""
+    found = read_corpus(corpus, root)
+    drawn: dict[str, Figure] = {}
+    if curves := learning_curves(found):
+        drawn |= {"perplexity": perplexity_figure(curves), "bleu": bleu_figure(curves)}
+    if found.costs:
+        drawn["costs"] = costs_figure(found.costs)
+    paths = {name: figures / f"results-{corpus.name}-{name}.png" for name in drawn}
+    for name, figure in drawn.items():
+        figure.savefig(paths[name], dpi=120)
+    return list(paths.values())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,10 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
     training.add_argument("--minutes", type=float, required=True, help="until the training under way is stopped")
     training.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all recipes")
     training.add_argument("--device", default="auto", help="auto, cpu or cuda, to translate")
-    trying = commands.add_parser("trial", help="keep the recipe and the log of a short training")
+    trying = commands.add_parser("trial", help="keep what there is of a short training")
     trying.add_argument("run", type=Path, help="RUN directory")
     trying.add_argument("folder", type=Path, help="results/CORPUS/trials/SYSTEM/NAME")
-    commands.add_parser("figures", help="draw the learning curves")
+    commands.add_parser("figures", help="draw the learning curves, and quality against cost")
     given = parser.parse_args(arguments)
     try:
         if given.command == "collect":

@@ -6,7 +6,8 @@ results/CORPUS/SYSTEM/seed-N/
     log.jsonl, versions.json             of the training: losses, validations, packages, hardware
     experiment.yaml                      the recipe, with all defaults
     measured.json                        what only the weights tell: sizes, perplexities, their checksum
-results/CORPUS/trials/SYSTEM/NAME/       of a short training: log.jsonl, versions.json, experiment.yaml
+results/CORPUS/trials/SYSTEM/NAME/       of a short training: log.jsonl, versions.json, experiment.yaml, valid.LANGUAGE
+results/CORPUS/costs.json                time of training and translating, as `benchmarks.systems` measures it
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import EvaluatedSystem, SystemRun
 
-SETTINGS, MEASURED = "results.yaml", "measured.json"
+SETTINGS, MEASURED, COSTS = "results.yaml", "measured.json", "costs.json"
 TEXTS = ("valid", "test")
 
 
@@ -46,7 +47,12 @@ class CorpusSettings(Config):
     )
     seeds: tuple[int, ...] = Field((1, 2, 3), description="that systems are trained with")
     trials: dict[str, tuple[str, ...]] = Field(
-        {}, description="short trainings of a system that chose its settings; the first one is as its recipe"
+        {}, description="short trainings of a system that chose its settings; it has a recipe"
+    )
+    costs: dict[str, str] = Field(
+        {},
+        description="trials, as SYSTEM/NAME, whose quality is held against their cost, and their names; the cost of "
+        "others is relative to the first",
     )
     length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
 
@@ -55,6 +61,11 @@ class CorpusSettings(Config):
         for key in ("recipes", "trials"):
             if unknown := sorted(getattr(self, key).keys() - self.systems.keys()):
                 raise ValueError(f"{key} names {unknown[0]}, which systems does not")
+        if without := sorted(self.trials.keys() - self.recipes.keys()):
+            raise ValueError(f"trials names {without[0]}, which has no recipe")
+        known = {f"{system}/{name}" for system, names in self.trials.items() for name in names}
+        if unknown := sorted(self.costs.keys() - known):
+            raise ValueError(f"costs names {unknown[0]}, which trials does not")
         return self
 
     @classmethod

@@ -16,6 +16,7 @@ from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import Evaluation, MetricOptions, evaluate_systems
 from jointnmt.text.languages import num_words
+from results.costs import Cost, read_costs
 from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
 from results.trials import Trial, read_trials
 
@@ -32,6 +33,7 @@ class Corpus:
     systems: Sequence[CollectedSystem]
     eval_sets: dict[str, EvalSet]
     trials: Sequence[Trial] = ()
+    costs: Sequence[Cost] = ()
 
     @cache  # noqa: B019 (there is one object a corpus, for the time of a process)
     def evaluation(self, text: str) -> Evaluation:
@@ -46,7 +48,9 @@ def read_corpus(folder: Path, root: Path = Path()) -> Corpus:
     """Read `results/CORPUS`; errors are those of `CorpusSettings.load` and `read_systems`."""
     settings = CorpusSettings.load(folder)
     eval_sets = {text: settings.eval_set(text, root) for text in TEXTS}
-    return Corpus(settings, read_systems(folder, settings), eval_sets, list(read_trials(folder, settings)))
+    trials = list(read_trials(folder, settings, root))
+    costs = list(read_costs(folder, settings, trials, eval_sets["valid"].references))
+    return Corpus(settings, read_systems(folder, settings), eval_sets, trials, costs)
 
 
 def scores_table(corpus: Corpus) -> str:
@@ -116,8 +120,18 @@ def trials_table(corpus: Corpus) -> str:
         curves = trial.curves
         perplexity = f"{curves.validation[-1][1]:.3f}" if curves.validation else ""
         bleu = f"{curves.bleu[-1][1]:.2f}" if curves.bleu else ""
-        rows.append([trial.system, trial.changes, str(trial.seed), f"{curves.updates or 0:,}", perplexity, bleu])
-    return _table(["system", "changed", "seed", "updates", "validation: perplexity", "BLEU"], rows)
+        row = [trial.system, trial.changes, str(trial.seed), trial.precision, f"{curves.updates or 0:,}"]
+        rows.append([*row, perplexity, bleu])
+    return _table(["system", "changed", "seed", "precision", "updates", "validation: perplexity", "BLEU"], rows)
+
+
+def costs_table(corpus: Corpus) -> str:
+    """Quality on the validation text and cost of the trials that were measured."""
+    rows = []
+    for each in corpus.costs:
+        interval = "" if each.half_width is None else f" ± {each.half_width:.2f}"
+        rows.append([each.name, f"{each.bleu:.2f}{interval}", f"{each.training:.2f}", f"{each.translating:.2f}"])
+    return _table(["system", "validation: BLEU", "time of training", "of translating"], rows) if rows else EMPTY
 
 
 TABLES: dict[str, Callable[[Corpus], str]] = {
@@ -125,6 +139,7 @@ TABLES: dict[str, Callable[[Corpus], str]] = {
     "runs": runs_table,
     "lengths": lengths_table,
     "trials": trials_table,
+    "costs": costs_table,
 }
 
 

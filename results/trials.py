@@ -1,18 +1,20 @@
-"""Short trainings that chose the settings of a system: `results/CORPUS/trials/SYSTEM/NAME`, and their table.
+"""Short trainings that chose the settings of a system: `results/CORPUS/trials/SYSTEM/NAME`.
 
-A trial is kept as its recipe and its log. It is told by what it changes of the first trial of its system.
+A trial is kept as its recipe, its log and its last translations of the validation text. It is told by what it changes
+of the recipe of its system.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jointnmt.config import differences, read_yaml
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.data.lines import text_lines
+from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.hub import portable
 from jointnmt.report.curves import LearningCurves, read_learning_curves
@@ -20,8 +22,17 @@ from jointnmt.runs.directory import RunDirectory
 from results.layout import CorpusSettings, whole
 
 FOLDER = "trials"
-ALIKE = ("name", "seed")
-"""Keys that say nothing about a trial."""
+APART = (
+    "name",
+    "seed",
+    "data.root",
+    "data.train.0.path",
+    "data.validation.0.path",
+    "training.max_updates",
+    "training.schedule.zero_at",
+    "training.precision",
+)
+"""Keys that are no changes of the recipe: where the text lies, what is said beside them, what makes a trial short."""
 ABSENT = "(absent)"
 """What `differences` has for the value of a key that is not there."""
 
@@ -30,16 +41,22 @@ ABSENT = "(absent)"
 class Trial:
     """A short training of a system."""
 
+    key: str
+    """SYSTEM/NAME, as its folder."""
     system: str
     """The name of the system."""
     changes: str
-    """Keys and values that differ from the first trial of the system."""
+    """Keys and values that differ from the recipe of the system."""
     seed: int
+    precision: str
+    """It was trained in."""
     curves: LearningCurves
+    translations: Sequence[str] | None
+    """Of the validation text, if they were kept."""
 
 
 def collect_trial(run: Path, folder: Path) -> Path:
-    """Keep the recipe and the log of a training in `results/CORPUS/trials/SYSTEM/NAME`; returns that folder.
+    """Keep what there is of a training in `results/CORPUS/trials/SYSTEM/NAME`; returns that folder.
 
     Raises:
         ConfigurationError: if `results.yaml` does not name the trial, or it is there already.
@@ -50,36 +67,42 @@ def collect_trial(run: Path, folder: Path) -> Path:
         raise ConfigurationError(f"{folder}: results.yaml names no such trial. Add it there, under trials.")
     with whole(folder) as unfinished:
         files, kept = RunDirectory(run), RunDirectory(unfinished)
-        kept.write_experiment(portable(files.read_experiment()))
+        experiment = files.read_experiment()
+        kept.write_experiment(portable(experiment))
         for source, target in ((files.log, kept.log), (files.versions, kept.versions)):
             shutil.copyfile(source, target)
+        translated = sorted(files.validation.glob("step-*.txt"))
+        if translated and experiment.validation.bleu_sentences is None:
+            shutil.copyfile(translated[-1], unfinished / f"valid.{settings.target_language}")
     return folder
 
 
-def read_trials(corpus: Path, settings: CorpusSettings) -> Iterator[Trial]:
-    """The trials that are kept, in the order of `results.yaml`.
-
-    Raises:
-        DataError: if one is kept of which the first of its system is not.
-    """
+def read_trials(corpus: Path, settings: CorpusSettings, root: Path) -> Iterator[Trial]:
+    """The trials that are kept, in the order of `results.yaml`; `root` is that of the repository."""
     for system, names in settings.trials.items():
-        folders = [corpus / FOLDER / system / name for name in names]
-        kept = [folder for folder in folders if folder.is_dir()]
-        if kept and kept[0] != folders[0]:
-            raise DataError(f"{folders[0]}: is missing: the other trials of {system} are compared with it. Collect it.")
-        values = [_values(folder) for folder in kept]
-        for folder, mine in zip(kept, values, strict=True):
-            named = list(_named(differences(values[0], mine)))
-            curves = read_learning_curves(folder, settings.systems[system])
-            yield Trial(settings.systems[system], ", ".join(named) or "as its recipe", mine["seed"], curves)
+        recipe = Experiment.load(root / settings.recipes[system]).plain()
+        for folder in (corpus / FOLDER / system / name for name in names):
+            if not folder.is_dir():
+                continue
+            values = _values(folder)
+            translations = folder / f"valid.{settings.target_language}"
+            yield Trial(
+                key=f"{system}/{folder.name}",
+                system=settings.systems[system],
+                changes=", ".join(_named(differences(recipe, values))) or "as its recipe",
+                seed=values["seed"],
+                precision=values["training"]["precision"],
+                curves=read_learning_curves(folder, settings.systems[system]),
+                translations=list(text_lines(translations)) if translations.is_file() else None,
+            )
 
 
 def _named(differences: Iterable[str]) -> Iterator[str]:
-    """The keys that differ, each with its value; of a section that the first trial does not have, its keys alone."""
+    """The keys that differ, each with its value; of a section that the recipe does not have, its keys alone."""
     for line in differences:
         key, _, values = line.partition(": ")
         before, _, value = values.partition(" -> ")
-        if key not in ALIKE and value != ABSENT and (before, value) != (ABSENT, "None"):
+        if key not in APART and value != ABSENT and (before, value) != (ABSENT, "None"):
             yield f"`{key}` {value}"
 
 

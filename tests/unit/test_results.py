@@ -126,8 +126,10 @@ def trial(root: Path, run: str, name: str) -> Path:
     return collect_trial(root / run, root / "tiny/trials/first" / name)
 
 
-def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None:
-    (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{first: [plain, other]}}\n")
+def test_a_trial_is_told_by_what_it_changes_of_the_recipe(root: Path) -> None:
+    (root / "recipe.yaml").write_text((root / "one/experiment.yaml").read_text())
+    recipes = f"{SETTINGS}recipes: {{first: recipe.yaml}}\n"
+    (root / "tiny/results.yaml").write_text(f"{recipes}trials: {{first: [plain, other]}}\n")
     changed = root / "two/experiment.yaml"
     changed.write_text(changed.read_text().replace("dropout: 0.1", "dropout: 0.25", 1))
     with_shortcuts = yaml.safe_load(changed.read_text())
@@ -137,12 +139,10 @@ def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None
     values = yaml.safe_load((kept / "experiment.yaml").read_text())
     del values["training"]["process_timeout"]  # as a version wrote it that did not know the key
     (kept / "experiment.yaml").write_text(yaml.safe_dump(values, explicit_end=True))
-    with pytest.raises(DataError, match=r"trials/first/plain: is missing"):
-        corpus_of(root / "tiny")
     trial(root, "one", "plain")
     assert {path.name for path in kept.iterdir()} == {"experiment.yaml", "log.jsonl", "versions.json"}
     plain, other = cells(TABLES["trials"](corpus_of(root / "tiny")))
-    assert plain == ["First", "as its recipe", "1", "1,200", "8.000", "12.50"]
+    assert plain == ["First", "as its recipe", "1", "float32", "1,200", "8.000", "12.50"]
     assert other[:3] == [
         "First",
         "`model.dropout` 0.25, `model.shortcuts.input` embedding, `model.shortcuts.kind` fusion",
@@ -152,9 +152,35 @@ def test_a_trial_is_told_by_what_it_changes_of_the_first_one(root: Path) -> None
         trial(root, "one", "plain")
     with pytest.raises(ConfigurationError, match=r"results.yaml names no such trial"):
         trial(root, "one", "third")
-    (root / "tiny/results.yaml").write_text(f"{SETTINGS}trials: {{third: [plain]}}\n")
-    with pytest.raises(ConfigurationError, match="trials names third, which systems does not"):
-        CorpusSettings.load(root / "tiny")
+    for lines, message in (
+        (f"{SETTINGS}trials: {{third: [plain]}}\n", "trials names third, which systems does not"),
+        (f"{SETTINGS}trials: {{second: [plain]}}\n", "trials names second, which has no recipe"),
+        (f"{recipes}costs: {{first/plain: Plain}}\n", "costs names first/plain, which trials does not"),
+    ):
+        (root / "tiny/results.yaml").write_text(lines)
+        with pytest.raises(ConfigurationError, match=message):
+            CorpusSettings.load(root / "tiny")
+
+
+def test_quality_is_held_against_cost(root: Path, tmp_path: Path) -> None:
+    (root / "recipe.yaml").write_text((root / "one/experiment.yaml").read_text())
+    (root / "tiny/results.yaml").write_text(
+        f"{SETTINGS}recipes: {{first: recipe.yaml}}\ntrials: {{first: [plain, other]}}\n"
+        "costs: {first/plain: Plain, first/other: Other}\n"
+    )
+    (root / "two/validation").mkdir()
+    (root / "two/validation/step-00001200.txt").write_text("the cat sees\nthe dog\n")
+    trial(root, "one", "plain")
+    kept = trial(root, "two", "other")
+    assert (kept / "valid.en").read_text() == "the cat sees\nthe dog\n"
+    assert TABLES["costs"](corpus_of(root / "tiny")) == EMPTY
+    ratios = {"first/plain": {"ratio": 1.0}, "first/other": {"ratio": 2.5}}
+    (root / "tiny/costs.json").write_text(json.dumps({"systems": {"training": ratios, "translating": ratios}}))
+    plain, other = cells(TABLES["costs"](corpus_of(root / "tiny")))
+    assert plain == ["Plain", "12.50", "1.00", "1.00"]
+    assert other[0] == "Other" and other[1].startswith("12.50 ± ") and other[2:] == ["2.50", "2.50"]
+    drawn = draw(root / "tiny", tmp_path, root)
+    assert [path.name for path in drawn] == ["results-tiny-costs.png"] and drawn[0].stat().st_size
 
 
 def test_what_is_missing_is_trained_and_collected_the_first_seed_of_all_systems_first(root: Path) -> None:

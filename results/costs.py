@@ -1,0 +1,76 @@
+"""Quality against cost: BLEU of short trainings on the validation text over the time that they and translating take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+from jointnmt.analysis.figures import COLOURS, MARKERS
+from jointnmt.evaluation.scores import corpus_metrics
+from jointnmt.evaluation.significance import paired_bootstrap
+from jointnmt.extras import extra
+from results.layout import COSTS, CorpusSettings
+from results.trials import Trial
+
+with extra("report"):
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A trial's quality and cost."""
+
+    name: str
+    bleu: float
+    """At its end."""
+    half_width: float | None
+    """Half of the 95% interval over sentences, by bootstrap; None if its translations were not kept."""
+    training: float
+    """Time for equally many updates, relative to the first one's."""
+    translating: float
+    """Time for the same text, likewise."""
+
+
+def read_costs(
+    corpus: Path, settings: CorpusSettings, trials: Sequence[Trial], references: Sequence[str]
+) -> Iterator[Cost]:
+    """Those of the trials that `settings.costs` names, if they are measured; `references` of the validation text."""
+    file, kept = corpus / COSTS, {trial.key: trial for trial in trials}
+    if not file.is_file():
+        return
+    measured = json.loads(file.read_text(encoding="utf-8"))["systems"]
+    for key, name in settings.costs.items():
+        if key in kept and key in measured["training"]:
+            training, translating = (measured[task][key]["ratio"] for task in ("training", "translating"))
+            half_width = _half_width(kept[key], settings, references)
+            yield Cost(name, kept[key].curves.bleu[-1][1], half_width, training, translating)
+
+
+def _half_width(trial: Trial, settings: CorpusSettings, references: Sequence[str]) -> float | None:
+    if trial.translations is None:
+        return None
+    measures = corpus_metrics(settings.target_language, ("bleu",))
+    (comparison,) = paired_bootstrap({"": trial.translations, "again": trial.translations}, references, measures)
+    return comparison.systems[0].half_width
+
+
+def costs_figure(costs: Sequence[Cost]) -> Figure:
+    """BLEU over the time of training, and over that of translating."""
+    figure = Figure(figsize=(8.4, 3.9), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, task in zip(panels, ("training", "translating"), strict=True):
+        for cost, colour, marker in zip(costs, cycle(COLOURS), cycle(MARKERS), strict=False):
+            style = {"color": colour, "marker": marker, "capsize": 3, "linestyle": ""}
+            axes.errorbar(getattr(cost, task), cost.bleu, yerr=cost.half_width or 0, **style, label=cost.name)
+        axes.set_xlabel(f"time of {task}, {costs[0].name} = 1")
+        axes.set_xlim(left=0)
+        axes.grid(color="0.85", linewidth=0.8)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    panels[0].set_ylabel("BLEU of the validation text")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    return figure
