@@ -10,8 +10,9 @@ from statistics import mean, stdev
 
 from jointnmt.analysis.buckets import Buckets
 from jointnmt.analysis.corpus import comparisons_by_length
+from jointnmt.evaluation.p_values import SIGNIFICANT
 from jointnmt.evaluation.scores import TITLES, corpus_metrics
-from jointnmt.evaluation.significance import SIGNIFICANT, BootstrapResult
+from jointnmt.evaluation.significance import BootstrapResult
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import Evaluation, MetricOptions, evaluate_systems

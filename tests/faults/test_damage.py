@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from jointnmt.data.store import cache_folder
 from jointnmt.testset.records import CachedTask, cached_records
 from jointnmt.translator import Translator
 from support.commands import Commands, Outcome
@@ -146,7 +145,7 @@ def test_damaged_measurements_are_made_anew(trained: Path, tmp_path: Path, tried
         return cached_records(translator, run, task, lambda *each: None)
 
     assert kept() == records
-    (file,) = cache_folder(translator.experiment.data).glob("measured/*.jsonl")
+    (file,) = translator.experiment.data.cache_folder.glob("measured/*.jsonl")
     whole = file.read_bytes()
     for number, kind in product(range(3 * SCALE), sorted(DAMAGES)):
         count += damage(file, kind, random.Random(f"{number} {kind}"))

@@ -19,7 +19,13 @@ TAKING_ROOM = {"open", "os.rename", "os.mkdir", "os.link", "os.symlink"}
 OPERATIONS = TAKING_ROOM | {"os.remove", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
 """Those of what changes files."""
 
-PRELOADED = ["support.commands", "jointnmt.train", *(f"jointnmt.cli.{name}" for name in ("main", "report", "probe"))]
+PRELOADED = [
+    "support.commands",
+    "jointnmt.train",
+    *(f"jointnmt.cli.{name}" for name in ("main", "report", "probe")),
+    *(f"jointnmt.report.{name}" for name in ("contents", "page")),
+    "jointnmt.analysis.study",
+]
 """Imported once, by the process that all others are forked from."""
 
 DOCUMENTED = {0, 2, 3, 4, 6}

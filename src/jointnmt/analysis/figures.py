@@ -10,7 +10,7 @@ from itertools import cycle
 
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.evaluation.significance import SIGNIFICANT
+from jointnmt.evaluation.p_values import SIGNIFICANT
 from jointnmt.extras import extra
 
 with extra("report"):

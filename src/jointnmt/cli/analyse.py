@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from jointnmt.analysis.buckets import BucketValue
-from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS, Analysis
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.options import (
@@ -26,11 +24,13 @@ from jointnmt.cli.options import (
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.significance import SIGNIFICANT
-from jointnmt.report.analyses import Bucketing, analyses, write_analyses
+from jointnmt.evaluation.p_values import SIGNIFICANT
 from jointnmt.testset.eval_set import EvalSet
-from jointnmt.testset.outputs import check_runs, outputs_of_runs
 from jointnmt.translator import LoadOptions
+
+if TYPE_CHECKING:
+    from jointnmt.analysis.buckets import BucketValue
+    from jointnmt.analysis.corpus import Analysis
 
 
 def analyse(
@@ -60,6 +60,10 @@ def analyse(
     difference from the first by paired bootstrap. The figures correspond to Li et al. 2020, Figures 3 and 4. If a run
     writes lower case only, scores ignore case. After an interruption, the same command resumes.
     """
+    from jointnmt.analysis.corpus import FREQUENCIES, LENGTHS, POSITIONS
+    from jointnmt.report.analyses import Bucketing, analyses, write_analyses
+    from jointnmt.testset.outputs import check_runs, outputs_of_runs
+
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")

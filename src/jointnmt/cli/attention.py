@@ -6,18 +6,10 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from jointnmt.analysis.attention import (
-    By,
-    View,
-    attention_numbers,
-    attention_panels,
-    self_attention_tokens,
-)
-from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
@@ -48,7 +40,10 @@ def attention(
             help="Show the self-attention of one token: source:. or target:fine, or a number, from 1. Repeatable.",
         ),
     ] = None,
-    by: Annotated[By, typer.Option(help="Mean over layers and heads; each layer; each head of each layer.")] = "mean",
+    by: Annotated[
+        Literal["mean", "layer", "head"],
+        typer.Option(help="Mean over layers and heads; each layer; each head of each layer."),
+    ] = "mean",
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
 ) -> None:
@@ -59,6 +54,9 @@ def attention(
     different weights under each token of the other side: their mean is drawn, or with --of all of them (Li et al. 2020,
     Figure 5). The translation goes to standard output.
     """
+    from jointnmt.analysis.attention import View, attention_numbers, attention_panels, self_attention_tokens
+    from jointnmt.analysis.attention_figures import attention_figure
+
     if out.suffix not in PICTURES:
         raise ConfigurationError(f"--out {out}: the name of a figure ends in {', '.join(PICTURES)}.")
     wanted = _sides(of or ())

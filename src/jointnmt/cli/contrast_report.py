@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jointnmt.evaluation.contrastive import PairedDifference, PairedDifferences, SuiteResult
 from jointnmt.evaluation.contrastive_breakdowns import Accuracy, Breakdown
-from jointnmt.evaluation.significance import starred
+from jointnmt.evaluation.p_values import starred
 
 TITLES = {
     "contrawsd": "ContraWSD",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jointnmt.analysis.buckets import Buckets
 from jointnmt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from jointnmt.analysis.buckets import Buckets
 
 Edges = Annotated[
     list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.", show_default="as in the papers")
@@ -24,6 +27,6 @@ def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:
     if not edges:
         return default
     try:
-        return Buckets(tuple(edges), default.lowest)
+        return replace(default, edges=tuple(edges))
     except ValueError as error:
         raise ConfigurationError(f"Edges {', '.join(map(str, edges))}: {error}.") from error

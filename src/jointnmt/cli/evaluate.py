@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jointnmt.analysis.corpus import LENGTHS, LengthComparison, comparisons_by_length
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
@@ -34,6 +33,9 @@ from jointnmt.testset.systems import (
 )
 from jointnmt.text.languages import num_words
 from jointnmt.translator.options import LoadOptions
+
+if TYPE_CHECKING:
+    from jointnmt.analysis.corpus import LengthComparison
 
 
 def evaluate(
@@ -202,6 +204,8 @@ def _by_length(
     evaluation: Evaluation, options: MetricOptions, edges: Sequence[int] | None
 ) -> Iterator[LengthComparison]:
     """The comparisons of an evaluation, by length of the source."""
+    from jointnmt.analysis.corpus import LENGTHS, comparisons_by_length
+
     runs = [run for system in evaluation.systems for run in system.runs]
     language = next((run.languages[0] for run in runs if run.languages), "en")
     lengths = [num_words(text, language) for text in evaluation.eval_set.sources]

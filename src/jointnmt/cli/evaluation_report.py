@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import mean, stdev
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jointnmt.analysis.corpus import LengthComparison
+from jointnmt.evaluation.p_values import starred
 from jointnmt.evaluation.scores import ALL_METRICS, TITLES, Scores
-from jointnmt.evaluation.significance import BootstrapResult, Comparison, starred
 from jointnmt.testset.systems import EvaluatedSystem, Evaluation
+
+if TYPE_CHECKING:
+    from jointnmt.analysis.corpus import LengthComparison
+    from jointnmt.evaluation.significance import BootstrapResult, Comparison
 
 OVER_SENTENCES = (
     "Resampled texts: mean ± half of the 95% interval. p: probability of such a difference from {first} by chance, in "

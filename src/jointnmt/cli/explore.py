@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,10 @@ from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, Precision
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
-from jointnmt.serving.engine import Engine
-from jointnmt.serving.exploration import MOST_TOKENS, Texts, document
 from jointnmt.serving.names import named_paths
+
+if TYPE_CHECKING:
+    from jointnmt.serving.exploration import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def explore(
     ] = None,
     max_tokens: Annotated[
         int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
-    ] = MOST_TOKENS,
+    ] = 80,
     device: DeviceOption = "auto",
     precision: PrecisionChoiceOption = "auto",
 ) -> None:
@@ -46,6 +47,9 @@ def explore(
     It has their translations and alignments, the attention of all layers, the joint representation cell by cell, the
     search as a tree, and scores of each other's translations. All models are of one language pair.
     """
+    from jointnmt.serving.engine import Engine
+    from jointnmt.serving.exploration import document
+
     if out.suffix not in (PAGE, NUMBERS):
         raise ConfigurationError(f"--out {out}: the name of the file ends in {PAGE} or {NUMBERS}.")
     texts = _texts(text or [], translation or [], source)
@@ -62,6 +66,8 @@ def explore(
 
 
 def _texts(texts: Sequence[str], targets: Sequence[str], source: Path | None) -> list[Texts]:
+    from jointnmt.serving.exploration import Texts
+
     if bool(texts) == (source is not None):
         raise ConfigurationError("Give the sentences either by --text or by --input.")
     if source is not None:

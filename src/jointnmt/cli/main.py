@@ -57,7 +57,6 @@ NEEDED: dict[str, tuple[Extra, ...]] = {
     "train": ("train",),
     "average": ("train",),
     "evaluate": ("report",),
-    "contrast": ("report",),
     "scale": ("train",),
     "attention": ("report",),
     "analyse": ("report",),

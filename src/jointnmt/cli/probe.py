@@ -6,23 +6,22 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from jointnmt.analysis.held_out import read_text
-from jointnmt.analysis.lexical_figures import Topic, topics
-from jointnmt.analysis.probes import ProbeConfig
-from jointnmt.analysis.states import Side
-from jointnmt.analysis.study import LexicalStudy, study_run, write_studies
 from jointnmt.cli.console import stdout
 from jointnmt.cli.options import DeviceOption, JsonOption, ReferenceOption, RunsArgument, SourceOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.config import override
-from jointnmt.testset.outputs import check_runs
 from jointnmt.testset.records import run_name
 from jointnmt.translator import Translator
+
+if TYPE_CHECKING:
+    from jointnmt.analysis.lexical_figures import Topic
+    from jointnmt.analysis.states import Side
+    from jointnmt.analysis.study import LexicalStudy
 
 
 def probe(
@@ -53,6 +52,12 @@ def probe(
     layers, and the gates of lexical shortcuts with their sparseness. After an interruption, the same command resumes
     after the last complete round.
     """
+    from jointnmt.analysis.held_out import read_text
+    from jointnmt.analysis.lexical_figures import topics
+    from jointnmt.analysis.probes import ProbeConfig
+    from jointnmt.analysis.study import study_run, write_studies
+    from jointnmt.testset.outputs import check_runs
+
     config = ProbeConfig.parse(override(ProbeConfig().plain(), settings or []), origin="--set")
     check_runs(runs)
     tags: dict[Side, Path | None] = {"source": source_tags, "target": reference_tags}

@@ -19,13 +19,9 @@ from jointnmt.cli.options import (
 )
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
-from jointnmt.report.contents import collect_contents
-from jointnmt.report.page import render
-from jointnmt.report.samples import attention_lines
-from jointnmt.report.systems import ReportedSystem, read_system
+from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
 from jointnmt.testset.eval_set import EvalSet
-from jointnmt.testset.outputs import check_runs, common_languages
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -35,7 +31,7 @@ def report(
     runs: RunsArgument,
     source: SourceOption,
     reference: ReferenceOption,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write (HTML).")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write (.html).")],
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     batch_cells: BatchCellsOption = None,
@@ -47,6 +43,14 @@ def report(
     Differences from the first run are tested by paired bootstrap resampling. If a run writes lower case only, scores
     and marks ignore case.
     """
+    from jointnmt.report.contents import collect_contents
+    from jointnmt.report.page import render
+    from jointnmt.report.samples import attention_lines
+    from jointnmt.report.systems import ReportedSystem, read_system
+    from jointnmt.testset.outputs import check_runs, common_languages
+
+    if out.suffix != ".html":
+        raise ConfigurationError(f"--out {out}: the report is a page, and its name ends in .html.")
     check_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_output(out)

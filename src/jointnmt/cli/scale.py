@@ -27,7 +27,6 @@ from jointnmt.scaling import (
     write_report,
 )
 from jointnmt.scaling import scale as scale_experiment
-from jointnmt.train import train as run_training
 from jointnmt.training.processes import is_first
 from jointnmt.training.progress import choose_display
 
@@ -87,6 +86,8 @@ def scale(
 
 
 def _train(experiment: Experiment, run: Path) -> None:
+    from jointnmt.train import train as run_training
+
     run_training(experiment, run, choose_display(stderr()))
 
 

@@ -13,7 +13,6 @@ from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.testset.eval_set import EvalSet
-from jointnmt.testset.sharing import ShareOptions, share_run
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +45,8 @@ def share(
     Every command that needs neither checkpoints nor training text takes the folder as a RUN. The card states data,
     seed, settings, scores and licences; what is not given is said to be not stated.
     """
+    from jointnmt.testset.sharing import ShareOptions, share_run
+
     stated = {"licence": licence, "data_licence": data_licence, "limits": limits}
     card = {name: text for name, text in stated.items() if text is not None}
     options = ShareOptions(weights, card, dict(map(_test_set, test or ())), device)

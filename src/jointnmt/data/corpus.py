@@ -12,6 +12,7 @@ from typing import IO, Self, cast
 
 from pydantic import Field, model_validator
 
+from jointnmt.cache import default_cache
 from jointnmt.config import Config
 from jointnmt.data.filters import FilterConfig
 from jointnmt.errors import DataError, reason
@@ -114,6 +115,11 @@ class DataConfig(Config):
         if any(text.weight != 1 for text in self.validation):
             raise ValueError("validation texts have no weight: each pair is measured once")
         return self
+
+    @property
+    def cache_folder(self) -> Path:
+        """The folder of cached data, which need not exist."""
+        return default_cache() if self.cache is None else self.cache.expanduser()
 
     def place(self, text: ParallelText) -> ParallelText:
         """The text with complete paths: relative ones start from `root`."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.cache import default_cache
 from jointnmt.data.building import Which, write_store
 from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -186,7 +185,7 @@ def build_store(
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
     filters = config.filters if which == "train" else config.filters.for_validation()
     fingerprint = _fingerprint(texts, filters, segmentation, which)
-    cache = cache_folder(config)
+    cache = config.cache_folder
     directory = cache / "segmented" / fingerprint[:32]
     if anew := fault(directory, fingerprint, segmentation) is not None:
         try:
@@ -207,13 +206,6 @@ def build_store(
     level = logging.WARNING if anew and store.report.removed else logging.INFO
     logger.log(level, "%s: %s", which, store.report.render())
     return store
-
-
-def cache_folder(config: DataConfig) -> Path:
-    """The folder for segmented text: as configured, or else JOINTNMT_CACHE, or else in the home folder."""
-    if config.cache is not None:
-        return config.cache.expanduser()
-    return default_cache()
 
 
 def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentation: Segmentation, which: Which) -> str:

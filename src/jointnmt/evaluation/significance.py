@@ -22,15 +22,8 @@ Runs = Sequence[str] | Sequence[Sequence[str]]
 
 SEED = 12345
 """sacrebleu's seed of resampling."""
-SIGNIFICANT = 0.05
-"""p-values below it are starred in tables and figures."""
 FEWEST_COMPARED = 10
 """Fewest sentences for a p-value; resampling fewer says too little."""
-
-
-def starred(p_value: float) -> str:
-    """The p-value as text, with a star if it is below `SIGNIFICANT`."""
-    return f"{p_value:.3f}{'*' if p_value < SIGNIFICANT else ''}"
 
 
 @dataclass(frozen=True)

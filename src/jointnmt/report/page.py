@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import jointnmt
+from jointnmt.evaluation.p_values import starred
 from jointnmt.evaluation.scores import METRICS, TITLES
-from jointnmt.evaluation.significance import BootstrapResult, starred
+from jointnmt.evaluation.significance import BootstrapResult
 from jointnmt.extras import extra
 from jointnmt.report.contents import ReportContents
 from jointnmt.report.pictures import (

@@ -12,7 +12,7 @@ from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure, filled
-from jointnmt.evaluation.significance import starred
+from jointnmt.evaluation.p_values import starred
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jointnmt.evaluation.p_values import SIGNIFICANT
 from jointnmt.evaluation.scores import TITLES
-from jointnmt.evaluation.significance import FEWEST_COMPARED, SIGNIFICANT, Comparison
+from jointnmt.evaluation.significance import FEWEST_COMPARED, Comparison
 
 LOWER_IS_BETTER = frozenset({"ter"})
 

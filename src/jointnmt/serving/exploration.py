@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 """Of the document; another number, another form."""
-MOST_TOKENS = 80
-"""Most tokens of either side, end marks counted."""
 ALTERNATIVES, NUM_BEST, PRUNED = 5, 5, 5
 DOCUMENT_WEIGHTS = 16_000_000
 """Most attention weights of grids in a document, two bytes each."""
@@ -96,7 +94,7 @@ def _heads(inspection: Inspection, most_weights: int) -> str | None:
     return "mean" if sum(int(np.prod(shape)) // shape[1] for shape in shapes) <= most_weights else None
 
 
-def document(engines: Mapping[str, Engine], texts: Sequence[Texts], most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
+def document(engines: Mapping[str, Engine], texts: Sequence[Texts], most_tokens: int) -> dict[str, Any]:
     """All that the page shows of models of one language pair and these sentences, for a file.
 
     Raises:

@@ -14,7 +14,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from jointnmt.data.store import cache_folder
 from jointnmt.errors import ConfigurationError, reason
 from jointnmt.runs.members import SIGN, members_of
 from jointnmt.translator import Translator
@@ -60,7 +59,7 @@ def cached_records(translator: Translator, run: Path, task: CachedTask, progress
     Raises:
         ConfigurationError: if the cache cannot be written.
     """
-    folder = cache_folder(translator.experiment.data) / "measured"
+    folder = translator.experiment.data.cache_folder / "measured"
     file = folder / f"{_fingerprint(translator, task)[:32]}.jsonl"
     what = f"{run_name(run)}: {task.name}"
     with _naming(file):

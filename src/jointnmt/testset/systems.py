@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from jointnmt.data.lines import text_lines
 from jointnmt.evaluation.scores import METRICS, Scores, check_parallel, corpus_metrics, corpus_scores
-from jointnmt.evaluation.significance import Comparison, paired_bootstrap
 from jointnmt.testset.eval_set import EvalSet
 
 if TYPE_CHECKING:
+    from jointnmt.evaluation.significance import Comparison
     from jointnmt.testset.records import ProgressCallback
     from jointnmt.translator import LoadOptions, Translator
 
@@ -177,6 +177,8 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
+    from jointnmt.evaluation.significance import paired_bootstrap
+
     runs = [run for system in systems for run in system.runs]
     language = options.language or next((run.languages[1] for run in runs if run.languages), "en")
     if len({run.segmentation for run in runs if run.segmentation}) > 1:
@@ -185,7 +187,7 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     settings = language, options.metrics, options.tokenized, lowercase
     references = eval_set.all_references
     scores = [[corpus_scores(run.translations, references, *settings) for run in system.runs] for system in systems]
-    comparisons = []
+    comparisons: Sequence[Comparison] = []
     if len(runs) > 1:
         logger.info("comparing %d systems on %d resampled test sets", len(systems), options.samples)
         outputs = {system.name: [run.translations for run in system.runs] for system in systems}
