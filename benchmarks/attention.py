@@ -8,14 +8,11 @@ same number of cells: sentences are short, and fused kernels are made for long o
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.machine import description, finish
+from benchmarks.machine import device_options, finish, write_figures
 
 HEADS, SIZE = 4, 64
 LENGTHS = (12, 23, 46, 92)
@@ -87,11 +84,7 @@ def measure(device: str, cells: int, repeats: int) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--out", type=Path, metavar="FOLDER")
-    parser.add_argument("--quick", action="store_true", help="few cells: to see that everything runs")
-    options = parser.parse_args(arguments)
+    options = device_options(__doc__, "few cells").parse_args(arguments)
     cells, repeats = (2_000, 2) if options.quick else (CELLS, REPEATS)
     rows = measure(options.device, cells, repeats)
     base = {row["length"]: row["seconds"] for row in rows if row["kernel"] == "batched"}
@@ -101,9 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         print(f"{row['lines']:6} lines of {row['length']:3}  {row['kernel']:17} {told}", flush=True)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        found = json.dumps({**description(options.device), "cells": cells, "rows": rows}, indent=1)
-        (options.out / "attention.json").write_text(found + "\n", encoding="utf-8")
+        write_figures(options.out / "attention.json", options.device, cells=cells, rows=rows)
 
 
 if __name__ == "__main__":

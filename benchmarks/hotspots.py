@@ -9,19 +9,16 @@ is the time that it waited.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.decoding import DecodingCase
-from benchmarks.machine import description, finish
+from benchmarks.machine import device_options, finish, write_figures
 from benchmarks.profiling import group_of
 from benchmarks.training import TrainingCase
 from jointnmt.models import FAMILIES
@@ -63,11 +60,7 @@ def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Profile, print the first operations of each, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--out", type=Path, metavar="FOLDER")
-    parser.add_argument("--quick", action="store_true", help="tiny models: to see that everything runs")
-    options = parser.parse_args(arguments)
+    options = device_options(__doc__, "tiny models").parse_args(arguments)
     size, pairs = ("tiny", 4) if options.quick else ("IWSLT", 178)
     rows = []
     for task, family in product(("training", "decoding"), FAMILIES):
@@ -76,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for each in rows[-1]["operations"][:8]:
             print("  {seconds:8.4f} s {calls:6} calls  {name}".format(**each), flush=True)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        found = json.dumps({**description(options.device), "size": size, "pairs": pairs, "rows": rows}, indent=1)
-        (options.out / "profile.json").write_text(found + "\n", encoding="utf-8")
+        write_figures(options.out / "profile.json", options.device, size=size, pairs=pairs, rows=rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import re
@@ -76,6 +78,21 @@ def description(device: str = "cpu") -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join([Path(sys.executable).name, *sys.orig_argv[1:]]),
     }
+
+
+def write_figures(file: Path, device: str = "cpu", **figures: Any) -> None:
+    """Write figures as JSON, with what they depend on; the folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**description(device), **figures}, indent=1) + "\n", encoding="utf-8")
+
+
+def device_options(about: str | None, quick: str) -> argparse.ArgumentParser:
+    """The command line of a benchmark of a device: `--device`, `--out` for its figures, and `--quick`."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--quick", action="store_true", help=f"{quick}: to see that everything runs")
+    return parser
 
 
 def _processor() -> str:

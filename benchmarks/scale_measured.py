@@ -10,7 +10,6 @@ the loopback interface, one thread a process, and compared with what is simulate
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import socket
@@ -26,7 +25,7 @@ import torch
 from torch import distributed
 
 from benchmarks.lengths import sentence_lengths
-from benchmarks.machine import description
+from benchmarks.machine import write_figures
 from benchmarks.scale import Network, Processor, SimulatedTraining, mean_time
 from benchmarks.sizes import SIZES
 from benchmarks.training import Training, TrainingCase
@@ -179,7 +178,7 @@ def main() -> None:
                 flush=True,
             )
     if asked.out:
-        asked.out.write_text(json.dumps({**description(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        write_figures(asked.out, rows=rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ those of this process on the CPU, so that other processes on the machine disturb
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from statistics import median
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import description
+from benchmarks.machine import write_figures
 from benchmarks.sizes import SIZES, model_config
 from jointnmt.models import FAMILIES, TranslationModel, build_model
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
@@ -91,7 +90,7 @@ def main() -> None:
                 "{model:30} {shortcuts:7} {parameters:>11,} {seconds:8.3f} s  x {ratio:.3f}".format(**row), flush=True
             )
     if options.out:
-        options.out.write_text(json.dumps({**description(), "rows": rows}, indent=1) + "\n")
+        write_figures(options.out, rows=rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ on the CPU, so that others on the machine disturb little. All are medians over r
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import description
+from benchmarks.machine import write_figures
 from jointnmt.data.store import build_store
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import launch_fabric
@@ -97,8 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = [f"{task} {found[task][name]['seconds']:.3f} s, x {found[task][name]['ratio']:.2f}" for task in tasks]
         print(f"{name:24} {'   '.join(row)}", flush=True)
     if options.out:
-        about = {"lines": len(lines), "rounds": options.rounds, "systems": found}
-        options.out.write_text(json.dumps({**description(), **about}, indent=1) + "\n", encoding="utf-8")
+        write_figures(options.out, lines=len(lines), rounds=options.rounds, systems=found)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from jointnmt.cli.progress import ProgressBars
 from jointnmt.cli.translate_options import (
     BeamOption,
     FactorOption,
+    GivenSearch,
     LengthPenaltyOption,
     NoUnknownOption,
     OffsetOption,
@@ -23,14 +24,12 @@ from jointnmt.cli.translate_options import (
     TemperatureOption,
     TopKOption,
     TopPOption,
-    check_kind,
-    given_of,
 )
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
 from jointnmt.runs.members import members_of
 from jointnmt.translator import Translator
-from jointnmt.translator.options import LoadOptions, TranslationOptions, changed_search
+from jointnmt.translator.options import LoadOptions, TranslationOptions
 
 logger = logging.getLogger(__name__)
 
@@ -106,14 +105,8 @@ def translate_corpus(
     FOLDER gets numbered files in the order of the rows, with all columns and a new one. Rows that cannot be translated
     have none there, and are in FOLDER/_untranslated with the reason. After an interruption, the same command goes on.
     """
-    rules = {
-        "length_penalty": length_penalty,
-        "max_length_factor": max_length_factor,
-        "max_length_offset": max_length_offset,
-        "allow_unknown": False if no_unknown else None,
-    }
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    check_kind(sample, {"--beam": beam}, {**sampling, "--seed": seed})
+    lengths = length_penalty, max_length_factor, max_length_offset
+    search = GivenSearch(beam, *lengths, no_unknown, sample, temperature, top_k, top_p, seed)
     if column == into:
         raise ConfigurationError(f"--column and --into are both {column!r}. Give the new column another name.")
     with extra("cluster"):
@@ -124,7 +117,7 @@ def translate_corpus(
         from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob
     model = Translator.load(members_of(run), "cpu")
     options = TranslationOptions(
-        search=changed_search(model.experiment.search, sample, given_of({"beam_size": beam, **rules, **sampling})),
+        search=search.changed(model.experiment.search),
         long="split" if split_long else "error",
         on_invalid="skip",
         tag=tag,

@@ -1,14 +1,17 @@
-"""The options of `jointnmt translate`."""
+"""The options of `jointnmt translate`, and of the search of `jointnmt translate-corpus`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from jointnmt.cli.options import COMPRESSED, COMPUTATION, panel
 from jointnmt.errors import ConfigurationError
+from jointnmt.search import SamplingConfig, SearchConfig
+from jointnmt.translator.options import changed_search
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -109,15 +112,43 @@ WindowOption = Annotated[
 ]
 
 
-def given_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that have a value."""
-    return {name: value for name, value in settings.items() if value is not None}
+@dataclass(frozen=True)
+class GivenSearch:
+    """What the command line says of the search; None: as in the run.
 
+    Raises:
+        ConfigurationError: if an option of sampling is given without it, or one of beam search with it.
+    """
 
-def check_kind(sample: bool, of_beam: dict[str, Any], of_sampling: dict[str, Any]) -> None:
-    """Refuse options of beam search with sampling, and the reverse."""
-    wrong = [name for name, value in (of_beam if sample else of_sampling).items() if value is not None]
-    if wrong:
-        option = f"--{wrong[0].removeprefix('--').replace('_', '-')}"
-        reason = "does not go with --sample, which has no beam" if sample else "is for sampling: add --sample"
-        raise ConfigurationError(f"{option} {reason}.")
+    beam: int | None
+    length_penalty: float | None
+    max_length_factor: float | None
+    max_length_offset: int | None
+    no_unknown: bool
+    sample: bool
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        of_other_kind = ("beam",) if self.sample else ("temperature", "top_k", "top_p", "seed")
+        reason = "does not go with --sample, which has no beam" if self.sample else "is for sampling: add --sample"
+        for name in of_other_kind:
+            if getattr(self, name) is not None:
+                raise ConfigurationError(f"--{name.replace('_', '-')} {reason}.")
+
+    def changed(self, default: SearchConfig | SamplingConfig) -> SearchConfig | SamplingConfig:
+        """The search of a run, with what is given in place of its settings."""
+        settings = {
+            "beam_size": self.beam,
+            "length_penalty": self.length_penalty,
+            "max_length_factor": self.max_length_factor,
+            "max_length_offset": self.max_length_offset,
+            "allow_unknown": False if self.no_unknown else None,
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        return changed_search(default, self.sample, given)
