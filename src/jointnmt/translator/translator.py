@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Self, get_args, overload
 
@@ -18,38 +15,19 @@ from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.runs.loading import load_run
-from jointnmt.search import (
-    Hypothesis,
-    SamplingConfig,
-    beam_search,
-    sample,
-    sentence_generator,
-)
-from jointnmt.search.rules import target_limit
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.attention import AttentionTrace, attend
-from jointnmt.translator.batching import OVERHEAD_CELLS, computed, default_cells, plan_batches, windows
+from jointnmt.translator.batching import OVERHEAD_CELLS, default_cells
 from jointnmt.translator.description import description
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_stream
 from jointnmt.translator.options import OnLong, TranslationOptions
 from jointnmt.translator.precision import PrecisionChoice, choose_precision
-from jointnmt.translator.preprocessing import (
-    EncodedSentence,
-    Line,
-    Preprocessor,
-    checked_texts,
-    numbered_lines,
-    pair_lines,
-    tagged,
-)
+from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
 from jointnmt.translator.pretrained import Pretrained
-from jointnmt.translator.results import Aligned, Candidate, Counts, ScoredTranslation, Translation, with_end_mark
-
-logger = logging.getLogger(__name__)
+from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
+from jointnmt.translator.searching import translate_sentences, translate_stream, translate_window
 
 DEFAULTS = TranslationOptions()
 
@@ -141,6 +119,11 @@ class Translator(Pretrained):
     def languages(self) -> tuple[str, str]:
         """The codes of source and target."""
         return self.segmentation.languages
+
+    @property
+    def max_length(self) -> int | None:
+        """Most source tokens of a sentence that every model takes, end mark included; None: no limit."""
+        return min((each.max_length for each in self._readers if each.max_length is not None), default=None)
 
     @property
     def num_parameters(self) -> int:
@@ -292,35 +275,7 @@ class Translator(Pretrained):
                 model or the limits, or its prefix is for the translation; if the numbers of prefixes and lines differ.
             ModelError: if the model's output is not a number.
         """
-        if options.gates and not self.only_model().has_shortcuts:
-            raise ConfigurationError(
-                "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or "
-                "leave gates out."
-            )
-        if options.long == "split" and all(reader.max_length is None for reader in self._readers):
-            logger.warning(
-                "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
-            )
-        search = options.search or self.experiment.search
-        if options.limits and (refused := options.limits.refused_breadth(options.num_best, beam_size(search))):
-            raise ConfigurationError(refused)
-        trained_on, tags = self.experiment.data.train, self.segmentation.source.tags
-        texts = tagged(checked_texts(lines), options.tag, tags, bool(tags) and all(text.tag for text in trained_on))
-        paired = (
-            numbered_lines(texts, origin)
-            if prefixes is None
-            else pair_lines(texts, checked_texts(prefixes), origin, "target prefixes")
-        )
-        bounded = paired if options.limits is None else bounded_lines(paired, options.limits)
-        counts = Counts()
-        for window in windows(bounded, options.window):
-            if window[-1].number <= done:
-                continue
-            for line, translation in zip(window, self._translate_window(window, options), strict=False):
-                if line.number > done:
-                    counts.add(translation)
-                    yield translation
-        counts.warn()
+        return translate_stream(self, lines, options, prefixes, origin, done)
 
     def translate_lines(self, lines: Sequence[Line], options: TranslationOptions = DEFAULTS) -> list[Translation]:
         """Translate lines as one window, for callers that choose what is computed together, such as a server.
@@ -330,7 +285,7 @@ class Translator(Pretrained):
         Raises:
             DataError, ModelError: as of `translate_stream`.
         """
-        return list(self._translate_window(lines, options))
+        return list(translate_window(self, lines, options))
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[ScoredTranslation]:
         """The log-probability of each target given its source; see `score_stream`."""
@@ -378,74 +333,11 @@ class Translator(Pretrained):
             )
         return force_decode(self.model, rows)
 
-    def _translate_window(self, window: Sequence[Line], options: TranslationOptions) -> Iterator[Translation]:
-        """The translations of lines that are batched together, until the first that cannot be translated.
-
-        Raises:
-            DataError: at that line, unless such lines are skipped.
-        """
-        search = options.search or self.experiment.search
-        rows = num_rows(search, options.num_best)
-        lines = admit(window, self.preprocessor(options.long), search, rows, options.limits)
-        if options.on_invalid == "error":
-            lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
-        found = self.translate_sentences(
-            [sentence for line in lines if not isinstance(line, DataError) for sentence in line], options
-        )
-        space = "" if base_language(self.segmentation.target.language) in LANGUAGES_WITHOUT_SPACES else " "
-        for line, prepared in zip(window, lines, strict=False):
-            if isinstance(prepared, DataError):
-                if options.on_invalid == "error":
-                    raise prepared
-                yield Translation(line.source, error=str(prepared))
-                continue
-            # The n-th best translation of a split line joins the n-th best of its sentences.
-            nth_best = zip(*[next(found) for _ in prepared], strict=False)
-            candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
-            tokens = (with_end_mark(self.segmentation.source, sentence.source) for sentence in prepared)
-            yield Translation(line.source, tuple(chain.from_iterable(tokens)), candidates)
-
     def translate_sentences(
         self, sentences: Sequence[EncodedSentence], options: TranslationOptions = DEFAULTS
     ) -> Iterator[list[Candidate]]:
         """The translations of each sentence that is pieces already, in order; `target` is its prefix."""
-        search = options.search or self.experiment.search
-        lengths = [sentence.source_tokens for sentence in sentences]
-        limits = [target_limit(length, search) for length in lengths]
-        rows = num_rows(search, options.num_best)
-        batches = plan_batches(lengths, limits, self.max_cells // rows, self.max_cells, self.overhead_cells)
-        compute = partial(self._candidates, options=options)
-        return computed(sentences, batches, compute)
-
-    def _candidates(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Candidate]]:
-        """The translations of a batch of sentences."""
-        with self.autocast():
-            found = self._search(sentences, options)
-            rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
-            forced = iter(self.force_decode(rows)) if options.alignments or options.gates else repeat(None)
-        return [[self._candidate(each, next(forced), options) for each in hypotheses] for hypotheses in found]
-
-    def _search(self, sentences: Sequence[EncodedSentence], options: TranslationOptions) -> list[list[Hypothesis]]:
-        source = collate_sources([sentence.source for sentence in sentences]).to(self.device)
-        prefixes = [sentence.target for sentence in sentences]
-        search = options.search or self.experiment.search
-        if isinstance(search, SamplingConfig):
-            generators = [sentence_generator(options.seed, *sentence.number) for sentence in sentences]
-            return sample(self.reading(sentences), source, search, generators, prefixes, options.num_best)
-        return beam_search(self.reading(sentences), source, search, prefixes, options.num_best)
-
-    def _candidate(
-        self, hypothesis: Hypothesis, forced: ForcedDecoding | None, options: TranslationOptions
-    ) -> Candidate:
-        return Candidate(
-            text=self.segmentation.target.decode_ids(list(hypothesis.ids)),
-            tokens=with_end_mark(self.segmentation.target, hypothesis.ids),
-            token_log_probabilities=hypothesis.token_log_probabilities,
-            score=hypothesis.score,
-            complete=hypothesis.complete,
-            alignment=forced.alignment if forced and options.alignments else None,
-            gates=forced.gates if forced and options.gates else None,
-        )
+        return translate_sentences(self, sentences, options)
 
     def autocast(self) -> torch.autocast:
         """The context in which `model` computes in the translator's precision."""

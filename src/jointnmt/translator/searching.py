@@ -1,0 +1,167 @@
+"""Translations of lines by search, in windows and batches: the work of methods of `Translator`, documented there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+from jointnmt.data.batch import collate_sources
+from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.search import Hypothesis, SamplingConfig, beam_search, sample, sentence_generator
+from jointnmt.search.rules import target_limit
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.segmentation import Segmenter
+from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
+from jointnmt.translator.batching import computed, plan_batches, windows
+from jointnmt.translator.forced_decoding import ForcedDecoding
+from jointnmt.translator.limits import Search
+from jointnmt.translator.options import TranslationOptions
+from jointnmt.translator.preprocessing import EncodedSentence, Line, checked_texts, numbered_lines, pair_lines, tagged
+from jointnmt.translator.results import Candidate, Counts, Translation, with_end_mark
+
+if TYPE_CHECKING:
+    from jointnmt.translator.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+
+def translate_stream(
+    translator: Translator,
+    lines: Iterable[str | DataError],
+    options: TranslationOptions,
+    prefixes: Iterable[str] | None,
+    origin: str,
+    done: int,
+) -> Iterator[Translation]:
+    """See `Translator.translate_stream`."""
+    _check_options(translator, options)
+    counts = Counts()
+    for window in windows(_numbered(translator, lines, options, prefixes, origin), options.window):
+        if window[-1].number <= done:
+            continue
+        for line, translation in zip(window, translate_window(translator, window, options), strict=False):
+            if line.number > done:
+                counts.add(translation)
+                yield translation
+    counts.warn()
+
+
+def _check_options(translator: Translator, options: TranslationOptions) -> None:
+    """Refuse what the model cannot give, or what is beyond the limits; warn of what has no effect."""
+    if options.gates and not translator.only_model().has_shortcuts:
+        raise ConfigurationError(
+            "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or "
+            "leave gates out."
+        )
+    if options.long == "split" and translator.max_length is None:
+        logger.warning(
+            "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
+        )
+    width = beam_size(_search_of(translator, options))
+    if options.limits and (refused := options.limits.refused_breadth(options.num_best, width)):
+        raise ConfigurationError(refused)
+
+
+def _numbered(
+    translator: Translator,
+    lines: Iterable[str | DataError],
+    options: TranslationOptions,
+    prefixes: Iterable[str] | None,
+    origin: str,
+) -> Iterator[Line]:
+    """The lines with their numbers, tags and prefixes."""
+    trained_on, tags = translator.experiment.data.train, translator.segmentation.source.tags
+    texts = tagged(checked_texts(lines), options.tag, tags, bool(tags) and all(text.tag for text in trained_on))
+    numbered = (
+        numbered_lines(texts, origin)
+        if prefixes is None
+        else pair_lines(texts, checked_texts(prefixes), origin, "target prefixes")
+    )
+    return numbered if options.limits is None else bounded_lines(numbered, options.limits)
+
+
+def translate_window(
+    translator: Translator, window: Sequence[Line], options: TranslationOptions
+) -> Iterator[Translation]:
+    """The translations of lines that are batched together, until the first that cannot be translated.
+
+    Raises:
+        DataError: at that line, unless such lines are skipped.
+    """
+    search, segmentation = _search_of(translator, options), translator.segmentation
+    rows = num_rows(search, options.num_best)
+    lines = admit(window, translator.preprocessor(options.long), search, rows, options.limits)
+    if options.on_invalid == "error":
+        lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
+    sentences = [sentence for line in lines if not isinstance(line, DataError) for sentence in line]
+    found = translate_sentences(translator, sentences, options)
+    space = "" if base_language(segmentation.target.language) in LANGUAGES_WITHOUT_SPACES else " "
+    for line, prepared in zip(window, lines, strict=False):
+        if isinstance(prepared, DataError):
+            if options.on_invalid == "error":
+                raise prepared
+            yield Translation(line.source, error=str(prepared))
+            continue
+        # The n-th best translation of a split line joins the n-th best of its sentences.
+        nth_best = zip(*[next(found) for _ in prepared], strict=False)
+        candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
+        tokens = (with_end_mark(segmentation.source, sentence.source) for sentence in prepared)
+        yield Translation(line.source, tuple(chain.from_iterable(tokens)), candidates)
+
+
+def translate_sentences(
+    translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
+) -> Iterator[list[Candidate]]:
+    """See `Translator.translate_sentences`."""
+    search = _search_of(translator, options)
+    lengths = [sentence.source_tokens for sentence in sentences]
+    limits = [target_limit(length, search) for length in lengths]
+    max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
+    batches = plan_batches(lengths, limits, max_cells // rows, max_cells, translator.overhead_cells)
+    return computed(sentences, batches, partial(_candidates, translator, options=options))
+
+
+def _candidates(
+    translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
+) -> list[list[Candidate]]:
+    """The translations of a batch of sentences."""
+    with translator.autocast():
+        found = _searched(translator, sentences, options)
+        rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
+        forced = iter(translator.force_decode(rows)) if options.alignments or options.gates else repeat(None)
+    target = translator.segmentation.target
+    return [[_candidate(target, each, next(forced), options) for each in hypotheses] for hypotheses in found]
+
+
+def _searched(
+    translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
+) -> list[list[Hypothesis]]:
+    model, search = translator.reading(sentences), _search_of(translator, options)
+    source = collate_sources([sentence.source for sentence in sentences]).to(translator.device)
+    prefixes = [sentence.target for sentence in sentences]
+    if isinstance(search, SamplingConfig):
+        generators = [sentence_generator(options.seed, *sentence.number) for sentence in sentences]
+        return sample(model, source, search, generators, prefixes, options.num_best)
+    return beam_search(model, source, search, prefixes, options.num_best)
+
+
+def _candidate(
+    target: Segmenter, hypothesis: Hypothesis, forced: ForcedDecoding | None, options: TranslationOptions
+) -> Candidate:
+    return Candidate(
+        text=target.decode_ids(list(hypothesis.ids)),
+        tokens=with_end_mark(target, hypothesis.ids),
+        token_log_probabilities=hypothesis.token_log_probabilities,
+        score=hypothesis.score,
+        complete=hypothesis.complete,
+        alignment=forced.alignment if forced and options.alignments else None,
+        gates=forced.gates if forced and options.gates else None,
+    )
+
+
+def _search_of(translator: Translator, options: TranslationOptions) -> Search:
+    """Beam search or sampling: what is asked for, or the search of the experiment."""
+    return options.search or translator.experiment.search
