@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.commands import Commands
 from support.tried import pytest_terminal_summary as pytest_terminal_summary
 from support.tried import tried as tried
 
@@ -65,3 +66,9 @@ def corpora() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no corpora at {folder}: set JOINTNMT_DATA to a folder that has them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """Starts commands."""
+    return Commands(tmp_path_factory.mktemp("printed"))

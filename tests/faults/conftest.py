@@ -15,7 +15,6 @@ from jointnmt.train import train
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.translator import Translator
-from support.commands import Commands
 from support.runs import At
 from support.tiny import tiny_recipe, write_corpus
 
@@ -29,12 +28,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    """Starts commands."""
-    return Commands(tmp_path_factory.mktemp("printed"))
 
 
 @pytest.fixture(scope="session")

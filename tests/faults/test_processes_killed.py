@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,30 +14,16 @@ from pathlib import Path
 import pytest
 
 from jointnmt.runs.directory import RunDirectory
-from support.commands import Commands, Fault, Outcome
+from support.commands import NOTHING, Commands, Fault, Outcome
 from support.runs import assert_same_runs
 from support.tried import SCALE, Tried
 
-NEVER = Fault()
-
 
 def start_both(
-    commands: Commands, trained: Path, run: Path, faults: tuple[Fault, Fault] = (NEVER, NEVER), *more: str
+    commands: Commands, trained: Path, run: Path, faults: tuple[Fault, Fault] = (NOTHING, NOTHING), *more: str
 ) -> list[Outcome]:
-    """Two processes with the environment that torchrun gives them, and what became of each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GROUP_RANK": "0"}
-    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "JOINTNMT_CACHE": str(trained / "cache")}
-    arguments = ["train", trained / "recipe.yaml", "--out", run, *more]
-    waits = {}
-    for rank, fault in enumerate(faults):
-        env = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        waits[rank] = commands.start(*arguments, places=[run], fault=fault, env=env)
-    # The wait for one that is to be killed kills it: it comes first.
-    outcomes = {rank: waits[rank]() for rank in sorted(waits, key=lambda rank: faults[rank].seconds is None)}
-    return [outcomes[rank] for rank in sorted(outcomes)]
+    cache = {"JOINTNMT_CACHE": str(trained / "cache")}
+    return commands.train_together(trained / "recipe.yaml", run, *more, faults=faults, env=cache)
 
 
 @pytest.mark.slow
@@ -51,10 +36,10 @@ def test_a_training_of_two_processes_survives_the_death_of_one(
     seconds, kills = time.monotonic() - began, 0
     assert [each.code for each in undisturbed] == [0, 0], undisturbed
     operations = undisturbed[0].operations
-    faults = [(Fault(before=dice.randrange(operations // 2, operations)), NEVER)]
+    faults = [(Fault(before=dice.randrange(operations // 2, operations)), NOTHING)]
     for _ in range(SCALE):
         moment = Fault(seconds=dice.uniform(0.2, 1) * seconds)
-        faults += [dice.choice([(NEVER, moment), (moment, NEVER)])]
+        faults += [dice.choice([(NOTHING, moment), (moment, NOTHING)])]
     for fault in faults:
         run = tmp_path / "run"
         ended = start_both(commands, trained, run, fault)
@@ -93,7 +78,7 @@ def test_a_signal_to_torchrun_saves_the_training(
     assert f"stopped after update {step}, saved" in said
     end = ["--set", f"training.max_updates={step + 3}"]
     for folder in (run, whole):
-        outcomes = start_both(commands, trained, folder, (NEVER, NEVER), *end)
+        outcomes = start_both(commands, trained, folder, (NOTHING, NOTHING), *end)
         assert [each.code for each in outcomes] == [0, 0], outcomes
     assert_same_runs(run, whole)
     tried("signal to torchrun", 1, 0)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,19 +20,19 @@ from jointnmt.runs.log import read_records
 from jointnmt.runs.weights import read_weights
 from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from support.commands import Commands
 from support.tiny import tiny_recipe, write_corpus
 
 COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"}
 """Of the records of a log."""
 
 
-def run(*command: str) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    result = subprocess.run([sys.executable, "-m", *command], env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+def train_by_two(commands: Commands, recipe: Path, out: Path, *more: str) -> None:
+    for outcome in commands.train_together(recipe, out, *more):
+        assert outcome.code == 0, outcome.said
 
 
-def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> None:
+def test_two_processes_give_the_losses_and_weights_of_one(commands: Commands, tmp_path: Path) -> None:
     """To rounding, with dropout; some updates hold a single batch of few sentences, some several."""
     write_corpus(tmp_path)
     recipe = tmp_path / "recipe.yaml"
@@ -43,9 +40,8 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
     changes = {"model__dropout": 0.3, "training__log_every": 1, "training__optimizer": {"epsilon": 1e-3}}
     recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, **changes)))
     one, two = tmp_path / "one", tmp_path / "two"
-    run("jointnmt", "train", str(recipe), "--out", str(one))
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "jointnmt")
-    run(*torchrun, "train", str(recipe), "--out", str(two))
+    train(Experiment.load(recipe), one, NoDisplay())
+    train_by_two(commands, recipe, two)
 
     records = [
         [json.loads(line) for line in (path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -64,18 +60,17 @@ def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(tmp_path: Path) -> None:
+def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(commands: Commands, tmp_path: Path) -> None:
     """Two processes with half of weights and optimiser state each; some batches have a single pair."""
     write_corpus(tmp_path)
     batches = {"max_tokens": 16, "update_tokens": 64}
     changes = {"batches": batches, "training__log_every": 1, "training__optimizer": {"epsilon": 1e-3}}
-    recipe = tiny_recipe(tmp_path, **changes)
+    recipe = tiny_recipe(tmp_path, **changes, training__max_updates=6)
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     whole, shared = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "shared")
     train(Experiment.parse(recipe, "test"), whole.path, NoDisplay())
-    train(Experiment.parse(override(recipe, ["training.max_updates=3"]), "test"), shared.path, NoDisplay())
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "jointnmt", "train")
-    run(*torchrun, str(tmp_path / "recipe.yaml"), "--out", str(shared.path), "--set", "training.sharded=true")
+    train(Experiment.parse(override(recipe, ["training.max_updates=2"]), "test"), shared.path, NoDisplay())
+    train_by_two(commands, tmp_path / "recipe.yaml", shared.path, "--set", "training.sharded=true")
 
     records = [{(each["event"], each["step"]): each for each in read_records(folder.log)} for folder in (whole, shared)]
     assert records[1].keys() >= records[0].keys()
@@ -89,13 +84,12 @@ def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(tmp_path: Pa
             torch.testing.assert_close(others[each], tensor, rtol=1e-5, atol=1e-6)
 
 
-def test_processes_agree_on_a_measured_precision(tmp_path: Path) -> None:
+def test_processes_agree_on_a_measured_precision(commands: Commands, tmp_path: Path) -> None:
     """Each would measure something else; and measuring must end in all of them after the same update."""
     write_corpus(tmp_path)
     recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
     recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, training__precision="auto", training__max_updates=4)))
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "jointnmt")
-    run(*torchrun, "train", str(recipe), "--out", str(out))
+    train_by_two(commands, recipe, out)
     chosen = yaml.safe_load((out / "experiment.yaml").read_text(encoding="utf-8"))["training"]["precision"]
     assert chosen in ("float32", "bfloat16")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from jointnmt.data.batches import load, load_share, shard_each
 from jointnmt.ops import masks_of_rows
 from jointnmt.training.loss import cross_entropy_sums
 from jointnmt.training.sharding import ShardedGradients, ShardedModel
+from support.commands import Commands
 from support.families import VARIANTS, tiny_model
 from support.tiny import ListStore
 
@@ -79,6 +79,6 @@ def _fault(variant: str, checkpointing: bool, rank: int) -> str:
 
 
 @pytest.mark.slow
-def test_gradients_and_weights_are_those_of_the_whole_model(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(WORLD, multiprocessing.get_context("spawn")) as pool:
+def test_gradients_and_weights_are_those_of_the_whole_model(commands: Commands, tmp_path: Path) -> None:
+    with ProcessPoolExecutor(WORLD, commands.context) as pool:
         assert list(pool.map(partial(faults, tmp_path), range(WORLD))) == [[], []]

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ PRELOADED = [
     *(f"jointnmt.cli.{name}" for name in ("main", "report", "probe")),
     *(f"jointnmt.report.{name}" for name in ("contents", "page")),
     "jointnmt.analysis.study",
+    "jointnmt.training.sharding",
 ]
 """Imported once, by the process that all others are forked from."""
 
@@ -113,6 +115,30 @@ class Commands:
     def run(self, *arguments: object, **options: Any) -> Outcome:
         """`start`, and wait."""
         return self.start(*arguments, **options)()
+
+    def train_together(
+        self,
+        recipe: Path,
+        run: Path,
+        *more: object,
+        faults: Sequence[Fault] = (NOTHING, NOTHING),
+        env: Mapping[str, str] | None = None,
+    ) -> list[Outcome]:
+        """A training of several processes with the environment that torchrun gives them, and what became of each."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        size = str(len(faults))
+        shared = {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": "0"}
+        shared |= {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, **(env or {})}
+        waits = {}
+        for rank, fault in enumerate(faults):
+            ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            arguments = "train", recipe, "--out", run, *more
+            waits[rank] = self.start(*arguments, places=[run], fault=fault, env=shared | ranks)
+        # The wait for one that is to be killed kills it: it comes first.
+        outcomes = {rank: waits[rank]() for rank in sorted(waits, key=lambda rank: faults[rank].seconds is None)}
+        return [outcomes[rank] for rank in sorted(outcomes)]
 
 
 def _call(
