@@ -151,7 +151,7 @@ def attention(kind: str | None) -> SelfAttention:
 
 def attended(layer: SelfAttention, x: torch.Tensor, embedded: torch.Tensor | None = None) -> torch.Tensor:
     everything = AttentionMask(lambda: torch.zeros(()))
-    return layer(x, everything, lexical=None if embedded is None else [layer.shortcut.project(embedded)]).total
+    return layer(x, everything, lexical=() if embedded is None else [layer.shortcut.project(embedded)]).total
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
+from jointnmt.models.layers.shortcut import lexical_summands
 from jointnmt.models.transformer import Encoder
 from jointnmt.ops import AttentionMask, add_norm, dropout_add, grid_of_sides, normed, to_autocast_dtype
 from jointnmt.text.special import pad_id
@@ -151,7 +152,7 @@ class GridLayer(nn.Module):
     def project_lexical(self, side: Float[Tensor, "B *places E"]) -> GridLexical:
         """One side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`, as the shortcuts project it."""
         shortcuts = self.target_attention.shortcut, self.source_attention.shortcut
-        return GridLexical(*(() if shortcut is None else (shortcut.project(side),) for shortcut in shortcuts))
+        return GridLexical(*(lexical_summands(shortcut, side) for shortcut in shortcuts))
 
 
 class Reformer(TranslationModel):

@@ -19,6 +19,7 @@ from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
+from jointnmt.models.layers.shortcut import lexical_summands
 from jointnmt.ops import AttentionMask, Biased, Normed, add_norm, dropout_add, normed, to_autocast_dtype
 from jointnmt.text.special import pad_id
 
@@ -127,8 +128,7 @@ class EncoderLayer(nn.Module):
     ) -> Float[Tensor, "B S E"]:
         """One layer; `embedded` is the lexical input, if it has shortcuts."""
         record = None if attn_weights is None else attn_weights.at(self.place)
-        shortcut = self.attention.shortcut
-        lexical = None if shortcut is None else (shortcut.project(embedded),)
+        lexical = lexical_summands(self.attention.shortcut, embedded)
         x, y = self.attention_residual.read(x)
         update = self.attention(y, mask, None, lexical, record, x if self.reads_raw else None)
         x, y = self.attention_residual.add(x, y, update, self.ffn_residual)
@@ -197,8 +197,7 @@ class DecoderLayer(nn.Module):
         `embedded` is the lexical input of self-attention, if it has shortcuts.
         """
         of_own, of_cross = (None, None) if attn_weights is None else map(attn_weights.at, ("decoder", "cross"))
-        shortcut = self.self_attention.shortcut
-        lexical = None if shortcut is None else (shortcut.project(embedded),)
+        lexical = lexical_summands(self.self_attention.shortcut, embedded)
         x, y = self.self_residual.read(x)
         update = self.self_attention(y, masks.own, cache, lexical, of_own, x if self.reads_raw else None)
         x, y = self.self_residual.add(x, y, update, self.cross_residual)
@@ -210,8 +209,7 @@ class DecoderLayer(nn.Module):
         self, memory: Float[Tensor, "B S E"], embedded: Float[Tensor, "B S E"], attn_weights: AttentionMaps | None
     ) -> Float[Tensor, "B S EE"]:
         """Keys and values of the encoder's output; `embedded` is its input, for shortcuts."""
-        shortcut = self.cross_attention.shortcut
-        lexical = None if shortcut is None else (shortcut.project(embedded),)
+        lexical = lexical_summands(self.cross_attention.shortcut, embedded)
         return self.cross_attention.project(memory, lexical, None if attn_weights is None else attn_weights.at("cross"))
 
 

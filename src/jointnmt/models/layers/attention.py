@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
         x: Float[Tensor, "B *places E"] | Normed,
         mask: AttentionMask,
         cache: KeyValueCache | None = None,
-        lexical: Lexical | None = None,
+        lexical: Lexical = (),
         record: AttentionRecord | None = None,
         key_value_input: Float[Tensor, "B *places E"] | None = None,
     ) -> Biased:
@@ -147,13 +147,13 @@ class CrossAttention(nn.Module):
     def project(
         self,
         memory: Float[Tensor, "B S E"],
-        lexical: Lexical | None = None,
+        lexical: Lexical = (),
         record: AttentionRecord | None = None,
     ) -> Float[Tensor, "B S EE"]:
         """Keys, then values, of the encoder's output: computed once for all target positions."""
         key_value: Tensor = self.key_value(memory)
         if self.shortcut is not None:
-            assert lexical is not None, "a layer with a shortcut needs its lexical input"
+            assert lexical, "a layer with a shortcut needs its lexical input"
             key_value = self.shortcut(key_value, lexical, None if record is None else record.gates)
         return key_value
 

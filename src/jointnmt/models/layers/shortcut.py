@@ -65,3 +65,10 @@ class Shortcut(nn.Module):
             gates: if given, the gates `[*places, 2, E]` are appended: of the keys, then of the values.
         """
         return gated_kv(hidden, lexical, self.gate_bias, self.fusion, gates)
+
+
+def lexical_summands(
+    shortcut: Shortcut | None, embedded: Float[Tensor, "B *places E"]
+) -> tuple[Float[Tensor, "B *places F"], ...]:
+    """The lexical input of an attention layer as its shortcut projects it, one summand; none without a shortcut."""
+    return () if shortcut is None else (shortcut.project(embedded),)
