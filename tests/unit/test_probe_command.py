@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +37,28 @@ def sketches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).write_bytes(b"picture"))
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Training and validation text, three runs, one of each family, and held-out text with tags."""
+    made = tmp_path_factory.mktemp("made")
     for side, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
-        write_text(tmp_path / f"train.{side}", [words[:n] for n in range(2, 8)])
-        write_text(tmp_path / f"valid.{side}", [words[2:5], words[3:8]])
-        write_text(tmp_path / f"test.{side}", [words[4:8], words[1:3], [], words[5:8]])
-        write_text(tmp_path / f"tags.{side}", [["NN", "VVFIN", "ADV", "NN"], ["NN", "KON"], [], ["NE", "ADJA", "$."]])
-    data: dict[str, Any] = {"root": str(tmp_path), "source_language": "de", "target_language": "en"}
+        write_text(made / f"train.{side}", [words[:n] for n in range(2, 8)])
+        write_text(made / f"valid.{side}", [words[2:5], words[3:8]])
+        write_text(made / f"test.{side}", [words[4:8], words[1:3], [], words[5:8]])
+        write_text(made / f"tags.{side}", [["NN", "VVFIN", "ADV", "NN"], ["NN", "KON"], [], ["NE", "ADJA", "$."]])
+    data: dict[str, Any] = {"root": str(made), "source_language": "de", "target_language": "en"}
     data["train"] = [{"source": "train.de", "target": "train.en"}]
     data["validation"] = [{"source": "valid.de", "target": "valid.en"}]
     for family, model in FAMILIES.items():
         values = {**experiment(data=data).plain(), "model": {"embed_dim": 8, "num_heads": 2, "ffn_dim": 8, **model}}
-        write_run_of(tmp_path / family, Experiment.parse(values, origin="test"))
-    return tmp_path
+        write_run_of(made / family, Experiment.parse(values, origin="test"))
+    return made
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of what is `made`."""
+    return shutil.copytree(made, tmp_path / "folder")
 
 
 def probe(folder: Path, *arguments: str, runs: tuple[str, ...] = ("reformer-fast",), **files: str) -> Result:
