@@ -105,7 +105,7 @@ def test_a_terminal_is_greeted_and_ctrl_d_ends(run: Path, expected: list[str]) -
     os.write(main, ("Hund sieht die Katze . " * 6 + "\n").encode())
     assert "too long" in read_until(main, "de> ").replace("at most", "too long")  # the conversation goes on
     os.write(main, b"\x04")
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     os.close(main)
 
 
@@ -291,7 +291,7 @@ def test_answers_each_line_at_once_and_stops_at_ctrl_c(run: Path, expected: list
         process.stdin.flush()
         assert process.stdout.readline().decode() == f"{translation}\n"
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert process.stderr.read().decode().strip().endswith("interrupted.")
     process.communicate()
 
@@ -303,6 +303,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(run: Path) -> None:
     process.stdout.close()
     process.stdin.write(TEXT.encode())
     process.stdin.close()
-    assert process.wait(30) == 141
+    assert process.wait(120) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
