@@ -107,7 +107,7 @@ def fewest_attentions(family: str, depth: int, tokens: int, side: str) -> int:
 
 @cache
 def attention_operations(family: str, tokens: int, embed_dim: int) -> tuple[int, int]:
-    """Of a layer of each stack: of scores and weighted sums of attention; and of projections and feed-forward blocks."""
+    """Of a layer of each stack: of scores and weighted sums; and of projections and feed-forward blocks."""
     layers = dict.fromkeys(SIZES["IWSLT"].depths[family], 1)
     config = model_config(family, "IWSLT", embed_dim=embed_dim, ffn_dim=4 * embed_dim, **layers)
     model = build_model(config, 5, 5)
