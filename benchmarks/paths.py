@@ -105,16 +105,23 @@ def fewest_attentions(family: str, depth: int, tokens: int, side: str) -> int:
     return round(math.log(influences[0] / influences[1]) / math.log(WEAK[0] / WEAK[1]))
 
 
-@cache
 def attention_operations(family: str, tokens: int, embed_dim: int) -> tuple[int, int]:
     """Of a layer of each stack: of scores and weighted sums; and of projections and feed-forward blocks."""
-    layers = dict.fromkeys(SIZES["IWSLT"].depths[family], 1)
+    shallow, deep = (_products(family, depth, tokens, embed_dim) for depth in (1, 2))
+    attention, every = (deep[kind] - shallow[kind] for kind in ("attention", "every"))
+    return attention, every - attention
+
+
+@cache
+def _products(family: str, depth: int, tokens: int, embed_dim: int) -> dict[str, int]:
+    """Operations that the reference computes, with stacks of so many layers."""
+    layers = dict.fromkeys(SIZES["IWSLT"].depths[family], depth)
     config = model_config(family, "IWSLT", embed_dim=embed_dim, ffn_dim=4 * embed_dim, **layers)
     model = build_model(config, 5, 5)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
         Reference(config, model.state_dict())(*torch.full((2, 1, tokens), 4))
-    counts = counted.get_flop_counts()["Global"]
-    return counts[torch.ops.aten.bmm], counts[torch.ops.aten.addmm]  # those without a bias are of no layer
+    attention = counted.get_flop_counts()["Global"][torch.ops.aten.bmm]
+    return {"attention": attention, "every": counted.get_total_flops()}
 
 
 def growth(family: str) -> tuple[int, int]:
