@@ -2,8 +2,9 @@
 
 A page holds `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is either
 `keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; `results TABLE
-CORPUS`, a table of what is collected in `results/CORPUS`; `machines`, a table of each measured machine; `billion`, what
-a billion sentences cost on them; or a `jointnmt` command, whose output is the text.
+CORPUS`, a table of what is collected in `results/CORPUS`; `machines`, a table of each measured machine; `relative` and
+`arithmetic`, how the decoding of families compares on them; `billion`, what a billion sentences cost on them; `paths`,
+what `benchmarks.paths` finds; or a `jointnmt` command, whose output is the text.
 
     python docs/generate.py          # write the pages
     python docs/generate.py --check  # exit code 1, with the pages' names, if one of them is out of date
@@ -35,12 +36,21 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 from benchmarks.machines import machine_tables  # noqa: E402 (a package of the repository, not of an installation)
+from benchmarks.paths import path_table  # noqa: E402 (likewise)
+from benchmarks.relative import arithmetic_table, relative_table  # noqa: E402 (likewise)
 from benchmarks.scale_tables import translation_table  # noqa: E402 (likewise)
 from results.tables import TABLES, read_corpus  # noqa: E402 (likewise)
 
 CONFIGS: dict[str, Any] = {family: config for family, (config, _) in FAMILIES.items()}
 BLOCK = re.compile(r"(<!-- begin: (.*?) -->\n).*?(<!-- end -->)", re.S)
 HEAD = "| key | value | default | meaning |\n|---|---|---|---|\n"
+WHOLE = {
+    "machines": machine_tables,
+    "relative": relative_table,
+    "arithmetic": arithmetic_table,
+    "paths": path_table,
+}
+"""Tables without a choice."""
 NAMES = {int: "integer", float: "number", bool: "Boolean", str: "text", Path: "path", ParallelText: "texts (below)"}
 
 
@@ -56,8 +66,8 @@ def _make(command: str) -> str:
     if kind == "results":
         table, corpus = arguments
         return TABLES[table](read_corpus(Path("results") / corpus))
-    if kind == "machines":
-        return machine_tables()
+    if kind in WHOLE:
+        return WHOLE[kind]()
     if kind == "billion":
         return "".join(f"{line}\n" for line in translation_table())
     assert kind == "jointnmt", f"no such command: {command}"
