@@ -327,20 +327,31 @@ def test_two_models_are_compared(page: Page, translators: dict[str, Translator])
     assert page.locator("mark").count() > 0
 
 
-def test_long_names_of_models_do_not_lie_on_each_other(browser: Browser, runs: dict[str, Path]) -> None:
+def test_long_names_of_models_are_whole_on_a_phone(browser: Browser, runs: dict[str, Path]) -> None:
     names = ["a-name-as-long-as-models-have-them", "transformer-of-many-words"]
     with live(services({names[0]: runs["grid"], names[1]: runs["transformer"]})) as port:
-        page = open_page(browser.new_context())
+        page = open_page(browser.new_context(viewport={"width": 390, "height": 844}))
         page.goto(f"http://127.0.0.1:{port}/")
         page.get_by_label("Source text, one sentence a line").fill(SOURCE)
         show(page, "Compare")
         keys = page.locator(".compare-view svg .key")
         expect(keys).to_have_text(names)
         first, second = (keys.nth(number).bounding_box() for number in range(2))
-        picture = page.locator(".compare-view svg").bounding_box()
-    assert first and second and picture
-    assert first["x"] + first["width"] + 15 < second["x"], "between them is the colour of the second"
-    assert second["x"] + second["width"] < picture["x"] + picture["width"]
+    assert first and second
+    assert first["y"] + first["height"] <= second["y"], "one below the other"
+    assert max(each["x"] + each["width"] for each in (first, second)) < 378, "and none outside of the stage"
+    page.context.close()
+
+
+def test_of_a_long_translation_the_grid_shows_the_beginning(browser: Browser, runs: dict[str, Path]) -> None:
+    with live(services({"grid": runs["grid"]}, limits={"attention_tokens": 8})) as port:
+        page = open_page(browser.new_context())
+        page.goto(f"http://127.0.0.1:{port}/#grid")
+        page.get_by_label("Sentence", exact=True).fill(SOURCE)
+        page.get_by_label("Your own translation").fill("the " * 20)
+        page.get_by_label("Translation", exact=True).select_option("own")
+        expect(page.locator(".line")).to_have_count(8)
+        expect(page.locator(".grid-view")).to_contain_text("The first 8 of the translation's 21 tokens are shown.")
     page.context.close()
 
 

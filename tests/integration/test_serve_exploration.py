@@ -92,6 +92,20 @@ def test_the_attention_of_large_grids_is_averaged_or_left_out(runs: dict[str, Pa
     assert sizes == {0: (None, None, 1), 500: ("mean", 1, 1), 10_000: ("each", 2, 2)}
 
 
+def test_a_translation_up_to_the_length_limit_is_inspected(runs: dict[str, Path]) -> None:
+    """Where the model goes on until it may not, as in repetitions, its first positions are told."""
+    with TestClient(application({"main": runs["main"]}, limits={"attention_tokens": 8})) as client:
+        repeated = "the " * 20
+        answer = ask(client, "/v1/inspect", target=repeated)
+        assert (len(answer["target_read"]), answer["left_out"], answer["translation"]) == (8, 13, repeated)
+        assert answer["target_predicted"] == ["the"] * 8
+        assert unpacked(answer["alignment"]).shape == (8, 7)
+        last = ask(client, "/v1/inspect/cell", target=repeated, source_position=0, target_position=7)
+        assert last["alignment"] == pytest.approx(unpacked(answer["alignment"])[7, 0])
+        beyond = ask(client, "/v1/inspect/cell", 400, target=repeated, source_position=0, target_position=8)
+        assert "no target position 8" in beyond["error"]
+
+
 def test_search_is_told_as_a_tree(client: TestClient, translators: dict[str, Translator]) -> None:
     own = trace_search(translators["letters"], SOURCE, most_pruned=5).plain()
     assert ask(client, "/v1/search", model="letters") == {"model": "letters", **own}
@@ -153,7 +167,7 @@ def test_wrong_sources_are_refused_in_form(client: TestClient, path: str, values
 @pytest.mark.parametrize(
     ("path", "values", "message"),
     [
-        ("/v1/inspect", {"target": "the " * 100}, "more than 80 tokens"),
+        ("/v1/attention", {"target": "the " * 100}, "translation has more than 80 tokens (101)"),
         ("/v1/inspect", {"source": "der " * 100}, "more than 80 tokens"),
         ("/v1/inspect", {"target": "x" * 6000}, "characters"),
         ("/v1/inspect", {"target": "\udfff"}, "surrogate"),

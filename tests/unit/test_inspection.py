@@ -181,12 +181,30 @@ def test_without_a_translation_the_models_own_is_looked_into(translator: Transla
     assert found.token_log_probabilities == pytest.approx(own.candidates[0].token_log_probabilities, abs=1e-4)
 
 
+def test_of_a_long_translation_the_first_positions_are_as_in_the_whole(translator: Translator) -> None:
+    target = f"{TARGET} the cat sees the dog"
+    whole, found = inspect_pair(translator, SOURCE, target), inspect_pair(translator, SOURCE, target, most_tokens=S)
+    assert (whole.left_out, found.left_out, len(whole.target_read)) == (0, 4, S + 4)
+    assert found.translation == target
+    for name in ("target_read", "target_predicted", "token_log_probabilities"):
+        assert getattr(found, name) == pytest.approx(getattr(whole, name)[:S])
+    assert found.alignment == pytest.approx(whole.alignment[:S], abs=1e-6)
+    for position in (0, S - 1):
+        ours, theirs = (each.cell(2, position) for each in (found, whole))
+        for name, rows in ours.attention.items():
+            assert rows == pytest.approx(theirs.attention[name][..., : rows.shape[-1]], abs=1e-6)
+        for name, values in ours.entropy.items():
+            assert values == pytest.approx(theirs.entropy[name], abs=1e-5)
+        for name, stream in ours.states.items():
+            assert stream.norm == pytest.approx(theirs.states[name].norm, rel=1e-5)
+
+
 def test_what_is_too_long_or_empty_is_refused(translator: Translator) -> None:
     assert inspect_pair(translator, SOURCE, "").target_predicted == ("</s>",)
-    assert inspect_pair(translator, SOURCE, TARGET, most_tokens=S).source_tokens
-    for source, target, most in ((SOURCE, TARGET, S - 1), ("der", TARGET, T - 1), ("der", "the " * 40, 40)):
-        with pytest.raises(DataError, match="more than"):
-            inspect_pair(translator, source, target, most)
+    assert inspect_pair(translator, SOURCE, TARGET, most_tokens=S).left_out == 0
+    for target in (None, TARGET):
+        with pytest.raises(DataError, match=rf"more than {S - 1} tokens \({S}\)"):
+            inspect_pair(translator, SOURCE, target, S - 1)
     for source in ("", "  "):
         with pytest.raises(DataError, match="empty"):
             inspect_pair(translator, source, TARGET)

@@ -110,7 +110,7 @@ class CompareView {
   }
 }
 
-const [COLUMN, BAR, TOP] = [74, 110, 40];
+const [COLUMN, BAR, KEY] = [74, 110, 20];
 /** The width of a letter of a model's name, at most on average. */
 const LETTER = 7.5;
 
@@ -121,18 +121,18 @@ function tokenPicture({ scores, texts }: Comparison, models: Model[], text: numb
   // Models that segment otherwise have tokens of their own, one below the other.
   const alike = answers.every(({ tokens }) => tokens.join("\n") === answers[0].tokens.join("\n"));
   const rows = alike ? [answers] : answers.map((score) => [score]);
-  const keys = models.map((_, index) => 12 + models.slice(0, index).reduce((sum, { name }) => sum + 42 + LETTER * name.length, 0));
-  const keysEnd = keys[keys.length - 1] + 30 + LETTER * models[models.length - 1].name.length;
-  const width = Math.max(420, keysEnd, COLUMN * Math.max(...answers.map(({ tokens }) => tokens.length)) + 30);
-  const height = TOP + rows.length * (BAR + 60);
+  const longestKey = 42 + LETTER * Math.max(...models.map(({ name }) => name.length));
+  const width = Math.max(longestKey, COLUMN * Math.max(...answers.map(({ tokens }) => tokens.length)) + 20);
+  const top = KEY * (models.length + 1); // a key below the other: side by side, a phone has no room for them
+  const height = top + rows.length * (BAR + 60);
   const colours = [colour("left"), colour("right")];
   const picture = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Log-probability of each token of: ${texts[text].text}`, "font-family": "system-ui, sans-serif", "font-size": 12 },
     s("rect", { width, height, fill: colour("paper") }));
   models.forEach(({ name }, index) => picture.append(
-    s("rect", { x: keys[index], y: 10, width: 12, height: 12, rx: 2, fill: colours[index] }),
-    s("text", { x: keys[index] + 18, y: 20, class: "key", fill: colour("ink") }, name)));
+    s("rect", { x: 12, y: 10 + KEY * index, width: 12, height: 12, rx: 2, fill: colours[index] }),
+    s("text", { x: 30, y: 20 + KEY * index, class: "key", fill: colour("ink") }, name)));
   rows.forEach((row, place) => {
-    const y = TOP + place * (BAR + 60) + 24;
+    const y = top + place * (BAR + 60) + 24;
     picture.append(s("line", { x1: 8, x2: width - 8, y1: y, y2: y, stroke: colour("line-strong") }));
     row[0].tokens.forEach((token, t) => picture.append(...bars(row, t, token, y, lowest, alike ? 0 : place, colours)));
   });

@@ -168,7 +168,7 @@ class GridView {
     this.renderToolbar();
     this.legend.replaceChildren(...this.legends().map(legendElement));
     this.frame.render(this.content());
-    this.explanation.textContent = explanation(this.strips);
+    this.explanation.textContent = explanation(this.inspection, this.strips);
     this.point(null);
   }
 
@@ -299,10 +299,11 @@ class GridView {
   }
 }
 
-/** What the strips are, in words. */
-function explanation(strips: Strip[]): string {
+/** What of the translation is not shown, and what the strips are, in words. */
+function explanation({ target_read, left_out }: Inspection, strips: Strip[]): string {
   const titles = (axis: Strip["axis"]): string =>
     [...new Set(strips.filter((strip) => strip.axis === axis).map(({ place }) => `${place}: ${STRIP_TITLES[place]}`))].join("; ");
   const [below, beside] = [titles("source"), titles("target")];
-  return [below && `Below the grid, one row a head, by layer: ${below}.`, beside && `Beside it, one column a head: ${beside}.`].filter(Boolean).join(" ");
+  const cut = left_out > 0 && `The first ${target_read.length} of the translation's ${target_read.length + left_out} tokens are shown.`;
+  return [cut, below && `Below the grid, one row a head, by layer: ${below}.`, beside && `Beside it, one column a head: ${beside}.`].filter(Boolean).join(" ");
 }

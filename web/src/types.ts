@@ -50,6 +50,7 @@ export interface Inspection {
   entropy: Packs;
   states: Record<string, { norm: Packed; change: Packed } | null | undefined>;
   gates: Packs;
+  left_out: number; // target positions
 }
 
 export interface CellAnswer {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,8 @@ class Inspection:
     gates: Mapping[str, Float[np.ndarray, "*_"]]
     """Of lexical shortcuts, by place as of `AttentionMaps.gates`: mean over features, [L, *places, 2], of keys and of
     values."""
+    left_out: int = 0
+    """Further target positions of a translation that is longer than was asked for."""
 
     @property
     def is_grid(self) -> bool:
@@ -141,20 +143,24 @@ def inspect_pair(
         translator: its trained weights compute, in float32 whatever the translator's precision.
         source: the sentence.
         target: its translation; None: the model's own, piece by piece as search found it.
-        most_tokens: of either side, end marks counted; attention on a grid takes memory as their third power.
+        most_tokens: of either side, end marks counted; attention on a grid takes memory as their third power. Of a
+            longer translation, the first so many positions are told: none of them depends on those that follow.
 
     Raises:
-        DataError: if the source is empty, or too long for the model; if one of them has more than `most_tokens` tokens.
+        DataError: if the source is empty, too long for the model, or has more than `most_tokens` tokens.
     """
-    if target is None:
-        sentence = encoded(translator, source)
+    sentence, text = encoded(translator, source, target or ""), target
+    if most_tokens is not None and sentence.source_tokens > most_tokens:
+        raise DataError(
+            f"The sentence has more than {most_tokens} tokens ({sentence.source_tokens}): take a shorter one."
+        )
+    if text is None:
         [[candidate]] = translator.translate_sentences([sentence])
         sentence, text = encoded(translator, source, " ".join(candidate.tokens[:-1]), pieces=True), candidate.text
-    else:
-        sentence, text = encoded(translator, source, target), target
-    if most_tokens is not None and max(sentence.source_tokens, sentence.target_tokens) > most_tokens:
-        raise DataError(f"The sentence or its translation has more than {most_tokens} tokens: take a shorter one.")
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
+    batch = replace(
+        batch, target_input=batch.target_input[:, :most_tokens], target_output=batch.target_output[:, :most_tokens]
+    )
     maps, model = AttentionMaps(), translator.only_model()
     streams = {name: _Stream() for name in stacks_of(model)}
     with ExitStack() as hooks:
@@ -163,21 +169,23 @@ def inspect_pair(
         logits = model(batch.source, batch.target_input, maps)
     chosen = token_log_probabilities(logits)[0].gather(-1, batch.target_output[0].unsqueeze(-1)).squeeze(-1)
     segmentation = translator.segmentation
-    target_pieces = tuple(map(segmentation.target.piece, sentence.target))
+    target_tokens = (BOS, *map(segmentation.target.piece, sentence.target), EOS)
+    told = len(chosen)
     attention = {name: layers for name in (*SEQUENCES, *GRID) if (layers := getattr(maps, name))}
     assert maps.alignment is not None, "every family writes an alignment"
     return Inspection(
         family=translator.experiment.model.family,
         translation=text,
         source_tokens=(*map(segmentation.source.piece, sentence.source), EOS),
-        target_read=(BOS, *target_pieces),
-        target_predicted=(*target_pieces, EOS),
+        target_read=target_tokens[:told],
+        target_predicted=target_tokens[1 : told + 1],
         token_log_probabilities=tuple(chosen.tolist()),
         alignment=_array(maps.alignment[0]),
         attention={name: _array(torch.cat(layers)) for name, layers in attention.items()},
         entropy={name: _entropy(name, layers) for name, layers in attention.items()},
         states={name: stream.norms() for name, stream in streams.items()},
         gates={name: _array(torch.cat(layers).mean(-1)) for name, layers in maps.gates.items() if layers},
+        left_out=sentence.target_tokens - told,
     )
 
 

@@ -37,7 +37,11 @@ def explore(
         Path | None, typer.Option("--input", "-i", help=f"Sentences to look into, one a line ({COMPRESSED}).")
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option(min=2, help="Most tokens of a sentence or its translation, end marks counted.")
+        int,
+        typer.Option(
+            min=2,
+            help="Most tokens of a sentence, end mark counted; of a longer translation, the first so many are shown.",
+        ),
     ] = 80,
     device: DeviceOption = "auto",
     precision: PrecisionChoiceOption = "auto",

@@ -153,17 +153,14 @@ class Engine:
         Raises:
             DataError: if it has more.
         """
-        _check_tokens(self.source_tokens([source]), most_tokens)
+        _check_tokens("sentence", self.source_tokens([source]), most_tokens)
 
-    def inspect(self, source: str, target: str | None = None, most_tokens: int | None = None) -> Inspection:
-        """What the model does with a sentence and its translation; None: with its own translation.
+    def inspect(self, source: str, target: str | None, most_tokens: int) -> Inspection:
+        """What the model does with a sentence and the first tokens of its translation; None: of its own translation.
 
         Raises:
-            DataError: if one of them has more than `most_tokens` tokens.
+            DataError: if the sentence has more than `most_tokens` tokens.
         """
-        _check_tokens(self.source_tokens([source]), most_tokens)  # before it is translated
-        if target is not None:
-            _check_tokens(self.target_tokens([target]), most_tokens)
         return inspect_pair(self._translator, source, target, most_tokens)
 
     def trace(self, source: str, prefix: str, search: SearchConfig | None, most_pruned: int) -> TracedSearch:
@@ -180,9 +177,9 @@ class Engine:
         Raises:
             DataError: if one of them has more than `most_tokens` tokens.
         """
-        _check_tokens(self.source_tokens([source]), most_tokens)  # before it is translated
+        _check_tokens("sentence", self.source_tokens([source]), most_tokens)  # before it is translated
         text = self._translator.translate([source])[0] if target is None else target
-        _check_tokens(self.target_tokens([text]), most_tokens)
+        _check_tokens("translation", self.target_tokens([text]), most_tokens)
         read = attend(self._translator, source, text, "request")
         return {"translation": text, **attention_numbers(*read, View(by))}
 
@@ -207,6 +204,6 @@ class Engine:
             )
 
 
-def _check_tokens(tokens: Sequence[int], most: int | None) -> None:
-    if most is not None and max(tokens) > most:
-        raise DataError(f"The sentence or its translation has more than {most} tokens: take a shorter one.")
+def _check_tokens(text: str, tokens: Sequence[int], most: int) -> None:
+    if max(tokens) > most:
+        raise DataError(f"The {text} has more than {most} tokens ({max(tokens)}): take a shorter one.")

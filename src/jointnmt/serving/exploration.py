@@ -82,6 +82,7 @@ def plain_inspection(inspection: Inspection, most_weights: int) -> dict[str, Any
             name: {"norm": packed(each.norm), "change": packed(each.change)} for name, each in inspection.states.items()
         },
         "gates": {name: packed(values, "unorm16") for name, values in inspection.gates.items()},
+        "left_out": inspection.left_out,
     }
 
 
@@ -99,7 +100,7 @@ def document(engines: Mapping[str, Engine], texts: Sequence[Texts], most_tokens:
 
     Raises:
         ConfigurationError: if the models are not of one language pair.
-        DataError: naming the text, if one is empty, or longer than `most_tokens` on either side or the model takes.
+        DataError: naming the text, if one is empty, or longer than `most_tokens` or the model takes.
     """
     share = DOCUMENT_WEIGHTS // max(1, len(texts) * len(engines))
     budget = Budget(most_tokens, share)
@@ -130,7 +131,7 @@ class Budget(NamedTuple):
     """How large a part of a document may be."""
 
     tokens: int
-    """Of either side of a sentence."""
+    """Of a sentence, and of a translation that is inspected."""
     weights: int
     """Of a grid's attention."""
 

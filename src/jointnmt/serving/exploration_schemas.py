@@ -66,6 +66,7 @@ class InspectAnswer(BaseModel):
     gates: dict[str, ArrayAnswer] = Field(
         description="of lexical shortcuts, mean over features: [L, *places, 2], of keys and of values; 1: all lexical"
     )
+    left_out: int = Field(description="further target positions, if the translation is longer than the server tells")
 
 
 class CellRequest(InspectRequest):

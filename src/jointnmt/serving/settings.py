@@ -19,7 +19,9 @@ class Limits(TextLimits):
     header_seconds: float = Field(10.0, gt=0, description="longest time for a request's line and headers to arrive")
     connections: int = Field(512, ge=1, description="most connections at once")
     lines: int = Field(2_000, ge=1, description="most lines of a request's texts")
-    attention_tokens: int = Field(80, ge=2, description="most tokens of either side, end marks counted, for attention")
+    attention_tokens: int = Field(
+        80, ge=2, description="most tokens of either side, end marks counted, whose attention is told"
+    )
     grid_weights: int = Field(
         4_000_000, ge=0, description="most attention weights of a grid in an answer; more are averaged or left out"
     )
