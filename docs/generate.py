@@ -49,6 +49,7 @@ WHOLE = {
     "relative": relative_table,
     "arithmetic": arithmetic_table,
     "paths": path_table,
+    "billion": lambda: "".join(f"{line}\n" for line in translation_table()),
 }
 """Tables without a choice."""
 NAMES = {int: "integer", float: "number", bool: "Boolean", str: "text", Path: "path", ParallelText: "texts (below)"}
@@ -68,8 +69,6 @@ def _make(command: str) -> str:
         return TABLES[table](read_corpus(Path("results") / corpus))
     if kind in WHOLE:
         return WHOLE[kind]()
-    if kind == "billion":
-        return "".join(f"{line}\n" for line in translation_table())
     assert kind == "jointnmt", f"no such command: {command}"
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, f"{command}: {result.output}"

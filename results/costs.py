@@ -50,6 +50,7 @@ def read_costs(
 
 
 def _half_width(trial: Trial, settings: CorpusSettings, references: Sequence[str]) -> float | None:
+    """As `jointnmt evaluate` tells it beside a comparison, which takes two systems: here a trial and itself."""
     if trial.translations is None:
         return None
     measures = corpus_metrics(settings.target_language, ("bleu",))
@@ -66,6 +67,7 @@ def costs_figure(costs: Sequence[Cost]) -> Figure:
             style = {"color": colour, "marker": marker, "capsize": 3, "linestyle": ""}
             axes.errorbar(getattr(cost, task), cost.bleu, yerr=cost.half_width or 0, **style, label=cost.name)
         axes.set_xlabel(f"time of {task}, {costs[0].name} = 1")
+        axes.margins(0.1)
         axes.set_xlim(left=0)
         axes.grid(color="0.85", linewidth=0.8)
         for side in ("top", "right"):
