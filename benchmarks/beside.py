@@ -2,7 +2,8 @@
 
 A training with as many threads as there are cores, at the Multi30k size, alone and beside processes that compute
 without end. Where a thread waits for others at a barrier, it spins first, so many times (GOMP_SPINCOUNT), and then
-sleeps. A thread that spins keeps the one that it waits for from a core that others share. The fair share of the
+sleeps. A thread that spins keeps the one that it waits for from a core that others share. Without a number, the package
+adapts it (`jointnmt.ops.waiting`), for which it has three seconds before each measurement. The fair share of the
 training is that of its threads among all that could run. Settings take turns; figures are medians over rounds.
 """
 
@@ -24,8 +25,9 @@ from typing import Any
 FAMILIES = ("transformer", "reformer-fast")
 BESIDE = (0, 1, 2)
 """Busy processes."""
-SPINS = (300_000, 1_000, 0)
-"""The OpenMP runtime's own, the package's, and none."""
+SPINS = (300_000, 1_000, 0, None)
+"""The OpenMP runtime's own, fewer, none, and as the package adapts them."""
+ADAPTING_SECONDS = 3.0
 TOKENS, PAIRS = 15, 32
 
 
@@ -49,10 +51,12 @@ def beside(busy: int) -> Iterator[None]:
 class Trained:
     """A training in a process of its own, whose threads spin so many times."""
 
-    def __init__(self, family: str, size: str, spins: int) -> None:
+    def __init__(self, family: str, size: str, spins: int | None) -> None:
         command = [sys.executable, "-m", "benchmarks.beside", "--serve", family, size]
-        environment = {**os.environ, "GOMP_SPINCOUNT": str(spins)}
-        environment.pop("OMP_NUM_THREADS", None)
+        set_elsewhere = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+        environment = {name: value for name, value in os.environ.items() if name not in set_elsewhere}
+        if spins is not None:
+            environment["GOMP_SPINCOUNT"] = str(spins)
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -108,14 +112,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def measure(spins: Sequence[int], size: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
+def measure(spins: Sequence[int | None], size: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
     """A row for each family, setting and number of busy processes."""
     rows = []
     for family in FAMILIES:
         trained = {each: Trained(family, size, each) for each in spins}
-        found: dict[tuple[int, int], list[dict[str, float]]] = {}
+        found: dict[tuple[int | None, int], list[dict[str, float]]] = {}
         for _, busy, each in product(range(rounds), BESIDE, spins):
             with beside(busy):
+                trained[each].run(min(seconds, ADAPTING_SECONDS))
                 found.setdefault((each, busy), []).append(trained[each].run(seconds))
         for process in trained.values():
             process.stop()
@@ -126,7 +131,7 @@ def measure(spins: Sequence[int], size: str, rounds: int, seconds: float) -> lis
             row: dict[str, Any] = {"family": family, "spins": each, "busy": busy, **medians, "of_fair_share": share}
             rows.append(row)
             print(
-                "{family:14} spins {spins:7,}, beside {busy}: {rate:9,.0f} cells/s, {of_fair_share:4.0%} of the fair "
+                "{family:14} spins {spins!s:>7}, beside {busy}: {rate:9,.0f} cells/s, {of_fair_share:4.0%} of the fair "
                 "share, {cores:.2f} cores, {rate_of_core:9,.0f} cells a second of a core".format_map(row),
                 flush=True,
             )

@@ -1,7 +1,6 @@
 """Neural machine translation with joint representations of source and target."""
 
 import importlib
-import os
 import warnings
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,6 @@ if TYPE_CHECKING:
     from jointnmt import train as train
     from jointnmt.translator import Translator
 
-# A thread that waits for others spins. If it does so 300,000 times, the runtime's default, and other processes want the
-# cores, it keeps those that it waits for from them (benchmarks/beside.py). The setting is read when torch is imported.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks
 
 __version__ = version("jointnmt")

@@ -27,6 +27,7 @@ from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
 from jointnmt.ops.vocabulary import TopK, best_continuations, cross_entropy, log_softmax, restrict, topk
+from jointnmt.ops.waiting import adapt_waiting
 
 __all__ = [
     "AttentionMask",
@@ -38,6 +39,7 @@ __all__ = [
     "Normed",
     "OwnSlots",
     "TopK",
+    "adapt_waiting",
     "add_norm",
     "append_to_cache",
     "attention",

@@ -21,7 +21,7 @@ from jointnmt.data.store import SegmentedText, TokenStore
 from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
-from jointnmt.ops import masks_of_rows
+from jointnmt.ops import adapt_waiting, masks_of_rows
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums
@@ -75,6 +75,7 @@ class Trainer:
         seed: int,
         resegmented: ResegmentedStore | None = None,
     ) -> None:
+        adapt_waiting()
         self._resegmented = resegmented
         self.fabric, self.store, self.config, self.batches, self.seed = fabric, store, config, batches, seed
         self.model = model.to(fabric.device)

@@ -14,6 +14,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
+from jointnmt.ops import adapt_waiting
 from jointnmt.runs.loading import load_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.attention import AttentionTrace, attend
@@ -67,6 +68,7 @@ class Translator(Pretrained):
         """
         if precision not in (known := ("auto", *get_args(Precision))):
             raise ConfigurationError(f"precision is {precision!r}, but must be one of {', '.join(known)}.")
+        adapt_waiting()
         self.segmentation, self.experiment = segmentation, experiment
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
