@@ -43,6 +43,9 @@ SOURCE = Path(__file__).parent / "csrc" / "kernels.cpp"
 """Which includes the headers beside it."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 THREADS = "-fopenmp"
+AMX = ("amx_tile", "amx_bf16", "amx_int8")
+ASK_FOR_AMX = (158, 0x1023, 18)
+"""Linux' arch_prctl on x86-64: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA."""
 OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -145,6 +148,8 @@ class Toolchain:
             ) from error
         sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
         flags = (*FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
+        if "amx_bf16" in _described() and not may_use_amx():
+            flags = (*flags, *(f"-mno-{feature.replace('_', '-')}" for feature in AMX))
         parts = (*sources, version, " ".join(flags).encode(), processor().encode())
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
         return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
@@ -311,8 +316,26 @@ def pytorch_is_faster_in_float32() -> bool:
     return "GenuineIntel" in processor() and torch.backends.mkl.is_available()
 
 
+@functools.cache
+def may_use_amx() -> bool:
+    """Whether the system lets this process use the registers of AMX, for which it must be asked, once a process."""
+    if platform.machine() != "x86_64" or not os.path.exists("/proc/cpuinfo"):
+        return False
+    return bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, ASK_FOR_AMX)) == 0)
+
+
 def processor() -> str:
     """What the compiled kernels depend on: a cache directory may be shared by different machines."""
+    described = _described()
+    if "amx_bf16" in described and not may_use_amx():
+        for feature in AMX:
+            described = described.replace(f" {feature}", "")
+    return described
+
+
+@functools.cache
+def _described() -> str:
+    """The processor, as the system describes it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

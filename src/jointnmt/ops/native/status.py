@@ -17,6 +17,7 @@ MACROS = {
     "__AVX512F__": "AVX-512",
     "__AVX512BF16__": "AVX-512 BF16",
     "__AVX512VNNI__": "AVX-512 VNNI",
+    "__AMX_BF16__": "AMX BF16",
     "__ARM_NEON": "NEON",
 }
 """What a compiler defines for features of a processor that the kernels use."""

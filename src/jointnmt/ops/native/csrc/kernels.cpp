@@ -173,13 +173,10 @@ extern "C" int topk_float32(long rows, long width, const float* values, long cou
 
 EXPORT_PRODUCTS(float, float32)
 EXPORT_PACKED(float, float32)
-#endif
-
-#ifdef HAS_BFLOAT16_GEMM
 EXPORT_PRODUCTS(BFloat16, bfloat16)
+EXPORT_PACKED(BFloat16, bfloat16)
 
 extern "C" int multiplies_as_float() { return std::is_same_v<Half, float>; }
-EXPORT_PACKED(BFloat16, bfloat16)
 #endif
 
 #ifdef HAS_INT8_GEMM

@@ -4,12 +4,10 @@
 #pragma once
 
 #include "layers.h"
+#include "tiles.h"
 
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
 #define HAS_GEMM 1
-#ifndef __AMX_BF16__  // with AMX, PyTorch's products of bfloat16 are faster
-#define HAS_BFLOAT16_GEMM 1
-#endif
 #endif
 
 #ifdef HAS_GEMM
@@ -17,7 +15,7 @@
 namespace {
 
 // Operands of bfloat16 products: pairs of bfloat16 where the processor has fast instructions for these, else float.
-#if defined(FAST_BF16_DOT) && defined(__AVX512BF16__)
+#if defined(__AMX_BF16__) || (defined(FAST_BF16_DOT) && defined(__AVX512BF16__))
 using Half = BFloat16;
 #else
 using Half = float;
@@ -42,8 +40,23 @@ constexpr long TILE = 6;           // rows of a tile
 constexpr long PANEL = WIDTH * LANES;  // columns whose weights are stored together, those of a tile: they stay in the
                                        // nearest cache from one tile to the next
 constexpr long BLOCK = 16 * TILE;      // rows of a block
+#ifdef __AMX_BF16__
+template <class T>
+constexpr bool IN_TILES = std::is_same_v<T, BFloat16>;
+template <class T>  // rows that are multiplied at once
+constexpr long ROWS_AT_ONCE = IN_TILES<T> ? 2 * SIDE : TILE;
+template <class T>
+constexpr long LONG_TILES = IN_TILES<T> ? 8 : 21 * STEP<Number<T>>;
+using Registers = TileRegisters;
+#else
+template <class T>
+constexpr long ROWS_AT_ONCE = TILE;
+template <class T>
+constexpr long LONG_TILES = 21 * STEP<Number<T>>;
+struct Registers {};
+#endif
 template <class T>  // rows of a block in products that sum over rows: its sums are read and written once
-constexpr long LONG_BLOCK = 21 * STEP<Number<T>> * TILE;
+constexpr long LONG_BLOCK = LONG_TILES<T> * ROWS_AT_ONCE<T>;
 constexpr long SUMMED_ROWS = LANES == 16 ? 4 : TILE;  // rows of a tile of such sums
 constexpr long SUMMED_PANEL = SUMMED_ROWS * LANES;    // columns of the operand that has these rows: whole tiles and vectors
 constexpr long PART = 1024;  // features of a part of many
@@ -52,7 +65,7 @@ constexpr long PART = 1024;  // features of a part of many
 template <class T>
 inline long even_block(long rows) {
     const long blocks = std::max(1L, (rows + LONG_BLOCK<T> - 1) / LONG_BLOCK<T>);
-    return (rows + blocks * TILE - 1) / (blocks * TILE) * TILE;
+    return (rows + blocks * ROWS_AT_ONCE<T> - 1) / (blocks * ROWS_AT_ONCE<T>) * ROWS_AT_ONCE<T>;
 }
 
 template <class T>
@@ -107,18 +120,21 @@ inline void pack_steps(const T* from, long column, long steps, long c, N* out) {
 }
 
 // Packs a matrix as [panels][steps][WIDE][STEP], the order in which tiles read it, padded with zeros. Either its
-// columns or its rows are adjacent in memory; if rows are, their number is a multiple of LANES.
+// columns or its rows are adjacent in memory; if rows are, their number is a multiple of LANES. Adjacent columns can be
+// padded to more rows.
 template <long WIDE = PANEL, class T, class N>
-inline void pack(const Matrix<T> m, long rows, long columns, N* out) {
+inline void pack(const Matrix<T> m, long rows, long columns, N* out, long padded_rows = 0) {
     constexpr long SIZE = STEP<N>, VECTOR = std::is_same_v<N, Narrow> ? 2 * LANES : LANES;
-    const long steps = (rows + SIZE - 1) / SIZE;
+    const long steps = (std::max(rows, padded_rows) + SIZE - 1) / SIZE;
     for (long c = 0; c < columns; c += LANES) {
         const T* from = m.data + c * m.column;
         N* to = out + (c / WIDE * steps * WIDE + c % WIDE / VECTOR * VECTOR) * SIZE;
-        if (m.column == 1)
+        if (m.column == 1) {
             for (long r = 0; r < rows; r += SIZE)
                 pack_step(from + r * m.row, r + 1 < rows ? from + (r + 1) * m.row : nullptr, c, to + r * WIDE);
-        else
+            for (long step = (rows + SIZE - 1) / SIZE; step < steps; ++step)
+                std::fill_n(to + step * SIZE * WIDE, SIZE * LANES, N{});
+        } else
             for (long r = 0; r < rows; r += SIZE * LANES)
                 pack_steps<WIDE>(from + r, m.column, std::min(LANES, (rows - r) / SIZE), c, to + r * WIDE);
     }
@@ -214,6 +230,37 @@ inline void multiply_part(long rows, long vectors, const N* x, long row, long st
     multiply<M, V>(x, row, step, panel, steps, addend, out, stride);
 }
 
+// out [rows, V vectors] = addend + at most ROWS_AT_ONCE rows of x, which are `row` apart, times the first vectors of columns of
+// a panel.
+template <class N, class P, class T>
+inline void multiply_rows(Registers&, long rows, long vectors, const N* x, long row, const P* panel, long steps,
+                          const Addend addend, T* out, long stride) {
+    for (long r = 0; r < rows; r += TILE)
+        multiply_part<TILE>(std::min(TILE, rows - r), vectors, x + r * row, row, STEP<N>, panel, steps,
+                            addend.at(r, 0), out + r * stride, stride);
+}
+
+#ifdef __AMX_BF16__
+template <class T>
+inline void multiply_rows(Registers& registers, long rows, long vectors, const BFloat16* x, long row,
+                          const BFloat16* panel, long steps, const Addend addend, T* out, long stride) {
+    if (steps % PAIRS)
+        return multiply_rows<BFloat16, BFloat16, T>(registers, rows, vectors, x, row, panel, steps, addend, out, stride);
+    alignas(64) float held[ROWS_AT_ONCE<BFloat16> * PANEL];
+    float* sums = held;
+    long width = PANEL;
+    if constexpr (std::is_same_v<T, float>) sums = out, width = stride;
+    multiply_tiles(registers, rows, vectors, x, row, panel, PANEL, steps, sums, width);
+    if (std::is_same_v<T, float> && !addend.data) return;
+    for (long m = 0; m < rows; ++m)
+        for (long v = 0; v < vectors; ++v) {
+            const Vector sum = load(sums + m * width + v * LANES);
+            const float* added = addend.at(m, v * LANES).data;
+            store(out + m * stride + v * LANES, added ? sum + load(added) : sum);
+        }
+}
+#endif
+
 // A packed matrix [inputs, features], and a bias [features], which may be null.
 template <class T>
 struct Weights {
@@ -240,14 +287,15 @@ inline void each_tile(long rows, const T* x, const Weights<T>& w, long begin, lo
     const bool widens = std::is_same_v<Packed<T>, Narrow> && rows > 2 * TILE;
     std::vector<float> held, wide(widens ? w.inputs * PANEL : 0);
     const auto* left = operands(x, rows * w.inputs, held);
+    Registers registers;
     const auto panel_of = [&](long f, const auto* panel) {
         const long vectors = std::min(end - f, PANEL) / LANES;
         const Addend addend = Addend{w.bias, 0}.at(0, f);
-        for (long r = 0; r < rows; r += TILE) {
-            const long count = std::min(TILE, rows - r);
-            tile(r, count, f, vectors, [=, &w](auto* out, long stride) {
-                multiply_part<TILE>(count, vectors, left + r * w.inputs, w.inputs, SIZE, panel, w.inputs / SIZE, addend,
-                                    out, stride);
+        for (long r = 0; r < rows; r += ROWS_AT_ONCE<T>) {
+            const long count = std::min(ROWS_AT_ONCE<T>, rows - r);
+            tile(r, count, f, vectors, [=, &w, &registers](auto* out, long stride) {
+                multiply_rows(registers, count, vectors, left + r * w.inputs, w.inputs, panel, w.inputs / SIZE, addend,
+                              out, stride);
             });
         }
     };
@@ -279,7 +327,7 @@ inline void product(long rows, const T* x, const Weights<T>& w, Out* out) {
 // The same, with each vector of results passed to done(row, feature, vector).
 template <class T, class Done>
 inline void product_with(long rows, const T* x, const Weights<T>& w, Done done) {
-    alignas(64) float sums[TILE * PANEL];
+    alignas(64) float sums[ROWS_AT_ONCE<T> * PANEL];
     each_tile(rows, x, w, 0, w.features, [&](long r, long count, long f, long vectors, auto multiply) {
         multiply(sums, PANEL);
         for (long m = 0; m < count; ++m)
@@ -287,7 +335,18 @@ inline void product_with(long rows, const T* x, const Weights<T>& w, Done done) 
     });
 }
 
-// totals [rows, columns] += left^T right, both packed, `left` for SUMMED_PANEL, summed over `count` rows of both.
+// Pack `rows` rows as the left and as the right operand of `add_weight_gradient`.
+template <class T>
+inline void pack_left(const T* x, long rows, long features, Number<T>* out) {
+    pack<SUMMED_PANEL>(Matrix<T>{x, features, 1}, rows, features, out);
+}
+
+template <class T>
+inline void pack_right(const T* x, long rows, long columns, Number<T>* out) {
+    pack<PANEL>(Matrix<T>{x, columns, 1}, rows, columns, out);
+}
+
+// totals [rows, columns] += left^T right, both packed, summed over `count` rows of both.
 template <class N>
 inline void add_weight_gradient(long count, long rows, long columns, const N* left, const N* right, float* totals) {
     constexpr long SIZE = STEP<N>;
@@ -300,6 +359,22 @@ inline void add_weight_gradient(long count, long rows, long columns, const N* le
                                        right, steps, addend.at(r, c), totals + r * columns + c, columns);
         }
 }
+
+#ifdef __AMX_BF16__
+inline void pack_left(const BFloat16* x, long rows, long features, BFloat16* out) {
+    pack_left_tiles(x, rows, features, out);
+}
+
+inline void pack_right(const BFloat16* x, long rows, long columns, BFloat16* out) {
+    pack<PANEL>(Matrix<BFloat16>{x, columns, 1}, rows, columns, out, padded_to_tiles(rows));
+}
+
+inline void add_weight_gradient(long count, long rows, long columns, const BFloat16* left, const BFloat16* right,
+                                float* totals) {
+    Registers registers;
+    add_tiles(registers, count, rows, columns, left, right, PANEL, totals);
+}
+#endif
 
 // totals [columns] += the sum of the rows.
 template <class T>
@@ -405,8 +480,8 @@ void part_backward(long rows, long inputs, long features, long stride, const Row
             else
                 product(count, d, weights, to);
             if (d_bias) add_rows(count, features, d, biases.of(thread));
-            pack<SUMMED_PANEL, T>({d, features, 1}, count, features, left.data());
-            pack<PANEL, T>({x.block(r, count, held), inputs, 1}, count, inputs, right.data());
+            pack_left(d, count, features, left.data());
+            pack_right(x.block(r, count, held), count, inputs, right.data());
             add_weight_gradient(count, features, inputs, left.data(), right.data(), totals.of(thread));
         }
     });
@@ -493,11 +568,11 @@ void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hi
             add_rows(count, ffn, to, biases.of(thread));
             add_rows(count, embed, own_d, biases2.of(thread));
             product(count, to, first, d_x + r * embed);
-            pack<SUMMED_PANEL, T>({own_d, embed, 1}, count, embed, packed_embed.data());
-            pack<PANEL, T>({own, ffn, 1}, count, ffn, packed_ffn.data());
+            pack_left(own_d, count, embed, packed_embed.data());
+            pack_right(own, count, ffn, packed_ffn.data());
             add_weight_gradient(count, embed, ffn, packed_embed.data(), packed_ffn.data(), totals2.of(thread));
-            pack<PANEL, T>({x.block(r, count, held_x), embed, 1}, count, embed, packed_embed.data());
-            pack<SUMMED_PANEL, T>({to, ffn, 1}, count, ffn, packed_ffn.data());
+            pack_right(x.block(r, count, held_x), count, embed, packed_embed.data());
+            pack_left(to, count, ffn, packed_ffn.data());
             add_weight_gradient(count, ffn, embed, packed_ffn.data(), packed_embed.data(), totals1.of(thread));
         }
     });
