@@ -26,7 +26,7 @@ class Runtime:
         self.teams: list[int] = []
         self.formed = threading.Event()
 
-    def GOMP_parallel(self, function: object, data: None, threads: int, flags: int) -> None:
+    def GOMP_parallel(self, function: object, data: None, threads: int, flags: int) -> None:  # noqa: N802, as it is called
         self.teams.append(threads)
         self.formed.set()
 

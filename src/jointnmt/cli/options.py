@@ -17,8 +17,8 @@ COMPUTATION = "Computation"
 COMPRESSED = "also .gz, .xz, .bz2"
 
 BATCHES = (
-    "Otherwise results in float16, on a GPU, without the CPU kernels, or in bfloat16 and int8 with AMX, depend a "
-    "little on what else is in the batch: scores in their last digits, and rarely a text."
+    "Otherwise results in float16, on a GPU, or without the CPU kernels depend a little on what else is in the batch: "
+    "scores in their last digits, and rarely a text."
 )
 
 

@@ -1,4 +1,4 @@
-"""How long threads spin while they wait for others: long on cores of their own, briefly while other processes want them.
+"""How long threads spin while they wait for others: long on cores of their own, briefly where others want these.
 
 At a barrier, a thread of the OpenMP runtime spins before it sleeps, as waking takes longer than most waits. Where other
 processes want the cores, one that spins keeps from them the very thread it waits for. The runtime (libgomp) reads a
@@ -21,8 +21,8 @@ import torch
 INTERVAL_SECONDS = 0.5
 CROWDED, ALONE = 0.15, 0.05
 """Of each second, for how long a thread has no core: from where on threads are not alone, and until where they may be
-again. On two cores, two threads that spin have none for 0.01 to 0.04 alone, and for 0.4 to 0.5 beside busy processes; if
-they spin briefly, 0.01 to 0.02 and 0.25 to 0.35."""
+again. On two cores, two threads that spin have none for 0.01 to 0.04 alone, and for 0.4 to 0.5 beside busy processes;
+if they spin briefly, 0.01 to 0.02 and 0.25 to 0.35."""
 ENOUGH_THREADS = 4
 """Of more threads, not all need to be without a core, as there may be many cores for each busy process."""
 QUIET_INTERVALS = 4
@@ -36,8 +36,8 @@ _watched: int | None = None
 def adapt_waiting() -> None:
     """Have the threads of this process, from now on, spin as suits what else runs.
 
-    Without libgomp, or where Linux counts no waiting, nothing happens; nor where the environment sets OMP_WAIT_POLICY or
-    GOMP_SPINCOUNT, which then hold. May be called often.
+    Without libgomp, or where Linux counts no waiting, nothing happens; nor where the environment sets OMP_WAIT_POLICY
+    or GOMP_SPINCOUNT, which then hold. May be called often.
     """
     global _watched
     with _lock:
@@ -49,7 +49,7 @@ def adapt_waiting() -> None:
 
 
 class Waiting:
-    """Decides, from what the threads have waited for a core, whether an idle team makes waiting threads spin briefly."""
+    """Decides, from how long threads have had no core, whether an idle team makes waiting threads spin briefly."""
 
     def __init__(self, runtime: ctypes.CDLL) -> None:
         self._runtime = runtime
@@ -72,7 +72,7 @@ class Waiting:
             before, began = now, end
 
     def decide(self, waited: float, threads: int) -> None:
-        """Take note of an interval in which threads, so many, had no core for `waited` seconds a second, all together."""
+        """Take note of an interval in which so many threads together had no core for `waited` seconds a second."""
         share = waited / min(threads, ENOUGH_THREADS)
         self._quiet = self._quiet + 1 if share < ALONE else 0
         if not self.brief and share > CROWDED and threads > 1:

@@ -319,7 +319,7 @@ def pytorch_is_faster_in_float32() -> bool:
 @functools.cache
 def may_use_amx() -> bool:
     """Whether the system lets this process use the registers of AMX, for which it must be asked, once a process."""
-    if platform.machine() != "x86_64" or not os.path.exists("/proc/cpuinfo"):
+    if platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists():
         return False
     return bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, ASK_FOR_AMX)) == 0)
 
