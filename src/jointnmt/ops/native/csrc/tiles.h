@@ -1,4 +1,4 @@
-// Products of bfloat16 in the tiles of AMX: registers of up to 16 rows of 64 bytes, which are multiplied by one another.
+// Products of bfloat16 in the tiles of AMX: registers of up to 16 rows of 64 bytes, which are multiplied by each other.
 
 #pragma once
 
@@ -15,8 +15,8 @@ constexpr long TILE_SIZE = SIDE * 2 * PAIRS;  // numbers of a tile of bfloat16
 // Has the compiler write everything to memory first: of GCC's instructions for tiles, it does not know what they read.
 inline void write_all(const void* also) { __asm__ volatile("" ::"r"(also) : "memory"); }
 
-// The tile registers of a thread: 0 to 3 for sums of two by two tiles, 4 and 5 for the rows on the left, 6 and 7 for the
-// columns on the right. Others on the thread use them too, between the kernels, so each kernel sets them up anew.
+// The tile registers of a thread: 0 to 3 for sums of two by two tiles, 4 and 5 for the rows on the left, 6 and 7 for
+// the columns on the right. Others on the thread use them too, between the kernels, so each kernel sets them up anew.
 class TileRegisters {
   public:
     TileRegisters() = default;
@@ -85,8 +85,8 @@ inline void multiply_tiles(const BFloat16* x, long row, const BFloat16* panel, l
     store_tiles<LOWER, WIDER>(out, stride);
 }
 
-// out [rows, SIDE * vectors] = rows of x, at most 2 * SIDE, times the first columns of a panel that is `width` wide, packed
-// as pairs. The number of steps, a pair each, is a multiple of PAIRS.
+// out [rows, SIDE * vectors] = rows of x, at most 2 * SIDE, times the first columns of a panel that is `width` wide,
+// packed as pairs. The number of steps, a pair each, is a multiple of PAIRS.
 inline void multiply_tiles(TileRegisters& registers, long rows, long vectors, const BFloat16* x, long row,
                            const BFloat16* panel, long width, long steps, float* out, long stride) {
     registers.set_rows(rows);
@@ -100,8 +100,8 @@ inline void multiply_tiles(TileRegisters& registers, long rows, long vectors, co
 
 inline long padded_to_tiles(long rows) { return (rows + 2 * PAIRS - 1) / (2 * PAIRS) * (2 * PAIRS); }
 
-// Packs rows that are to be summed over as the left operand, [features / SIDE][blocks][SIDE features][PAIRS], padded with
-// zeros: a tile is contiguous, and its rows are features.
+// Packs rows that are to be summed over as the left operand, [features / SIDE][blocks][SIDE features][PAIRS], padded
+// with zeros: a tile is contiguous, and its rows are features.
 inline void pack_left_tiles(const BFloat16* x, long rows, long features, BFloat16* out) {
     for (long f = 0; f < features; f += SIDE)
         for (long first = 0; first < rows; first += 2 * PAIRS, out += TILE_SIZE) {
@@ -117,7 +117,8 @@ inline void pack_left_tiles(const BFloat16* x, long rows, long features, BFloat1
 }
 
 template <bool LOWER, bool WIDER>
-inline void add_tiles(const BFloat16* left, const BFloat16* right, long width, long blocks, float* totals, long stride) {
+inline void add_tiles(const BFloat16* left, const BFloat16* right, long width, long blocks, float* totals,
+                      long stride) {
     _tile_loadd(0, totals, 4 * stride);
     if constexpr (WIDER) _tile_loadd(1, totals + SIDE, 4 * stride);
     if constexpr (LOWER) _tile_loadd(2, totals + SIDE * stride, 4 * stride);
@@ -128,8 +129,8 @@ inline void add_tiles(const BFloat16* left, const BFloat16* right, long width, l
     store_tiles<LOWER, WIDER>(totals, stride);
 }
 
-// totals [features, columns] += left^T right, summed over `count` rows, padded to tiles; `left` is packed as above, `right`
-// in panels that are `width` wide.
+// totals [features, columns] += left^T right, summed over `count` rows, padded to tiles; `left` is packed as above,
+// `right` in panels that are `width` wide.
 inline void add_tiles(TileRegisters& registers, long count, long features, long columns, const BFloat16* left,
                       const BFloat16* right, long width, float* totals) {
     registers.set_rows(2 * SIDE);
