@@ -21,7 +21,7 @@ PROCESSORS = {
     f"GenuineIntel {V4} avx512_vnni": "avx512-vnni",
     f"GenuineIntel {V4} avx512_vnni avx512_bf16": "avx512-vnni",
     f"AuthenticAMD {V4} avx512_vnni avx512_bf16": "avx512-bf16",
-    f"GenuineIntel {V4} avx512_vnni avx512_bf16 amx_bf16": "amx",
+    f"GenuineIntel {V4} avx512_vnni avx512_bf16 amx_bf16 amx_int8": "amx",
     "GenuineIntel sse2 avx": None,
     "ARM neon": None,
 }

@@ -42,9 +42,11 @@ class Kind:
         return FOLDER / f"kernels-{self.name}-{source_hash()}.so"
 
 
-VNNI, BF16 = "-mavx512vnni", "-mavx512bf16"
+VNNI, BF16, AMX = "-mavx512vnni", "-mavx512bf16", ("-mamx-tile", "-mamx-bf16", "-mamx-int8")
 KINDS = (
-    Kind("amx", AVX512 | {"avx512_vnni", "avx512_bf16", "amx_bf16"}, ("-march=x86-64-v4", VNNI, BF16, "-mamx-bf16")),
+    Kind(
+        "amx", AVX512 | {"avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}, ("-march=x86-64-v4", VNNI, BF16, *AMX)
+    ),
     Kind(
         "avx512-bf16",
         AVX512 | {"avx512_vnni", "avx512_bf16"},

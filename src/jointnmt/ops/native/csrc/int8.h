@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "vectors.h"
+#include "tiles.h"
 
 #if defined(__AVX512VNNI__) || defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
 #define HAS_INT8_GEMM 1
@@ -27,7 +27,11 @@ constexpr long INT8_TILE = 5;  // 10 sums
 constexpr long INT8_VECTORS = 2;
 #endif
 constexpr long INT8_PANEL = INT8_VECTORS * LANES;  // features whose weights are stored together
-constexpr long INT8_BLOCK = 8 * INT8_TILE;         // rows of a block
+#ifdef HAS_TILES
+constexpr long INT8_BLOCK = 4 * SIDE;  // rows of a block
+#else
+constexpr long INT8_BLOCK = 8 * INT8_TILE;
+#endif
 
 typedef uint8_t Unsigned;
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
@@ -119,6 +123,18 @@ inline void quantise_rows(long rows, long width, const T* x, Unsigned* out, floa
     round_rows(rows, width, x, scales, ZERO, out);
 }
 
+// Passes a row's sums to done(row, vectors), dequantised and with bias.
+template <long V, class Done>
+inline void done_with_sums(long row, const Ints* sums, float row_scale, const Int8Weights& w, long feature, Done done) {
+    Vector values[V];
+    for (long v = 0; v < V; ++v) {
+        const Vector scale = load(w.scales + feature + v * LANES) * row_scale;
+        values[v] = __builtin_convertvector(sums[v], Vector) * scale;
+        if (w.bias) values[v] += load(w.bias + feature + v * LANES);
+    }
+    done(row, values);
+}
+
 // Products of M quantised rows and V vectors of a panel's features, each row passed to done(row, vectors).
 template <long M, long V, class Done>
 __attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row_scales, int zero, const Int8Weights& w,
@@ -140,15 +156,7 @@ __attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row
             for (long v = 0; v < V; ++v) held[m][v] = add_products(held[m][v], left, right[v]);
         }
     }
-    for (long m = 0; m < M; ++m) {
-        Vector values[V];
-        for (long v = 0; v < V; ++v) {
-            const Vector scale = load(w.scales + feature + v * LANES) * row_scales[m];
-            values[v] = __builtin_convertvector(held[m][v], Vector) * scale;
-            if (w.bias) values[v] += load(w.bias + feature + v * LANES);
-        }
-        done(m, values);
-    }
+    for (long m = 0; m < M; ++m) done_with_sums<V>(m, held[m], row_scales[m], w, feature, done);
 }
 
 template <long M = INT8_TILE, long V = INT8_VECTORS, class Done>
@@ -161,10 +169,41 @@ inline void multiply_int8(long rows, long vectors, const Unsigned* x, const floa
     multiply_int8<M, V>(x, row_scales, zero, w, feature, done);
 }
 
+#ifdef HAS_TILES
+// The same in tiles, for rows of whole ones.
+template <long V = INT8_VECTORS, class Done>
+inline void multiply_int8(TileRegisters& registers, long rows, long vectors, const Unsigned* x, const float* row_scales,
+                          int zero, const Int8Weights& w, long feature, Done done) {
+    if constexpr (V > 1)
+        if (vectors < V)
+            return multiply_int8<V - 1>(registers, rows, vectors, x, row_scales, zero, w, feature, done);
+    alignas(ROW) Ints held[2 * SIDE][INT8_VECTORS];
+    multiply_tiles(registers, rows, V, x, w.inputs, w.packed + feature * w.inputs, 4 * INT8_PANEL, (int32_t*)held,
+                   INT8_PANEL);
+    for (long m = 0; m < rows; ++m) {
+        for (long v = 0; v < V; ++v) {
+            Ints sums;
+            std::memcpy(&sums, w.sums + feature + v * LANES, sizeof sums);
+            held[m][v] -= zero * sums;
+        }
+        done_with_sums<V>(m, held[m], row_scales[m], w, feature, done);
+    }
+}
+#endif
+
 // Quantised rows times weights, plus bias, passed to done(row, feature, vectors from that feature on).
 template <class Done>
 inline void product_int8(long rows, const Unsigned* x, const float* row_scales, int zero, const Int8Weights& w,
                          Done done) {
+#ifdef HAS_TILES
+    TileRegisters registers;
+    for (long f = 0; w.inputs % ROW == 0 && f < w.features; f += INT8_PANEL)
+        for (long r = 0; r < rows; r += 2 * SIDE)
+            multiply_int8(registers, std::min(2 * SIDE, rows - r), std::min(w.features - f, INT8_PANEL) / LANES,
+                          x + r * w.inputs, row_scales + r, zero, w, f,
+                          [=](long m, const auto& values) { done(r + m, f, values); });
+    if (w.inputs % ROW == 0) return;
+#endif
     for (long f = 0; f < w.features; f += INT8_PANEL)
         for (long r = 0; r < rows; r += INT8_TILE)
             multiply_int8(std::min(INT8_TILE, rows - r), std::min(w.features - f, INT8_PANEL) / LANES, x + r * w.inputs,

@@ -13,7 +13,7 @@
 namespace {
 
 // Operands of bfloat16 products: pairs of bfloat16 where the processor has fast instructions for these, else float.
-#if defined(__AMX_BF16__) || (defined(FAST_BF16_DOT) && defined(__AVX512BF16__))
+#if defined(HAS_TILES) || (defined(FAST_BF16_DOT) && defined(__AVX512BF16__))
 using Half = BFloat16;
 #else
 using Half = float;
@@ -38,7 +38,7 @@ constexpr long TILE = 6;           // rows of a tile
 constexpr long PANEL = WIDTH * LANES;  // columns whose weights are stored together, those of a tile: they stay in the
                                        // nearest cache from one tile to the next
 constexpr long BLOCK = 16 * TILE;      // rows of a block
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 template <class T>
 constexpr bool IN_TILES = std::is_same_v<T, BFloat16>;
 template <class T>  // rows that are multiplied at once

@@ -92,7 +92,7 @@ inline void multiply_rows(Registers&, long rows, long vectors, const N* x, long 
                             addend.at(r, 0), out + r * stride, stride);
 }
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 template <class T>
 inline void multiply_rows(Registers& registers, long rows, long vectors, const BFloat16* x, long row,
                           const BFloat16* panel, long steps, const Addend addend, T* out, long stride) {
@@ -103,7 +103,7 @@ inline void multiply_rows(Registers& registers, long rows, long vectors, const B
     float* sums = held;
     long width = PANEL;
     if constexpr (std::is_same_v<T, float>) sums = out, width = stride;
-    multiply_tiles(registers, rows, vectors, x, row, panel, PANEL, steps, sums, width);
+    multiply_tiles(registers, rows, vectors, x, 2 * row, panel, 4 * PANEL, sums, width);
     if (std::is_same_v<T, float> && !addend.data) return;
     for (long m = 0; m < rows; ++m)
         for (long v = 0; v < vectors; ++v) {
@@ -213,7 +213,7 @@ inline void add_weight_gradient(long count, long rows, long columns, const N* le
         }
 }
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 inline void pack_left(const BFloat16* x, long rows, long features, BFloat16* out) {
     pack_left_tiles(x, rows, features, out);
 }

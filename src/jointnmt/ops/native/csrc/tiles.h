@@ -1,15 +1,18 @@
-// Products of bfloat16 in the tiles of AMX: registers of up to 16 rows of 64 bytes, which are multiplied by each other.
+// Products of bfloat16 and of 8-bit integers in the tiles of AMX: registers of up to 16 rows of 64 bytes, which are
+// multiplied by each other.
 
 #pragma once
 
 #include "vectors.h"
 
-#ifdef __AMX_BF16__
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#define HAS_TILES 1
 
 namespace {
 
-constexpr long SIDE = 16;               // rows of a tile, and columns of one of sums
-constexpr long PAIRS = 16;              // pairs of bfloat16 in a row of a tile: terms that one instruction sums, twice
+constexpr long SIDE = 16;   // rows of a tile, and columns of one of sums
+constexpr long ROW = 64;    // bytes of a row of a tile
+constexpr long PAIRS = 16;  // pairs of bfloat16 in a row, each multiplied by one of a column
 constexpr long TILE_SIZE = SIDE * 2 * PAIRS;  // numbers of a tile of bfloat16
 
 // Has the compiler write everything to memory first: of GCC's instructions for tiles, it does not know what they read.
@@ -35,7 +38,7 @@ class TileRegisters {
             uint16_t bytes[16] = {};
             uint8_t rows[16] = {};
         } layout;
-        for (long tile = 0; tile < 8; ++tile) layout.bytes[tile] = 64, layout.rows[tile] = SIDE;
+        for (long tile = 0; tile < 8; ++tile) layout.bytes[tile] = ROW, layout.rows[tile] = SIDE;
         layout.rows[0] = layout.rows[1] = layout.rows[4] = (uint8_t)std::min(count, SIDE);
         layout.rows[2] = layout.rows[3] = layout.rows[5] = (uint8_t)(count > SIDE ? count - SIDE : 1);
         write_all(&layout);
@@ -46,25 +49,32 @@ class TileRegisters {
     long rows = 0;
 };
 
-// One step of two by two tiles of sums, or fewer: += left * right. The strides are of numbers.
-template <bool LOWER, bool WIDER>
-inline void step_of_tiles(const BFloat16* left, const BFloat16* lower, long row, const BFloat16* right, long width) {
-    _tile_loadd(6, right, 4 * width);
-    _tile_loadd(4, left, 2 * row);
-    _tile_dpbf16ps(0, 4, 6);
+// sums += left * right, of bfloat16, or of unsigned and signed integers.
+#define MULTIPLY(sums, left, right)                                                                                    \
+    if constexpr (std::is_same_v<T, BFloat16>)                                                                         \
+        _tile_dpbf16ps(sums, left, right);                                                                             \
+    else                                                                                                               \
+        _tile_dpbusd(sums, left, right);
+
+// One step of two by two tiles of sums, or fewer: += left * right. Strides are in bytes.
+template <class T, bool LOWER, bool WIDER>
+inline void step_of_tiles(const char* left, const char* lower, long row, const char* right, long width) {
+    _tile_loadd(6, right, width);
+    _tile_loadd(4, left, row);
+    MULTIPLY(0, 4, 6)
     if constexpr (WIDER) {
-        _tile_loadd(7, right + 2 * SIDE, 4 * width);
-        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(7, right + ROW, width);
+        MULTIPLY(1, 4, 7)
     }
     if constexpr (LOWER) {
-        _tile_loadd(5, lower, 2 * row);
-        _tile_dpbf16ps(2, 5, 6);
-        if constexpr (WIDER) _tile_dpbf16ps(3, 5, 7);
+        _tile_loadd(5, lower, row);
+        MULTIPLY(2, 5, 6)
+        if constexpr (WIDER) MULTIPLY(3, 5, 7)
     }
 }
 
-template <bool LOWER, bool WIDER>
-inline void store_tiles(float* out, long stride) {
+template <bool LOWER, bool WIDER, class Sum>
+inline void store_tiles(Sum* out, long stride) {
     _tile_stored(0, out, 4 * stride);
     if constexpr (WIDER) _tile_stored(1, out + SIDE, 4 * stride);
     if constexpr (LOWER) {
@@ -73,28 +83,29 @@ inline void store_tiles(float* out, long stride) {
     }
 }
 
-template <bool LOWER, bool WIDER>
-inline void multiply_tiles(const BFloat16* x, long row, const BFloat16* panel, long width, long steps, float* out,
-                           long stride) {
+template <class T, bool LOWER, bool WIDER, class Sum>
+inline void multiply_tiles(const char* x, long row, const char* panel, long width, Sum* out, long stride) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (long s = 0; s < steps; s += PAIRS)
-        step_of_tiles<LOWER, WIDER>(x + 2 * s, x + SIDE * row + 2 * s, row, panel + 2 * s * width, width);
+    for (long at = 0; at < row; at += ROW)
+        step_of_tiles<T, LOWER, WIDER>(x + at, x + SIDE * row + at, row, panel + at / ROW * SIDE * width, width);
     store_tiles<LOWER, WIDER>(out, stride);
 }
 
-// out [rows, SIDE * vectors] = rows of x, at most 2 * SIDE, times the first columns of a panel that is `width` wide,
-// packed as pairs. The number of steps, a pair each, is a multiple of PAIRS.
-inline void multiply_tiles(TileRegisters& registers, long rows, long vectors, const BFloat16* x, long row,
-                           const BFloat16* panel, long width, long steps, float* out, long stride) {
+// out [rows, SIDE * vectors] = rows of x, at most 2 * SIDE, times the first columns of a panel. A row has `row` bytes,
+// a multiple of ROW. The panel has `width` bytes for every four of them, four for each of its columns.
+template <class T, class Sum>
+inline void multiply_tiles(TileRegisters& registers, long rows, long vectors, const T* x, long row, const void* panel,
+                           long width, Sum* out, long stride) {
     registers.set_rows(rows);
     write_all(x);
     for (long v = 0; v < vectors; v += 2) {
-        const auto run = rows > SIDE ? v + 1 < vectors ? multiply_tiles<true, true> : multiply_tiles<true, false>
-                                     : v + 1 < vectors ? multiply_tiles<false, true> : multiply_tiles<false, false>;
-        run(x, row, panel + 2 * SIDE * v, width, steps, out + SIDE * v, stride);
+        const bool lower = rows > SIDE, wider = v + 1 < vectors;
+        const auto run = lower ? wider ? multiply_tiles<T, true, true, Sum> : multiply_tiles<T, true, false, Sum>
+                               : wider ? multiply_tiles<T, false, true, Sum> : multiply_tiles<T, false, false, Sum>;
+        run((const char*)x, row, (const char*)panel + ROW * v, width, out + SIDE * v, stride);
     }
 }
 
@@ -124,8 +135,9 @@ inline void add_tiles(const BFloat16* left, const BFloat16* right, long width, l
     if constexpr (LOWER) _tile_loadd(2, totals + SIDE * stride, 4 * stride);
     if constexpr (LOWER && WIDER) _tile_loadd(3, totals + SIDE * stride + SIDE, 4 * stride);
     for (long b = 0; b < blocks; ++b)
-        step_of_tiles<LOWER, WIDER>(left + b * TILE_SIZE, left + (blocks + b) * TILE_SIZE, 2 * PAIRS,
-                                    right + 2 * PAIRS * b * width, width);
+        step_of_tiles<BFloat16, LOWER, WIDER>((const char*)(left + b * TILE_SIZE),
+                                              (const char*)(left + (blocks + b) * TILE_SIZE), ROW,
+                                              (const char*)(right + 2 * PAIRS * b * width), 4 * width);
     store_tiles<LOWER, WIDER>(totals, stride);
 }
 
@@ -145,6 +157,8 @@ inline void add_tiles(TileRegisters& registers, long count, long features, long 
                 blocks, totals + f * columns + c, columns);
         }
 }
+
+#undef MULTIPLY
 
 }  // namespace
 
