@@ -253,8 +253,10 @@ def test_readme_lists_every_command_and_exit_code() -> None:
 
 
 def test_the_page_on_performance_is_short() -> None:
-    """Method, what is counted, and two tables; the history of what was tried is in the engineering log."""
-    assert len((REPOSITORY / "docs/performance.md").read_text(encoding="utf-8").splitlines()) <= 250
+    """Method, what is counted, and a table of each kind of processor; the engineering log has what was tried."""
+    page = (REPOSITORY / "docs/performance.md").read_text(encoding="utf-8")
+    before, _, tables = page.partition("<!-- begin: machines -->")
+    assert len((before + tables.partition("<!-- end -->")[2]).splitlines()) <= 225
 
 
 def test_the_index_lists_every_page() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -117,19 +114,3 @@ def test_a_training_tells_once_what_is_removed(tmp_path: Path, caplog: pytest.Lo
     jointnmt.train(tiny_recipe(tmp_path), tmp_path / "run", ["training.max_updates=1", "data.filters.empty=drop"])
     (told,) = (record for record in caplog.records if "empty source: 1" in record.getMessage())
     assert told.levelname == "WARNING"
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
-)
-def test_threads_that_wait_do_not_spin_for_long_unless_told_to(
-    given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    code = "import jointnmt, os, sys; assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **given}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{expected}\n"
