@@ -144,6 +144,7 @@ print(seconds)
 """
 
 
+@pytest.mark.slow
 @LINUX
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads need two cores to spin")
 def test_an_idle_team_makes_the_threads_of_the_runtime_sleep_instead_of_spin() -> None:
@@ -167,6 +168,7 @@ print(watching())
 """
 
 
+@pytest.mark.slow
 @LINUX
 @pytest.mark.parametrize(
     ("variable", "expected"), [(None, 1), ("OMP_WAIT_POLICY=passive", 0), ("GOMP_SPINCOUNT=1000", 0)]

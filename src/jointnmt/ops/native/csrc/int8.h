@@ -196,13 +196,15 @@ template <class Done>
 inline void product_int8(long rows, const Unsigned* x, const float* row_scales, int zero, const Int8Weights& w,
                          Done done) {
 #ifdef HAS_TILES
-    TileRegisters registers;
-    for (long f = 0; w.inputs % ROW == 0 && f < w.features; f += INT8_PANEL)
-        for (long r = 0; r < rows; r += 2 * SIDE)
-            multiply_int8(registers, std::min(2 * SIDE, rows - r), std::min(w.features - f, INT8_PANEL) / LANES,
-                          x + r * w.inputs, row_scales + r, zero, w, f,
-                          [=](long m, const auto& values) { done(r + m, f, values); });
-    if (w.inputs % ROW == 0) return;
+    if (w.inputs % ROW == 0) {
+        TileRegisters registers;
+        for (long f = 0; f < w.features; f += INT8_PANEL)
+            for (long r = 0; r < rows; r += 2 * SIDE)
+                multiply_int8(registers, std::min(2 * SIDE, rows - r), std::min(w.features - f, INT8_PANEL) / LANES,
+                              x + r * w.inputs, row_scales + r, zero, w, f,
+                              [=](long m, const auto& values) { done(r + m, f, values); });
+        return;
+    }
 #endif
     for (long f = 0; f < w.features; f += INT8_PANEL)
         for (long r = 0; r < rows; r += INT8_TILE)
