@@ -26,27 +26,31 @@ from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
-from jointnmt.ops.vocabulary import TopK, best_continuations, cross_entropy, log_softmax, restrict, topk
+from jointnmt.ops.search import BeamStep, Continuations, Hypotheses, advance_beams, restrict
+from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
 from jointnmt.ops.waiting import adapt_waiting
 
 __all__ = [
     "AttentionMask",
     "BFloat16Linear",
+    "BeamStep",
     "Biased",
+    "Continuations",
     "Dropout",
     "Float32Linear",
+    "Hypotheses",
     "Int8Linear",
     "Normed",
     "OwnSlots",
     "TopK",
     "adapt_waiting",
     "add_norm",
+    "advance_beams",
     "append_to_cache",
     "attention",
     "attention_pool",
     "axial_attention",
     "backend",
-    "best_continuations",
     "cached_attention",
     "cross_entropy",
     "dropout",

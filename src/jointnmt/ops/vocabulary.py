@@ -1,20 +1,18 @@
-"""Operations over the vocabulary: cross-entropy, log-softmax, top-k, and the choice of tokens in search."""
+"""Operations over the vocabulary: cross-entropy, log-softmax, top-k."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from jointnmt.ops.backend import kernels_read, uses_kernels
 from jointnmt.ops.native.allocator import allocator
-from jointnmt.ops.native.calls import Restriction, call, empty, rows_of, zeros
+from jointnmt.ops.native.calls import call, empty, rows_of, zeros
 
 
 def cross_entropy(
@@ -114,75 +112,3 @@ def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
         every = values[rows.to(values.device)].sort(dim=-1, descending=True, stable=True)
         ordered[rows], places[rows] = (each[:, :larger].cpu() for each in every)
     return TopK(ordered[:, :k], places[:, :k], has_nan=False)
-
-
-def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int | None], banned: Sequence[int]) -> None:
-    """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
-
-    Args:
-        log_probabilities: of the next token of each sentence's hypotheses.
-        required: the only token that is allowed in each sentence, even if it is banned; None: all that are not banned.
-        banned: tokens that are not allowed.
-    """
-    found = [(row, token) for row, token in enumerate(required) if token is not None]
-    if found:  # else nothing is sent to a GPU, nor waited for
-        index = torch.tensor(found, dtype=torch.long, device="cpu")
-        rows, tokens = index.to(log_probabilities.device, non_blocking=True).unbind(1)
-        kept = log_probabilities[rows, :, tokens]  # before banning
-    for token in banned:  # one by one: a list would have to be sent to a GPU
-        log_probabilities[:, :, token].fill_(-torch.inf)
-    if found:
-        log_probabilities[rows] = -torch.inf
-        log_probabilities[rows, :, tokens] = kept
-
-
-class BestContinuations(NamedTuple):
-    """The best continuations by one token of each sentence's hypotheses, best first; on the CPU."""
-
-    rows: Int[Tensor, "B C"]
-    """The row of logits of the hypothesis that is continued."""
-    ids: Int[Tensor, "B C"]
-    token_log_probabilities: Float[Tensor, "B C"]
-    has_nan: bool
-    """Whether any log-probability is NaN."""
-
-
-def best_continuations(
-    logits: Float[Tensor, "N V"],
-    totals: Float64[Tensor, "B K"],
-    required: Sequence[int | None],
-    banned: Sequence[int],
-    count: int,
-) -> BestContinuations:
-    """The `count` best continuations of the K hypotheses of each sentence; ties go to the lower beam, then lower id.
-
-    Args:
-        logits: of the next token; row `b * K + k` is that of beam k of sentence b.
-        totals: log-probabilities of the hypotheses; on the CPU.
-        required: see `restrict`.
-        banned: likewise.
-        count: no more than there are continuations.
-    """
-    sentences, beams = totals.shape
-    if not kernels_read(logits) or logits.stride(-1) != 1:
-        log_probabilities = log_softmax(logits).unflatten(0, (sentences, beams))
-        restrict(log_probabilities, required, banned)
-        # The best of a sentence are among as many of the best of each of its hypotheses.
-        tokens, ids, has_nan = topk(log_probabilities.flatten(0, 1), count)
-        tokens, ids = (each.unflatten(0, (sentences, beams)) for each in (tokens, ids))
-        order = (totals.unsqueeze(-1) + tokens).flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
-        of_row = ids.shape[-1]
-        ids, tokens = (each.flatten(1).gather(1, order) for each in (ids, tokens))
-        first_rows = torch.arange(0, sentences * beams, beams, device="cpu").unsqueeze(1)
-        return BestContinuations(first_rows + order // of_row, ids, tokens, has_nan)
-    totals, count = totals.contiguous(), min(count, beams * logits.shape[1])
-    only = (ctypes.c_int64 * sentences)(*(-1 if token is None else token for token in required))
-    never = (ctypes.c_int64 * len(banned))(*banned)
-    restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned))
-    rows, ids = torch.empty(2, sentences, count, dtype=torch.long, device="cpu").unbind()
-    tokens = torch.empty(sentences, count, dtype=torch.float32, device="cpu")
-    found = call(
-        "best_continuations", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), totals,
-        ctypes.byref(restriction), count, rows, ids, tokens,
-    )  # fmt: skip
-    return BestContinuations(rows, ids, tokens, bool(found))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.interface import TranslationModel
-from jointnmt.ops import best_continuations
+from jointnmt.ops import BeamStep, Continuations, advance_beams
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
@@ -67,84 +66,53 @@ def beam_search(
         trace.begin(len(source), config.penalty)
     while beams.sentences:
         logits, state = model.step(beams.last_ids(source.device), state.select(rows))
-        candidates = continuations(beams, logits, rules, position)
-        survivors = candidates.going_on(config.beam_size)
-        for sentence, _, hypothesis in candidates.finished(beams, config, rules.limits):
-            if len(found[sentence]) < config.beam_size:
-                found[sentence].append(hypothesis)
+        step = continued(beams, logits, rules, position)
+        if step.any_settled:
+            for sentence, _, hypothesis in _finished(beams, step.candidates, config, rules.limits):
+                if len(found[sentence]) < config.beam_size:
+                    found[sentence].append(hypothesis)
         if trace is not None:
-            trace.extend(beams, candidates, found)
-        beams = survivors.extending(beams)
-        kept = rows_to_keep(_unfinished(beams, found))
-        beams, rows = beams.select(kept), state_rows(kept, survivors.rows)
+            trace.extend(beams, step, found)
+        beams, rows = replace(beams, hypotheses=step.survivors), step.rows.flatten()
+        if step.any_settled:
+            kept = rows_to_keep(_unfinished(beams, found))
+            beams, rows = beams.select(kept), state_rows(kept, step.rows)
         position += 1
     return [sorted(hypotheses, key=lambda each: -each.score)[:num_best] for hypotheses in found]
 
 
-@dataclass(frozen=True)
-class Continuations:
-    """The C best continuations by one token of each sentence's hypotheses, best first."""
-
-    rows: Int[Tensor, "B C"]
-    """The row of the hypothesis that is extended; see `BeamState`."""
-    ids: Int[Tensor, "B C"]
-    token_log_probabilities: Float[Tensor, "B C"]
-
-    @cached_property
-    def any_ends(self) -> bool:
-        """Whether any ends its sentence; mostly none does."""
-        return eos_id in self.ids.flatten().tolist()
-
-    def top(self, count: int) -> Continuations:
-        """The best `count`."""
-        return Continuations(self.rows[:, :count], self.ids[:, :count], self.token_log_probabilities[:, :count])
-
-    def ranks_going_on(self, count: int) -> Int[Tensor, "B K"]:
-        """The ranks of the best `count` that do not end their sentence."""
-        return (self.ids == eos_id).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
-
-    def going_on(self, count: int) -> Continuations:
-        """The best `count` that do not end their sentence."""
-        if not self.any_ends:
-            return self.top(count)
-        ranks = self.ranks_going_on(count)
-        found = (values.gather(1, ranks) for values in (self.rows, self.ids, self.token_log_probabilities))
-        return Continuations(*found)
-
-    def finished(
-        self, beams: BeamState, config: SearchConfig, limits: Sequence[int]
-    ) -> Iterator[tuple[int, int, Hypothesis]]:
-        """Those among the best K that end their sentence; see `BeamState.finished`."""
-        if not self.any_ends:
-            return iter(())
-        top = self.top(config.beam_size).extending(beams)
-        return top.finished(ended(top), config.penalty, limits)
-
-    def extending(self, beams: BeamState) -> BeamState:
-        """The hypotheses that they lead to."""
-        return beams.extended(self.ids, self.token_log_probabilities, self.rows)
-
-
-def continuations(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> Continuations:
-    """The 2K best continuations of each sentence: enough that K remain when K of them end.
+def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> BeamStep:
+    """What the next position leads to.
 
     Raises:
         ModelError: if the model's output is not a number.
     """
-    required, count = rules.all_required(beams.sentences, position), 2 * beams.ids.shape[1]
-    found = best_continuations(logits, beams.log_probabilities, required, rules.banned, count)
-    check_found(found.has_nan)
-    return Continuations(found.rows, found.ids, found.token_log_probabilities)
+    required = rules.all_required(beams.sentences, position)
+    step = advance_beams(logits, beams.hypotheses, required, rules.banned, eos_id)
+    check_found(step.has_nan)
+    return step
 
 
 def ended(beams: BeamState) -> Bool[Tensor, "B K"]:
     """True where a hypothesis has just ended."""
-    return (beams.ids[:, :, -1] == eos_id) & (beams.log_probabilities > -torch.inf)
+    ids, _, log_probabilities = beams.hypotheses
+    return (ids[:, :, -1] == eos_id) & (log_probabilities > -torch.inf)
+
+
+def _finished(
+    beams: BeamState, candidates: Continuations, config: SearchConfig, limits: Sequence[int]
+) -> Iterator[tuple[int, int, Hypothesis]]:
+    """Those among the K best candidates that end their sentence; see `BeamState.finished`."""
+    best = Continuations(*(values[:, : config.beam_size] for values in candidates))
+    longer = replace(beams, hypotheses=beams.hypotheses.extended(best))
+    return longer.finished(ended(longer), config.penalty, limits)
 
 
 def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
     """Which sentences are not done: those with a hypothesis to extend and fewer than K finished ones."""
-    size = beams.ids.shape[1]
-    best = beams.log_probabilities[:, 0].tolist()  # if beam 0 is empty, all are
-    alive = [total > -torch.inf for total in best]
-    return [alive[row] and len(found[sentence]) < size for row, sentence in enumerate(beams.sentences)]
+    log_probabilities = beams.hypotheses.log_probabilities
+    best, size = log_probabilities[:, 0].tolist(), log_probabilities.shape[1]  # if beam 0 is empty, all are
+    return [
+        total > -torch.inf and len(found[sentence]) < size
+        for total, sentence in zip(best, beams.sentences, strict=True)
+    ]

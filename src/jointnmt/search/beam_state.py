@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jointnmt.data.batch import send
+from jointnmt.ops import Continuations, Hypotheses
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id
@@ -24,11 +25,8 @@ class BeamState:
 
     sentences: tuple[int, ...]
     """The number of each sentence in the caller's batch."""
-    ids: Int[Tensor, "B K L"]
-    """Tokens so far, begin mark first: L is t + 1."""
-    token_log_probabilities: Float[Tensor, "B K t"]
-    log_probabilities: Float64[Tensor, "B K"]
-    """Sums of the tokens' log-probabilities; minus infinity marks an empty beam."""
+    hypotheses: Hypotheses
+    """Their beams."""
 
     @classmethod
     def begin(cls, num_sentences: int, num_beams: int, filled: int) -> BeamState:
@@ -36,40 +34,27 @@ class BeamState:
         log_probabilities = torch.full((num_sentences, num_beams), -torch.inf, dtype=torch.float64, device="cpu")
         log_probabilities[:, :filled] = 0
         return cls(
-            sentences=tuple(range(num_sentences)),
-            ids=torch.full((num_sentences, num_beams, 1), bos_id, device="cpu"),
-            token_log_probabilities=torch.zeros((num_sentences, num_beams, 0), device="cpu"),
-            log_probabilities=log_probabilities,
+            tuple(range(num_sentences)),
+            Hypotheses(
+                torch.full((num_sentences, num_beams, 1), bos_id, device="cpu"),
+                torch.zeros((num_sentences, num_beams, 0), device="cpu"),
+                log_probabilities,
+            ),
         )
 
     def last_ids(self, device: torch.device) -> Int[Tensor, " N"]:
         """The newest token of every row, on the model's device."""
-        return send(self.ids[:, :, -1].flatten(), device)
+        return send(self.hypotheses.ids[:, :, -1].flatten(), device)
 
-    def extended(
-        self,
-        ids: Int[Tensor, "B C"],
-        token_log_probabilities: Float[Tensor, "B C"],
-        rows: Int[Tensor, "B C"] | None = None,
-    ) -> BeamState:
-        """Hypotheses one token longer: beam c extends the one of row `rows[b, c]`, or beam c if there are no rows."""
-        old_ids, old_tokens, old_sums = self.ids, self.token_log_probabilities, self.log_probabilities
-        if rows is not None:
-            flat = rows.flatten()
-            old_ids, old_tokens, old_sums = (
-                each.flatten(0, 1).index_select(0, flat).view(*rows.shape, *each.shape[2:])
-                for each in (old_ids, old_tokens, old_sums)
-            )
-        return BeamState(
-            self.sentences,
-            ids=torch.cat([old_ids, ids.unsqueeze(-1)], -1),
-            token_log_probabilities=torch.cat([old_tokens, token_log_probabilities.unsqueeze(-1)], -1),
-            log_probabilities=old_sums + token_log_probabilities,
-        )
+    def extended(self, ids: Int[Tensor, "B K"], token_log_probabilities: Float[Tensor, "B K"]) -> BeamState:
+        """Every hypothesis one token longer."""
+        rows = torch.arange(ids.numel(), device="cpu").view_as(ids)
+        return replace(self, hypotheses=self.hypotheses.extended(Continuations(rows, ids, token_log_probabilities)))
 
     def without(self, beams: Bool[Tensor, "B K"]) -> BeamState:
         """The same with these beams empty."""
-        return replace(self, log_probabilities=self.log_probabilities.masked_fill(beams, -torch.inf))
+        log_probabilities = self.hypotheses.log_probabilities.masked_fill(beams, -torch.inf)
+        return replace(self, hypotheses=self.hypotheses._replace(log_probabilities=log_probabilities))
 
     def select(self, rows: Sequence[int]) -> BeamState:
         """The sentences in these rows only, in this order."""
@@ -77,10 +62,7 @@ class BeamState:
             return self
         index = torch.tensor(rows, dtype=torch.long, device="cpu")
         return BeamState(
-            tuple(self.sentences[row] for row in rows),
-            self.ids[index],
-            self.token_log_probabilities[index],
-            self.log_probabilities[index],
+            tuple(self.sentences[row] for row in rows), Hypotheses(*(each[index] for each in self.hypotheses))
         )
 
     def finished(
@@ -94,8 +76,8 @@ class BeamState:
         found = zip(
             rows.tolist(),
             beams.tolist(),
-            self.ids[rows, beams].tolist(),
-            self.token_log_probabilities[rows, beams].tolist(),
+            self.hypotheses.ids[rows, beams].tolist(),
+            self.hypotheses.token_log_probabilities[rows, beams].tolist(),
             strict=True,
         )
         for row, beam, ids, tokens in found:

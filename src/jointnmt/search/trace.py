@@ -13,7 +13,7 @@ from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id
 
 if TYPE_CHECKING:
-    from jointnmt.search.beam import Continuations
+    from jointnmt.ops import BeamStep
     from jointnmt.search.beam_state import BeamState
 
 Fate = Literal["kept", "finished", "pruned", "abandoned"]
@@ -117,25 +117,19 @@ class SearchTrace:
     def extend(
         self,
         beams: BeamState,
-        candidates: Continuations,
+        step: BeamStep,
         found: Sequence[Sequence[Hypothesis]],
     ) -> None:
         """Take note of what became of a position's candidates.
 
         Args:
             beams: the hypotheses that they continue.
-            candidates: the best continuations.
+            step: the position.
             found: the finished hypotheses of every sentence of the batch, those of this position included.
         """
-        survivors = candidates.ranks_going_on(beams.ids.shape[1])
-        totals = candidates.extending(beams).log_probabilities
-        numbers = (
-            candidates.rows % beams.ids.shape[1],
-            candidates.ids,
-            candidates.token_log_probabilities,
-            totals,
-            survivors,
-        )
+        candidates, size = step.candidates, step.ranks.shape[1]
+        totals = beams.hypotheses.extended(candidates).log_probabilities
+        numbers = candidates.rows % size, *candidates[1:], totals, step.ranks
         for sentence, *row, surviving in zip(beams.sentences, *(each.tolist() for each in numbers), strict=True):
             continuations = [_Continuation(rank, *each) for rank, each in enumerate(zip(*row, strict=True))]
             possible = [each for each in continuations if each.log_probability > -torch.inf]
@@ -143,7 +137,7 @@ class SearchTrace:
             new = len(found[sentence]) - len(tree.finished)
             ends = [each.rank for each in possible if each.token == eos_id][:new]
             going_on = [rank for rank in surviving if rank < len(possible)]
-            self._grow(tree, _Position(possible, ends, going_on, survivors.shape[1]))
+            self._grow(tree, _Position(possible, ends, going_on, size))
 
     def _grow(self, tree: SearchTree, position: _Position) -> None:
         fates: dict[int, Fate] = dict.fromkeys(position.survivors, "abandoned")

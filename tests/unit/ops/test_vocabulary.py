@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jointnmt.ops import backend, best_continuations, cross_entropy, log_softmax, restrict, topk
+from jointnmt.ops import backend, cross_entropy, log_softmax, topk
 from support.kernels import needs_kernels
 
 
@@ -74,41 +74,3 @@ def test_topk(width: int, count: int) -> None:
         damaged = values.clone()
         damaged[4, place] = torch.nan
         assert topk(damaged, count).has_nan
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("vocabulary", [5, 16, 43])
-def test_best_continuations(vocabulary: int, kind: torch.dtype) -> None:
-    """Against a sort of all continuations; rounded logits have many ties."""
-    torch.manual_seed(9)
-    logits = torch.randn(12, vocabulary + 3).mul(3).round().to(kind)[:, :vocabulary]
-    totals = torch.randn(4, 3).double().round()
-    totals[2, 1:] = -torch.inf  # empty beams
-    required, banned = [None, 2, None, 1], (0, 2)
-    log_probabilities = log_softmax(logits).view(4, 3, vocabulary)
-    restrict(log_probabilities, required, banned)
-    every = (totals.unsqueeze(-1) + log_probabilities).flatten(1)
-    count = min(6, 3 * min(6, vocabulary))
-    order = every.argsort(dim=1, descending=True, stable=True)[:, :count]
-    found = best_continuations(logits, totals, required, banned, 6)
-    possible = every.gather(1, order) > -torch.inf  # others are in the order of their beams' best
-    assert not found.has_nan
-    for own, wanted in (
-        (found.rows, torch.arange(0, 12, 3)[:, None] + order // vocabulary),
-        (found.ids, order % vocabulary),
-        (found.token_log_probabilities, log_probabilities.flatten(1).gather(1, order)),
-    ):
-        assert torch.equal(own[possible], wanted[possible])
-
-
-def test_a_continuation_that_is_not_a_number_is_told() -> None:
-    logits = torch.zeros(2, 40)
-    logits[1, 17] = torch.nan
-    assert best_continuations(logits, torch.zeros(1, 2).double(), [None], (), 4).has_nan
-
-
-def test_only_what_is_required_or_not_banned_is_left() -> None:
-    values = torch.arange(12.0).view(2, 2, 3)
-    restrict(values, [None, 0], (0, 1))
-    none = -torch.inf
-    assert values.tolist() == [[[none, none, 2.0], [none, none, 5.0]], [[6.0, none, none], [9.0, none, none]]]

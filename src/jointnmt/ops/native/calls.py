@@ -88,7 +88,12 @@ class Rows(ctypes.Structure):
 class Restriction(ctypes.Structure):
     """The kernels' `Restriction`: which tokens may come next."""
 
-    _fields_ = [("required", ctypes.c_void_p), ("banned", ctypes.c_void_p), ("num_banned", ctypes.c_long)]
+    _fields_ = [
+        ("required", ctypes.c_void_p),
+        ("banned", ctypes.c_void_p),
+        ("num_banned", ctypes.c_long),
+        ("end", ctypes.c_int64),
+    ]
 
 
 class Weights(ctypes.Structure):

@@ -89,11 +89,12 @@
     extern "C" int log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {            \
         return guarded([&] { log_softmax(rows, width, logits, out, threads); });                                       \
     }                                                                                                                  \
-    extern "C" int best_continuations_##NAME(long sentences, long beams, long width, const TYPE* logits, long stride,  \
-                                             const double* totals, const Restriction* restriction, long count,         \
-                                             int64_t* rows_of, int64_t* ids, float* tokens, int threads) {             \
-        return guarded([&] { return best_continuations(sentences, beams, width, logits, stride, totals, *restriction,  \
-            count, rows_of, ids, tokens, threads); });                                                                 \
+    extern "C" int advance_beams_##NAME(long sentences, long beams, long width, const TYPE* logits, long stride,       \
+                                        long length, const Hypotheses* old, const Restriction* restriction,            \
+                                        const Continuations* candidates, int64_t* ranks, int64_t* rows,                \
+                                        const Hypotheses* survivors, int threads) {                                    \
+        return guarded([&] { return advance_beams(sentences, beams, width, logits, stride, length, *old,               \
+            *restriction, *candidates, ranks, rows, *survivors, threads); });                                          \
     }                                                                                                                  \
     extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
         return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \

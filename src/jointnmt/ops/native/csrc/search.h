@@ -78,6 +78,7 @@ struct Restriction {
     const int64_t* required;  // of each sentence: the only token, or -1 for any that is not banned
     const int64_t* banned;
     long num_banned;
+    int64_t end;  // the token that ends a sentence
 
     void apply(long sentence, long width, float* row) const {
         const int64_t only = required[sentence];
@@ -89,13 +90,36 @@ struct Restriction {
     }
 };
 
-// The `count` best continuations of the `beams` hypotheses of each sentence by one token. `stride` is that of the rows
-// of logits, totals are the hypotheses' log-probabilities. Of each continuation the row of logits, the token and the token's
-// log-probability come out, best first, ties by beam, then token. Returns whether any log-probability is NaN.
+// Continuations of hypotheses by one token: which is continued, counted through all sentences, by what, and the token's
+// log-probability.
+struct Continuations {
+    int64_t *rows, *ids;
+    float* tokens;
+};
+
+// Beams of sentences, all of `length` tokens after the begin mark, and their log-probabilities, by token and in all.
+struct Hypotheses {
+    int64_t* ids;
+    float* tokens;
+    double* sums;
+
+    // Lets hypothesis `to` be that of another beam and one token more.
+    void extend(long to, const Hypotheses& old, long length, const Continuations& by, long from) const {
+        const long row = by.rows[from];
+        std::memcpy(ids + to * (length + 2), old.ids + row * (length + 1), (length + 1) * sizeof(int64_t));
+        std::memcpy(tokens + to * (length + 1), old.tokens + row * length, length * sizeof(float));
+        ids[to * (length + 2) + length + 1] = by.ids[from];
+        tokens[to * (length + 1) + length] = by.tokens[from];
+        sums[to] = old.sums[row] + by.tokens[from];
+    }
+};
+
+// The `count` best continuations of the `beams` hypotheses of each sentence, best first, ties by beam, then token.
+// `stride` is that of the rows of logits, totals are the hypotheses' log-probabilities. Returns whether any
+// log-probability of a token is NaN.
 template <class T>
 bool best_continuations(long sentences, long beams, long width, const T* logits, long stride, const double* totals,
-                        const Restriction& restriction, long count, int64_t* rows_of, int64_t* ids, float* tokens,
-                        int threads) {
+                        const Restriction& restriction, long count, const Continuations& to, int threads) {
     const long of_row = std::min(count, width), rows = sentences * beams;
     std::vector<float> values(rows * of_row);
     std::vector<int64_t> places(rows * of_row);
@@ -114,12 +138,43 @@ bool best_continuations(long sentences, long beams, long width, const T* logits,
         Largest<double> best = {kept.data(), at.data(), count};
         for (long i = s * beams * of_row; i < (s + 1) * beams * of_row; ++i)
             best.take(totals[i / of_row] + values[i], i);
-        for (long rank = 0; rank < best.found; ++rank) {
-            const long i = at[rank], to = s * count + rank;
-            rows_of[to] = i / of_row, ids[to] = places[i], tokens[to] = values[i];
+        for (long rank = 0; rank < count; ++rank) {
+            const long i = at[rank], place = s * count + rank;
+            to.rows[place] = i / of_row, to.ids[place] = places[i], to.tokens[place] = values[i];
         }
     }
     return std::any_of(has_nan.begin(), has_nan.end(), [](char each) { return each; });
+}
+
+// What search has to look at: a token's log-probability is NaN; one of the best `beams` candidates ends its sentence, or a
+// sentence has no survivor.
+enum Outcome { HAS_NAN = 1, ANY_SETTLED = 2 };
+
+// A position of beam search: the 2 * `beams` best continuations of each sentence; of these the ranks of the best that do
+// not end it, the survivors; which hypotheses they continue; and what they are. Returns bits of `Outcome`.
+template <class T>
+int advance_beams(long sentences, long beams, long width, const T* logits, long stride, long length,
+                  const Hypotheses& old, const Restriction& restriction, const Continuations& candidates,
+                  int64_t* ranks, int64_t* rows, const Hypotheses& survivors, int threads) {
+    const long count = 2 * beams;
+    const bool has_nan = best_continuations(sentences, beams, width, logits, stride, old.sums, restriction, count,
+                                            candidates, threads);
+    bool any_settled = false;
+    for (long s = 0; s < sentences; ++s) {
+        long kept = 0;
+        for (long rank = 0; rank < count && kept < beams; ++rank) {
+            const long from = s * count + rank, to = s * beams + kept;
+            if (candidates.ids[from] == restriction.end) {
+                const double total = old.sums[candidates.rows[from]] + candidates.tokens[from];
+                any_settled |= rank < beams && total > -INFINITY;
+                continue;
+            }
+            survivors.extend(to, old, length, candidates, from);
+            ranks[to] = rank, rows[to] = candidates.rows[from];
+            any_settled |= !kept++ && survivors.sums[to] == -INFINITY;
+        }
+    }
+    return (has_nan ? HAS_NAN : 0) | (any_settled ? ANY_SETTLED : 0);
 }
 
 }  // namespace
