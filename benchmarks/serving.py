@@ -8,8 +8,8 @@ clients over the loopback, each of which sends a sentence and waits for its tran
 elsewhere, as a rule: with `--client-core` they have that core for themselves, and translator and server those that this
 process was started on (`taskset`), of which it should not be one. Both are measured by the wall clock and by the
 processor time of the process that computes; on a machine with other work on it only the latter means something. Then
-one client sends sentences one by one, and so does the translator itself: the difference of the medians is what a client
-waits for beside the translation. All numbers are medians of the rounds. Translations have to be the same throughout.
+one client sends sentences one by one, and so does the translator itself, by turns of some sentences: the difference of
+the medians is what a client waits for beside the translation. All numbers are medians of the rounds. Translations have to be the same throughout.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 from jointnmt import Translator
 
-ALONE = 100
-"""Sentences of the one client."""
+ALONE, TURN = 100, 10
+"""Sentences of the one client, and of a turn: threads of the one process spin for a while after the last sentence."""
 
 
 class Measured(NamedTuple):
@@ -117,20 +117,22 @@ def measured(translate: Callable[[], list[str]], processor_seconds: Callable[[],
 
 def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[float, float]:
     """The median seconds of one sentence: by the translator itself, and by one client of the server."""
-    languages, pairs = translator.segmentation.languages, []
+    languages, own, served = translator.segmentation.languages, list[float](), list[float]()
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for sentence in sentences:  # side by side, so that other work on the machine disturbs both
-            began = time.perf_counter()
-            translator.translate([sentence])
-            between = time.perf_counter()
-            await ask(reader, writer, sentence, languages)
-            pairs.append((between - began, time.perf_counter() - between))
+        for begin in range(0, len(sentences), TURN):  # by turns, so that other work on the machine disturbs both
+            for sentence in sentences[begin : begin + TURN]:
+                began = time.perf_counter()
+                translator.translate([sentence])
+                own.append(time.perf_counter() - began)
+            for sentence in sentences[begin : begin + TURN]:
+                began = time.perf_counter()
+                await ask(reader, writer, sentence, languages)
+                served.append(time.perf_counter() - began)
         writer.close()
 
     asyncio.run(client())
-    own, served = zip(*pairs, strict=True)
     return statistics.median(own), statistics.median(served)
 
 

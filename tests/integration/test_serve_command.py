@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -18,9 +19,11 @@ from typer.testing import CliRunner
 
 from jointnmt import Translator
 from jointnmt.cli.main import app
+from jointnmt.serving.engine import Engine
 from jointnmt.serving.models import fingerprint
-from jointnmt.serving.server import Server
+from jointnmt.serving.server import Server, load_services
 from jointnmt.serving.services import running
+from jointnmt.serving.settings import ServerConfig
 from support.serving import busy_worker, server_process, services, wait_until, write_model
 
 VALUES = {"q": "die Katze sieht", "source": "de", "target": "en"}
@@ -124,6 +127,21 @@ def test_after_sigkill_it_serves_again_on_the_same_port(tmp_path: Path, run: Pat
         server.process.wait(timeout=30)
     with server_process(tmp_path, [run], port=server.port) as again:
         assert translate(again.url) == first
+
+
+def test_models_are_loaded_by_a_thread_that_ends(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or else its team of OpenMP threads would stay beside that of the worker, and slow it down."""
+    loaded, load = list[threading.Thread](), Engine.load
+
+    def noted(*arguments: Any) -> Engine:
+        loaded.append(threading.current_thread())
+        return load(*arguments)
+
+    monkeypatch.setattr(Engine, "load", lambda path, device, precision: noted(path, device, precision))
+    found = load_services([str(run)], ServerConfig(), "cpu", "float32")
+    assert [each.name for each in found.models] == [run.name]
+    assert not any(thread.is_alive() for thread in loaded)
+    assert loaded
 
 
 def test_several_models_have_names(tmp_path: Path, run: Path) -> None:

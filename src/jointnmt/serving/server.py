@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -64,7 +65,11 @@ def load_services(models: Sequence[str], config: ServerConfig, device: str, prec
     keys = None if config.keys is None else read_keys(config.keys)
     paths, metrics = named_paths(models), Metrics()
     dispatcher = Dispatcher(config.limits, metrics)
-    loaded = Models.load(paths, partial(Engine.load, device=device, precision=precision), metrics)
+    load = partial(Engine.load, device=device, precision=precision)
+    # In a thread that ends, with its team of OpenMP: beside an idle one, whose threads are more than cores in all, the
+    # worker's would not spin while they wait for each other, and a translation takes up to three times as long.
+    with ThreadPoolExecutor(1) as loading:
+        loaded = loading.submit(Models.load, paths, load, metrics).result()
     return Services(config, loaded, dispatcher, Access(keys), metrics)
 
 
