@@ -9,7 +9,8 @@ elsewhere, as a rule: with `--client-core` they have that core for themselves, a
 process was started on (`taskset`), of which it should not be one. Both are measured by the wall clock and by the
 processor time of the process that computes; on a machine with other work on it only the latter means something. Then
 one client sends sentences one by one, and so does the translator itself, by turns of some sentences: the difference of
-the medians is what a client waits for beside the translation. All numbers are medians of the rounds. Translations have to be the same throughout.
+the medians is what a client waits for beside the translation. All numbers are medians of the rounds. Translations have
+to be the same throughout.
 """
 
 from __future__ import annotations
