@@ -77,7 +77,7 @@ class BeamStep(NamedTuple):
     candidates: Continuations
     """The 2K best continuations of each sentence: enough that K remain when K of them end."""
     ranks: Int[Tensor, "B K"]
-    """Of the survivors, the K best candidates that do not end their sentence."""
+    """Places of the survivors among the candidates, the K best candidates that do not end their sentence."""
     rows: Int[Tensor, "B K"]
     """The hypotheses that the survivors continue, counted through all sentences."""
     survivors: Hypotheses
@@ -135,13 +135,16 @@ def _native(
     restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned), end)
     old = Hypotheses(*(each.contiguous() for each in hypotheses))
     candidates = Continuations(
-        *(torch.empty(sentences, 2 * beams, dtype=each) for each in (torch.long, torch.long, torch.float32))
+        *(
+            torch.empty(sentences, 2 * beams, dtype=each, device="cpu")
+            for each in (torch.long, torch.long, torch.float32)
+        )
     )
-    ranks, rows = torch.empty(2, sentences, beams, dtype=torch.long).unbind()
+    ranks, rows = torch.empty(2, sentences, beams, dtype=torch.long, device="cpu").unbind()
     survivors = Hypotheses(
-        torch.empty(sentences, beams, length + 2, dtype=torch.long),
-        torch.empty(sentences, beams, length + 1, dtype=torch.float32),
-        torch.empty(sentences, beams, dtype=torch.float64),
+        torch.empty(sentences, beams, length + 2, dtype=torch.long, device="cpu"),
+        torch.empty(sentences, beams, length + 1, dtype=torch.float32, device="cpu"),
+        torch.empty(sentences, beams, dtype=torch.float64, device="cpu"),
     )
     found = call(
         "advance_beams", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), length,

@@ -17,6 +17,20 @@ def beams_of(totals: torch.Tensor, length: int = 3) -> Hypotheses:
     return Hypotheses(ids, torch.randn(*totals.shape, length), totals)
 
 
+def check_survivors(step: BeamStep, before: Hypotheses) -> None:
+    """They are the best candidates that do not end, one token longer than what they continue."""
+    size = before.ids.shape[1]
+    for sentence, ids in enumerate(step.candidates.ids.tolist()):
+        ranks = [rank for rank, token in enumerate(ids) if token != END][:size]
+        assert step.ranks[sentence].tolist() == ranks
+    rows, ids, tokens = (values.gather(1, step.ranks).flatten() for values in step.candidates)
+    assert torch.equal(step.rows.flatten(), rows)
+    for longer, shorter, newest in zip(step.survivors[:2], before[:2], (ids, tokens), strict=True):
+        assert torch.equal(longer.flatten(0, 1)[:, :-1], shorter.flatten(0, 1)[rows])
+        assert torch.equal(longer.flatten(0, 1)[:, -1], newest)
+    assert torch.equal(step.survivors.log_probabilities.flatten(), before.log_probabilities.flatten()[rows] + tokens)
+
+
 @pytest.mark.parametrize("kernels", ["native", "plain"])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [5, 16, 43])
@@ -46,20 +60,15 @@ def test_candidates_are_the_best_of_all_continuations(vocabulary: int, kind: tor
         strict=True,
     ):
         assert torch.equal(own[possible], wanted[possible])
+    check_survivors(step, before)
 
 
-def check_survivors(step: BeamStep, before: Hypotheses) -> None:
-    """They are the best candidates that do not end, one token longer than what they continue."""
-    size = before.ids.shape[1]
-    for sentence, ids in enumerate(step.candidates.ids.tolist()):
-        ranks = [rank for rank, token in enumerate(ids) if token != END][:size]
-        assert step.ranks[sentence].tolist() == ranks
-    rows, ids, tokens = (values.gather(1, step.ranks).flatten() for values in step.candidates)
-    assert torch.equal(step.rows.flatten(), rows)
-    for longer, shorter, newest in zip(step.survivors[:2], before[:2], (ids, tokens), strict=True):
-        assert torch.equal(longer.flatten(0, 1)[:, :-1], shorter.flatten(0, 1)[rows])
-        assert torch.equal(longer.flatten(0, 1)[:, -1], newest)
-    assert torch.equal(step.survivors.log_probabilities.flatten(), before.log_probabilities.flatten()[rows] + tokens)
+@pytest.mark.parametrize("kernels", ["native", "plain"])
+def test_beams_are_on_the_cpu_whatever_the_default_device(kernels: Name) -> None:
+    before, logits = beams_of(torch.zeros(2, 3).double()), torch.randn(6, 20)
+    with backend(kernels), torch.device("meta"):
+        step = advance_beams(logits, before, [None] * 2, (0,), END)
+    assert {each.device.type for each in (*step.candidates, step.ranks, step.rows, *step.survivors)} == {"cpu"}
 
 
 @pytest.mark.parametrize("kernels", ["native", "plain"])
@@ -97,6 +106,11 @@ def test_search_is_told_when_a_sentence_may_be_done(kernels: Name) -> None:
     nearly_empty[1, 1] = -torch.inf
     assert not settled(logits, nearly_empty)
     assert settled(logits, nearly_empty.fill_(-torch.inf))
+    wide = torch.zeros(8, 10)
+    wide[:, 5:7] = 4.0
+    one = torch.zeros(2, 4).double()
+    one[1, 1:] = -torch.inf
+    assert not settled(wide, one, required=7), "of its other three candidates, all impossible, one is the end mark"
     assert settled(logits, totals, required=END)
     assert not settled(logits, totals, required=7)
 

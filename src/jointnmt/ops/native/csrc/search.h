@@ -1,4 +1,4 @@
-// Search: log-softmax and top-k of rows of logits, and the best continuations of hypotheses.
+// Search: log-softmax and top-k of rows of logits, and a position of beam search.
 
 #pragma once
 
@@ -29,7 +29,8 @@ void log_softmax(long rows, long width, const T* logits, float* out, int threads
     });
 }
 
-// The `count` largest of the values that are taken, and their indices, in descending order, equal ones as they are taken.
+// The `count` largest of the values that are taken, and their indices, in descending order, equal ones as they are
+// taken.
 template <class Value>
 struct Largest {
     Value* kept;
@@ -115,8 +116,8 @@ struct Hypotheses {
 };
 
 // The `count` best continuations of the `beams` hypotheses of each sentence, best first, ties by beam, then token.
-// `stride` is that of the rows of logits, totals are the hypotheses' log-probabilities. Returns whether any
-// log-probability of a token is NaN.
+// `stride` is that of the rows of logits, totals are the hypotheses' log-probabilities. They come out in `to`. Returns
+// whether any log-probability of a token is NaN.
 template <class T>
 bool best_continuations(long sentences, long beams, long width, const T* logits, long stride, const double* totals,
                         const Restriction& restriction, long count, const Continuations& to, int threads) {
@@ -146,12 +147,13 @@ bool best_continuations(long sentences, long beams, long width, const T* logits,
     return std::any_of(has_nan.begin(), has_nan.end(), [](char each) { return each; });
 }
 
-// What search has to look at: a token's log-probability is NaN; one of the best `beams` candidates ends its sentence, or a
-// sentence has no survivor.
+// What search has to look at: a token's log-probability is NaN; one of the best `beams` candidates ends its sentence, or
+// a sentence has no survivor.
 enum Outcome { HAS_NAN = 1, ANY_SETTLED = 2 };
 
-// A position of beam search: the 2 * `beams` best continuations of each sentence; of these the ranks of the best that do
-// not end it, the survivors; which hypotheses they continue; and what they are. Returns bits of `Outcome`.
+// A position of beam search: the 2 * `beams` best continuations of each sentence; of these the ranks of the best that
+// do not end it, the survivors; which hypotheses they continue; and what they are. Returns bits of `Outcome`. There are
+// as many survivors as beams if the vocabulary has two tokens or more.
 template <class T>
 int advance_beams(long sentences, long beams, long width, const T* logits, long stride, long length,
                   const Hypotheses& old, const Restriction& restriction, const Continuations& candidates,
