@@ -77,7 +77,7 @@ class BeamStep(NamedTuple):
     candidates: Continuations
     """The 2K best continuations of each sentence: enough that K remain when K of them end."""
     ranks: Int[Tensor, "B K"]
-    """Places of the survivors among the candidates, the K best candidates that do not end their sentence."""
+    """Places among the candidates of the survivors: the K best that do not end their sentence."""
     rows: Int[Tensor, "B K"]
     """The hypotheses that the survivors continue, counted through all sentences."""
     survivors: Hypotheses
@@ -98,7 +98,7 @@ def advance_beams(
 
     Args:
         logits: of the next token; row `b * K + k` is that of beam k of sentence b.
-        hypotheses: so far.
+        hypotheses: so far; their tokens' log-probabilities in float32.
         required: see `restrict`.
         banned: likewise.
         end: the token that ends a sentence.
@@ -134,12 +134,8 @@ def _native(
     never = (ctypes.c_int64 * len(banned))(*banned)
     restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned), end)
     old = Hypotheses(*(each.contiguous() for each in hypotheses))
-    candidates = Continuations(
-        *(
-            torch.empty(sentences, 2 * beams, dtype=each, device="cpu")
-            for each in (torch.long, torch.long, torch.float32)
-        )
-    )
+    kinds = torch.long, torch.long, torch.float32
+    candidates = Continuations(*(torch.empty(sentences, 2 * beams, dtype=kind, device="cpu") for kind in kinds))
     ranks, rows = torch.empty(2, sentences, beams, dtype=torch.long, device="cpu").unbind()
     survivors = Hypotheses(
         torch.empty(sentences, beams, length + 2, dtype=torch.long, device="cpu"),
