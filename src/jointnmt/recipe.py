@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -144,7 +145,7 @@ def describe(name: str) -> str:
 def _first_sentence(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = [line.removeprefix("#").strip() for line in lines[: next(i for i, x in enumerate(lines) if x[:1] != "#")]]
-    sentence, _, _ = " ".join(comment).partition(". ")
+    sentence, *_ = re.split(r"(?<! al)\. ", " ".join(comment), maxsplit=1)  # not at "et al."
     return f"{sentence.removesuffix('.').partition(': ')[0]}." if sentence else ""
 
 
