@@ -24,7 +24,8 @@ from jointnmt.models import AttentionMaps, DecoderState, TranslationModel, build
 from jointnmt.models.layers.shortcut import ShortcutKind
 from jointnmt.models.reference import Reference
 from jointnmt.search import SearchConfig
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
 from jointnmt.translator import TranslationOptions, Translator
 

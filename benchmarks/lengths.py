@@ -22,7 +22,8 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from jointnmt.data.batches import Lengths
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 
 RECORD = Path(__file__).with_name("lengths.json")
 LONGEST = 100

@@ -35,7 +35,8 @@ from jointnmt.data.store import TokenStore, build_store
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.shipped import locate_run
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
 

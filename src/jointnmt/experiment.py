@@ -19,7 +19,7 @@ from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.recipe import LANGUAGES, OF_MODEL, read_recipe, with_trained
 from jointnmt.search import SearchConfig
-from jointnmt.text.segmentation import SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
 
 MAY_DIFFER = (
     "model.dropout",

@@ -16,7 +16,8 @@ from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import load_run
-from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import BOS, EOS, UNK
 
 if TYPE_CHECKING:

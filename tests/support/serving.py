@@ -35,7 +35,8 @@ from jointnmt.serving.server import http_config
 from jointnmt.serving.services import Services
 from jointnmt.serving.settings import ServerConfig
 from jointnmt.serving.work import Sentence
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation
 
 

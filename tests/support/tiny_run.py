@@ -11,7 +11,8 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 
 SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
 TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]

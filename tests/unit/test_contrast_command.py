@@ -18,7 +18,7 @@ from jointnmt.evaluation.contrastive import judge_suite
 from jointnmt.evaluation.contrastive_files import read_suite
 from jointnmt.evaluation.contrastive_scores import TargetScore, scored_items
 from jointnmt.evaluation.contrastive_suites import parse_suite
-from jointnmt.text.segmentation import Segmenter
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator import Translator
 from support.contrastive import WMT16, wsd_item
 from support.tiny_run import write_run

@@ -18,7 +18,8 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import TranslationOptions, Translator, attend, next_words, trace_search
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run, write_run_of
 

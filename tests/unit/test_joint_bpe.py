@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 from jointnmt.cli.main import app
 from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.learning import _with_merges
 from jointnmt.text.moses import Truecaser
 from jointnmt.text.pieces import SPACE, read_vocabulary
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig, Segmenter, hash_files
+from jointnmt.text.segmentation import Segmentation, hash_files
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 from jointnmt.translator.ensemble import _read_alike
 from support.tiny import tiny_recipe

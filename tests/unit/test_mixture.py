@@ -22,7 +22,8 @@ from jointnmt.data.mixture import WeightedPairs, epoch_pairs, plan_mixture
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
 from jointnmt.translator import TranslationOptions, Translator

@@ -23,7 +23,8 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import load_run
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from support.tiny_run import experiment, sizes, unbind, write_run, write_run_of
 
 Change = Callable[[dict[str, Any]], Any]

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.pieces import SPACE, compact, read_vocabulary
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig, Segmenter
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "bpe": {},

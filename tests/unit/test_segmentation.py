@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.moses import Moses
 from jointnmt.text.pieces import SPACE
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig, Segmenter
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import SPECIAL_PIECES, bos_id, eos_id, pad_id, unk_id
 
 KINDS = ("bpe", "unigram", "word")
@@ -272,7 +274,8 @@ def test_moses_makes_no_escapes_and_undoes_none() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_and_processes_change_nothing(kind: str, tmp_path: Path) -> None:
     program = (
-        "import sys, random; from pathlib import Path; from jointnmt.text.segmentation import *;"
+        "import sys, random; from pathlib import Path;"
+        "from jointnmt.text.config import *; from jointnmt.text.segmentation import *;"
         "draw = random.Random(1); letters = 'abcdefghijklmnopqrstuvwxyzäöüß';"
         "words = [''.join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(400)];"
         "lines = [' '.join(draw.choices(words, k=8)) + chr(0x4e00 + i % 40) for i in range(300)];"

@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from jointnmt import Translator
 from jointnmt.cli.main import app
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from support.tiny_run import write_run
 
 SOURCES = ["der Hund sieht die Katze .", "die Katze hört !"]

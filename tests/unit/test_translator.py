@@ -17,7 +17,8 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.models import AttentionMaps, build_model
 from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import Candidate, TranslationOptions, Translator
 from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows

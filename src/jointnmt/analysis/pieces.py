@@ -14,7 +14,7 @@ from jointnmt.analysis.alignment import word_numbers
 from jointnmt.analysis.buckets import BucketValue, RatioTerms
 from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language
-from jointnmt.text.segmentation import Segmenter
+from jointnmt.text.segmenter import Segmenter
 
 BINS = 10
 CLASSES = ("NOUN", "VERB", "ADJ/ADV", "OTHER")

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.pieces import Merges
-from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 
 DRAWS = 16
 """Most segmentations of one word in an epoch. More differ little: most words occur less often than that."""

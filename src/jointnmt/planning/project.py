@@ -19,7 +19,8 @@ from jointnmt.planning.recipe import recipe_text
 from jointnmt.planning.sizing import CorpusCounts, Family, Machine, Plan, plan, size_for
 from jointnmt.planning.speed import machine as this_machine
 from jointnmt.planning.speed import measure_speed
-from jointnmt.text.segmentation import Segmentation, SegmentationConfig
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)
 

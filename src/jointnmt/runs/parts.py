@@ -19,7 +19,8 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.models import ModelConfig
 from jointnmt.search import SearchConfig
-from jointnmt.text.segmentation import SegmentationConfig, hash_files
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.segmentation import hash_files
 
 logger = logging.getLogger(__name__)
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError
 from jointnmt.extras import extra
 from jointnmt.interruption import heeding_signals
+from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.pieces import MARKS, SPACE, Vocabulary, read_vocabulary
 from jointnmt.text.preparation import divided
 from jointnmt.text.special import unk_id
 
 with extra("train"):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-
-if TYPE_CHECKING:
-    from jointnmt.text.segmentation import SegmentationConfig
 
 
 def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabulary:

@@ -7,13 +7,11 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.moses import Moses, PunctuationNormalizer, Truecaser
 from jointnmt.text.pieces import SPACE
-
-if TYPE_CHECKING:
-    from jointnmt.text.segmentation import SegmentationConfig
 
 
 @dataclass(frozen=True)

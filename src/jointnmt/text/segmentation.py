@@ -12,25 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-from pydantic import Field, model_validator
-
-from jointnmt.config import Config
-from jointnmt.errors import DataError, JointNMTError, MissingPackageError, ModelError, reason
+from jointnmt.errors import JointNMTError, MissingPackageError, ModelError, reason
+from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.kept_lines import KeptLines
 from jointnmt.text.moses import Truecaser
-from jointnmt.text.pieces import SPACE, BytePairs, Merges, OwnPieces, Vocabulary, compact, read_vocabulary
+from jointnmt.text.pieces import SPACE, Vocabulary, compact, read_vocabulary
 from jointnmt.text.preparation import Preparation, divided
-from jointnmt.text.special import SPECIAL_PIECES, unk_id
-from jointnmt.text.tags import check_tag, split_tag
-
-_UNSEEN = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
-MOST_REMEMBERED, LONGEST_REMEMBERED = 2**16, 64
-"""Words of which a segmenter remembers the pieces, and the characters of the longest, so that no text fills memory."""
+from jointnmt.text.segmenter import Segmenter
+from jointnmt.text.tags import split_tag
 
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
 _OWN = {side: f"{side}.pieces" for side in ("source", "target")}
@@ -43,208 +37,6 @@ _NEWER = (
 )
 """Settings that are newer than stores that may be in the cache, which know them only by their absence."""
 _FILES = (_SETTINGS, _JOINT, _SOURCE, _TARGET, *_OWN.values(), *_TRUECASE.values())
-
-
-class SegmentationConfig(Config):
-    """How text is segmented."""
-
-    kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
-    joint: bool | Literal["merges"] = Field(
-        True,
-        description="one vocabulary for both sides; false: one for each; `merges`: BPE is learnt from both together, "
-        "and the vocabulary of each has the pieces that its text has",
-    )
-    vocabulary_size: int = Field(
-        10_000, ge=8, le=100_000_000, description="most pieces, special ones included; of the source, if not joint"
-    )
-    num_merges: int | None = Field(
-        None,
-        ge=1,
-        le=100_000_000,
-        description="of joint BPE, in place of `vocabulary_size`: characters are counted apart, as papers do",
-    )
-    vocabulary_threshold: int = Field(
-        0,
-        ge=0,
-        le=10**9,
-        description="of joint BPE: how often a side's text must have a piece; others are cut into smaller ones there",
-    )
-    target_vocabulary_size: int | None = Field(
-        None, ge=8, le=100_000_000, description="most pieces of the target; null: as the source"
-    )
-    min_frequency: int = Field(2, ge=1, le=10**9, description="of a merge (bpe) or a word; rarer words are unknown")
-    lowercase: bool = Field(False, description="lower-case all text; not undone on output")
-    moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
-    normalize_punctuation: bool = Field(
-        False, description="unify quotation marks, dashes and spaces first, as the Moses script does; not undone"
-    )
-    truecase: bool = Field(
-        False, description="case of words as within sentences, by a Moses model; undone on output; wants tokens"
-    )
-    split_punctuation: bool = Field(
-        False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
-    )
-
-    tags: tuple[str, ...] = Field(
-        (), description="pieces by themselves that a source may begin with; those of `data.train` are among them"
-    )
-
-    @model_validator(mode="after")
-    def _tags_are_told_from_text(self) -> Self:
-        for tag in self.tags:
-            check_tag(tag)
-        if len(set(self.tags)) < len(self.tags):
-            raise ValueError(f"tags names one twice: {', '.join(self.tags)}")
-        return self
-
-    @model_validator(mode="after")
-    def _target_size_needs_two(self) -> Self:
-        if self.joint and self.target_vocabulary_size is not None:
-            raise ValueError(f"target_vocabulary_size {self.target_vocabulary_size} needs joint false")
-        return self
-
-    @model_validator(mode="after")
-    def _merges_are_of_joint_bpe(self) -> Self:
-        for name, given in (
-            ("joint merges", self.joint == "merges"),
-            (f"num_merges {self.num_merges}", self.num_merges is not None),
-            (f"vocabulary_threshold {self.vocabulary_threshold}", self.vocabulary_threshold > 0),
-        ):
-            if given and (self.kind != "bpe" or not self.joint):
-                raise ValueError(f"{name} needs kind bpe, and joint true or merges")
-        return self
-
-    @model_validator(mode="after")
-    def _case_is_kept_or_not(self) -> Self:
-        if self.truecase and self.lowercase:
-            raise ValueError("truecase and lowercase exclude each other")
-        return self
-
-    @property
-    def shared(self) -> bool:
-        """Whether both sides have one vocabulary."""
-        return self.joint is True
-
-    @property
-    def counts_pieces(self) -> bool:
-        """Whether segmentation depends on how often each side's text has which pieces."""
-        return self.joint == "merges" or self.vocabulary_threshold > 0
-
-    @model_validator(mode="after")
-    def _words_keep_their_punctuation(self) -> Self:
-        if self.split_punctuation and self.kind == "word":
-            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not tell where a space was")
-        return self
-
-
-class Segmenter:
-    """Segments and joins the text of one side; `tags` are those that a text may begin with, as a piece each."""
-
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        config: SegmentationConfig,
-        language: str,
-        tags: Sequence[str] = (),
-        truecaser: Truecaser | None = None,
-        counts: Mapping[str, int] | None = None,
-    ) -> None:
-        """`counts` are of the pieces in the side's training text, if the configuration asks for them."""
-        self.config = config
-        self.tags = tuple(tags)
-        self.language = language
-        self.truecaser, self.counts = truecaser, counts
-        vocabulary = vocabulary if counts is None else _own_pieces(vocabulary, config, counts)
-        self._vocabulary = vocabulary
-        self._remembered: dict[str, list[int]] = {}
-        self._preparation = Preparation.of(config, language, truecaser)
-        marked = {tag + SPACE: tag for tag in config.tags}
-        ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
-        self._pieces = (*SPECIAL_PIECES, *(marked.get(piece, piece) for piece in ordinary))
-        self._ids_of_tags = {tag: self._pieces.index(tag) for tag in self.tags}
-        marks = range(len(SPECIAL_PIECES), min(len(SPECIAL_PIECES) + len(marked), len(self._pieces)))
-        self._unwritten = _UNSEEN | {i for i in marks if self._pieces[i] in config.tags}
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of pieces, special ones included; fewer than configured if the text has no more."""
-        return len(self._pieces)
-
-    def piece(self, piece_id: int) -> str:
-        """The piece of an id.
-
-        Raises:
-            IndexError: if there is no such id.
-        """
-        if not 0 <= piece_id < len(self._pieces):
-            raise IndexError(f"no piece has the id {piece_id}: there are {len(self._pieces)}")
-        return self._pieces[piece_id]
-
-    def encode(self, text: str) -> list[str]:
-        """The pieces of a text; unknown ones are `<unk>`."""
-        return [self.piece(piece_id) for piece_id in self.encode_ids(text)]
-
-    def encode_ids(self, text: str) -> list[int]:
-        """The ids of a text's pieces, without begin and end marks."""
-        return self.encode_ids_batch([text])[0]
-
-    def encode_ids_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode_ids` of many texts.
-
-        Raises:
-            DataError: if one of them is not valid Unicode.
-        """
-        return [self._encode_ids(text) for text in texts]
-
-    def _encode_ids(self, text: str) -> list[int]:
-        tag, text = split_tag(text, self.tags) if self.tags else ("", text)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
-        ids: list[int] = []
-        for word in self._preparation.apply(text).split():
-            known = self._remembered.get(word)
-            ids += self._divide(word) if known is None else known
-        return [self._ids_of_tags[tag], *ids] if tag and ids else ids
-
-    def _divide(self, word: str) -> list[int]:
-        """The ids of a word; those of the first words are remembered, as most words come again."""
-        parts = divided(word, self.config)
-        ids = [piece for part in parts for piece in self._vocabulary.divide(part)]
-        # Text can hold a special piece if the vocabulary was saved without their marks' endings.
-        ids = ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
-        if len(self._remembered) < MOST_REMEMBERED and len(word) <= LONGEST_REMEMBERED:
-            self._remembered[word] = ids
-        return ids
-
-    def begins_word(self, piece_id: int) -> bool:
-        """Whether a piece of BPE is the first one of a word: merges do not reach across."""
-        return self._pieces[piece_id].startswith(SPACE)
-
-    def letters(self, piece_id: int) -> tuple[int, ...]:
-        """The pieces of single characters that BPE builds a piece from; a special piece or a tag stays as it is."""
-        piece = self._pieces[piece_id]
-        whole = piece_id < len(SPECIAL_PIECES) or piece in self.config.tags
-        return (piece_id,) if whole else tuple(map(self._vocabulary.ids.__getitem__, piece))
-
-    @property
-    def merges(self) -> Merges:
-        """Those of BPE; of other kinds there are none."""
-        return self._vocabulary.merges if isinstance(self._vocabulary, BytePairs) else {}
-
-    def decode(self, pieces: Sequence[str]) -> str:
-        """The text of pieces."""
-        words = pieces if self.config.kind == "word" else "".join(pieces).replace(SPACE, " ").split()
-        return self._preparation.undo(words)
-
-    def decode_ids(self, ids: Sequence[int]) -> str:
-        """The text of ids; special ids and tags are dropped, unknown pieces appear as `<unk>`."""
-        return self.decode([self.piece(i) for i in ids if i not in self._unwritten])
-
-    def to_json(self) -> str:
-        """The vocabulary, in the format of `tokenizers`."""
-        return self._vocabulary.to_json()
 
 
 class Segmentation:
@@ -400,14 +192,6 @@ class _TrainingText:
                 for piece in vocabulary.divide(part):
                     found[vocabulary.pieces[piece]] += count
         return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
-
-
-def _own_pieces(vocabulary: Vocabulary, config: SegmentationConfig, counts: Mapping[str, int]) -> OwnPieces:
-    """What one side has of a joint BPE: its frequent pieces, its characters, and tags."""
-    assert isinstance(vocabulary, BytePairs)
-    least = max(1, config.vocabulary_threshold)
-    frequent = {piece for piece, count in counts.items() if count >= least or len(piece) == 1}
-    return OwnPieces(vocabulary, frequent | {tag + SPACE for tag in config.tags}, renumbered=not config.shared)
 
 
 def _read_counts(text: str) -> dict[str, int]:

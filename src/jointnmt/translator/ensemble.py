@@ -12,7 +12,8 @@ from jointnmt.experiment import Experiment
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import load_run
-from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator.preprocessing import SourceReader
 
 

@@ -13,7 +13,7 @@ from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, bea
 from jointnmt.search.rules import check_prefix, target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.pieces import SPACE
-from jointnmt.text.segmentation import Segmenter
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line

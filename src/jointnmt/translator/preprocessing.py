@@ -9,7 +9,8 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.text.segmentation import Segmentation, Segmenter
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.sentences import split_sentences
 from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
 from jointnmt.text.tags import split_tag

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jointnmt.models.gates import GateMeans, mean_over_sentences
 from jointnmt.search import LengthPenalty
-from jointnmt.text.segmentation import Segmenter
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import EOS
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.search import Hypothesis, SamplingConfig, beam_search, sample, sentence_generator
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
-from jointnmt.text.segmentation import Segmenter
+from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import computed, plan_batches, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding

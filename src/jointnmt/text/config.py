@@ -1,0 +1,102 @@
+"""How text is segmented: the configuration."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from jointnmt.config import Config
+from jointnmt.text.tags import check_tag
+
+
+class SegmentationConfig(Config):
+    """How text is segmented."""
+
+    kind: Literal["bpe", "unigram", "word"] = Field("bpe", description="byte-pair encoding, unigram, or whole words")
+    joint: bool | Literal["merges"] = Field(
+        True,
+        description="one vocabulary for both sides; false: one for each; `merges`: BPE is learnt from both together, "
+        "and the vocabulary of each has the pieces that its text has",
+    )
+    vocabulary_size: int = Field(
+        10_000, ge=8, le=100_000_000, description="most pieces, special ones included; of the source, if not joint"
+    )
+    num_merges: int | None = Field(
+        None,
+        ge=1,
+        le=100_000_000,
+        description="of joint BPE, in place of `vocabulary_size`: characters are counted apart, as papers do",
+    )
+    vocabulary_threshold: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        description="of joint BPE: how often a side's text must have a piece; others are cut into smaller ones there",
+    )
+    target_vocabulary_size: int | None = Field(
+        None, ge=8, le=100_000_000, description="most pieces of the target; null: as the source"
+    )
+    min_frequency: int = Field(2, ge=1, le=10**9, description="of a merge (bpe) or a word; rarer words are unknown")
+    lowercase: bool = Field(False, description="lower-case all text; not undone on output")
+    moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
+    normalize_punctuation: bool = Field(
+        False, description="unify quotation marks, dashes and spaces first, as the Moses script does; not undone"
+    )
+    truecase: bool = Field(
+        False, description="case of words as within sentences, by a Moses model; undone on output; wants tokens"
+    )
+    split_punctuation: bool = Field(
+        False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
+    )
+
+    tags: tuple[str, ...] = Field(
+        (), description="pieces by themselves that a source may begin with; those of `data.train` are among them"
+    )
+
+    @model_validator(mode="after")
+    def _tags_are_told_from_text(self) -> Self:
+        for tag in self.tags:
+            check_tag(tag)
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError(f"tags names one twice: {', '.join(self.tags)}")
+        return self
+
+    @model_validator(mode="after")
+    def _target_size_needs_two(self) -> Self:
+        if self.joint and self.target_vocabulary_size is not None:
+            raise ValueError(f"target_vocabulary_size {self.target_vocabulary_size} needs joint false")
+        return self
+
+    @model_validator(mode="after")
+    def _merges_are_of_joint_bpe(self) -> Self:
+        for name, given in (
+            ("joint merges", self.joint == "merges"),
+            (f"num_merges {self.num_merges}", self.num_merges is not None),
+            (f"vocabulary_threshold {self.vocabulary_threshold}", self.vocabulary_threshold > 0),
+        ):
+            if given and (self.kind != "bpe" or not self.joint):
+                raise ValueError(f"{name} needs kind bpe, and joint true or merges")
+        return self
+
+    @model_validator(mode="after")
+    def _case_is_kept_or_not(self) -> Self:
+        if self.truecase and self.lowercase:
+            raise ValueError("truecase and lowercase exclude each other")
+        return self
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return self.joint is True
+
+    @property
+    def counts_pieces(self) -> bool:
+        """Whether segmentation depends on how often each side's text has which pieces."""
+        return self.joint == "merges" or self.vocabulary_threshold > 0
+
+    @model_validator(mode="after")
+    def _words_keep_their_punctuation(self) -> Self:
+        if self.split_punctuation and self.kind == "word":
+            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not tell where a space was")
+        return self
