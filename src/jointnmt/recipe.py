@@ -70,12 +70,14 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
-    """What a recipe inherits, without what the model brings that it begins with."""
-    replaced = [part for part in OF_MODEL if part in inherited]
+    """What a recipe inherits, without what the model brings that it begins with; dropout is no part of a model."""
+    dropout = {key: rate for key, rate in _section(inherited, "model").items() if "dropout" in key}
+    replaced = [part for part in OF_MODEL if part in inherited and inherited[part] != dropout]
     if replaced:
         logger.info("%s: %s: of training.from, not what it inherits", file, " and ".join(replaced))
     data = {key: value for key, value in _section(inherited, "data").items() if key not in LANGUAGES}
-    kept = {name: value for name, value in inherited.items() if name not in replaced}
+    kept = {name: value for name, value in inherited.items() if name not in OF_MODEL}
+    kept |= {"model": dropout} if dropout else {}
     return {**kept, "data": data} if data else kept
 
 

@@ -42,6 +42,19 @@ def recipe(corpus: Path, **changes: Any) -> Path:
     return path
 
 
+def test_dropout_is_that_of_fine_tuning_unless_said(corpus: Path, tmp_path: Path) -> None:
+    """The model may have been trained with none, on much text."""
+    bare, base = tmp_path / "bare.yaml", tmp_path / "base"
+    shutil.copytree(corpus / "base", base)
+    values = yaml.safe_load((base / "experiment.yaml").read_text())
+    values["model"]["dropout"] = 0.0
+    (base / "experiment.yaml").write_text(yaml.safe_dump(values))
+    bare.write_text(f"name: x\ndata: {{train: [{{path: a.tsv}}]}}\ntraining: {{from: {base}}}\n")
+    assert Experiment.load(bare).model.dropout == 0.1
+    assert Experiment.load(bare, ["model.dropout=0.25"]).model.dropout == 0.25
+    assert Experiment.load(bare).model.embed_dim == 16
+
+
 def test_it_begins_with_the_weights_and_pieces_of_the_model(corpus: Path, tmp_path: Path) -> None:
     """With a rate of zero, it ends with them."""
     still = ["training.schedule={initial_rate: 0, peak_rate: 1.0e-30, warmup_steps: 1}", "training.average_best=1"]

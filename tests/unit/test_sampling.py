@@ -120,6 +120,15 @@ def test_the_likeliest_tokens_are_found_however_many() -> None:
         assert torch.equal(draw(rows, numbers, SamplingConfig(top_k=top_k))[0], expected)
 
 
+@pytest.mark.parametrize("top_k", [None, 2, 40])
+def test_rows_are_drawn_alike_however_many_at_once(top_k: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, numbers = torch.randn(13, 50).log_softmax(-1), torch.rand(13, dtype=torch.float64)
+    whole = draw(rows, numbers, SamplingConfig(top_k=top_k))
+    monkeypatch.setattr("jointnmt.search.sampling.SORTED_AT_ONCE", 170)
+    parts = draw(rows, numbers, SamplingConfig(top_k=top_k))
+    assert all(torch.equal(*both) for both in zip(whole, parts, strict=True))
+
+
 def test_rules_hold_for_samples_as_well() -> None:
     model = TableModel(vocabulary=6, seed=0)
     config = SamplingConfig(allow_unknown=False, max_length_factor=0, max_length_offset=4)

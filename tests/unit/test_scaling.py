@@ -181,6 +181,15 @@ def test_every_family_has_a_depth_and_a_width() -> None:
         assert {one.training.max_updates for one in wanted.values()} == {7}
 
 
+def test_a_schedule_that_ends_keeps_its_shape() -> None:
+    """Or else the trainings would be compared at a rate that has not fallen."""
+    whole = experiment(FAMILIES["transformer"][0](embed_dim=16, num_heads=2, ffn_dim=40))
+    schedule = whole.training.schedule.model_copy(update={"warmup_steps": 40, "zero_at": 1000})
+    training = whole.training.model_copy(update={"max_updates": 1000, "schedule": schedule})
+    base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=100)["base"].training
+    assert (base.max_updates, base.schedule.zero_at, base.schedule.warmup_steps) == (100, 100, 4)
+
+
 def test_epsilon_divides_the_differences() -> None:
     result = scale(paper_recipe(), measured(depth=1.6 - 2 * PAPER.depth, width=1.6 - 2 * PAPER.width), 2.0, 2)
     assert result.gradient == pytest.approx(PAPER)

@@ -225,13 +225,12 @@ def test_two_below_is_the_embedding_in_two_layers(layers: int, same: bool) -> No
 
 def test_initial_values_are_the_authors() -> None:
     torch.manual_seed(0)
-    for kind, block in (("plain", 2), ("fusion", 4)):
+    bound = math.sqrt(6 / (4 * 64))  # of one [3E, E] block of queries, keys and values, or a [2E, 2E] block of fusion
+    for kind in ("plain", "fusion"):
         layer = SelfAttention(64, 4, SharedDropout(0.0), shortcut=Shortcut(64, kind))
-        bound = math.sqrt(6 / (block * 64))
         assert 0.98 * bound < layer.shortcut.lexical.weight.abs().max() <= bound
         assert 0.9 * math.sqrt(3 / 64) < layer.shortcut.gate_bias.abs().max() <= math.sqrt(3 / 64)
-        rows = math.sqrt(6 / (4 * 64)) if kind == "plain" else bound  # one [3E, E] block, or a [2E, 2E] block
-        assert 0.98 * rows < layer.qkv.weight[64:].abs().max() <= rows
+        assert 0.98 * bound < layer.qkv.weight[64:].abs().max() <= bound
 
 
 def test_emelin_compatible_training_drops_where_the_authors_do() -> None:

@@ -45,7 +45,8 @@ def adapt_waiting() -> None:
             return
         _watched = os.getpid()
         if (runtime := _libgomp()) is not None and seconds_without_core():
-            threading.Thread(target=Waiting(runtime).watch, name="adapt-waiting", daemon=True).start()
+            watch, threads = Waiting(runtime).watch, torch.get_num_threads()  # each thread has a number of its own
+            threading.Thread(target=watch, args=(threads,), name="adapt-waiting", daemon=True).start()
 
 
 class Waiting:
@@ -61,14 +62,14 @@ class Waiting:
         """Whether waiting threads spin briefly now."""
         return self._idle_team is not None
 
-    def watch(self) -> None:
-        """Decide anew after each interval, as long as the process lives."""
+    def watch(self, threads: int) -> None:
+        """Decide anew after each interval, as long as the process lives, for teams of so many threads."""
         before, began = seconds_without_core(), time.monotonic()
         while True:
             time.sleep(INTERVAL_SECONDS)
             now, end = seconds_without_core(), time.monotonic()
             waited = sum(seconds - before.get(thread, 0.0) for thread, seconds in now.items())
-            self.decide(waited / (end - began), torch.get_num_threads())
+            self.decide(waited / (end - began), threads)
             before, began = now, end
 
     def decide(self, waited: float, threads: int) -> None:

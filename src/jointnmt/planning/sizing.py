@@ -99,12 +99,14 @@ SIZES = (
     ModelSize(48e3, 2000, 128, 4, 3, 0.3, 0.1, 70, 0.003, 1024),
     ModelSize(160e3, 3000, 128, 4, 3, 0.3, 0.1, 30, 0.003, 1024),
     ModelSize(600e3, 4000, 128, 4, 4, 0.2, 0.1, 15, 0.003, 1024),
-    ModelSize(4e6, 8000, 128, 4, 4, 0.1, 0.1, 6, 0.003, 1024),
+    ModelSize(4e6, 8000, 128, 4, 4, 0.0, 0.1, 6, 0.003, 1024),
     ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
     ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
 )
-"""The first and the fourth as measured; the two between them lie between. The last two are sizes of the literature:
-IWSLT's, and the base model of Vaswani et al. (2017)."""
+"""The first and the fourth as measured; the two between them lie between. The last two are sizes of the literature,
+with fewer epochs: that of IWSLT's usual models, and the base model of Vaswani et al. (2017)."""
+DROPOUT_OF_REFORMERS = 0.1
+"""Most dropout of Reformers: of 10,000 pairs, 0.3 costs Reformer-fast 3 BLEU, and the Transformer nothing."""
 
 
 def size_for(words: int) -> ModelSize:
@@ -181,7 +183,7 @@ def _model(family: Family, size: ModelSize) -> dict[str, Any]:
         "embed_dim": size.width,
         "num_heads": size.heads,
         "ffn_dim": 4 * size.width,
-        "dropout": size.dropout,
+        "dropout": size.dropout if family == "transformer" else min(size.dropout, DROPOUT_OF_REFORMERS),
         "embeddings": "all",
     }
     stacks: dict[Family, dict[str, int]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from jointnmt.config import Config, differences
 from jointnmt.errors import ConfigurationError, ModelError
-from jointnmt.experiment import Experiment
+from jointnmt.experiment import Experiment, TrainingConfig
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
@@ -35,7 +35,7 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     Args:
         experiment: to be scaled.
         epsilon: added layers, and added width in units of E.
-        updates: replaces `training.max_updates`.
+        updates: replaces `training.max_updates`; the warm-up, and where the rate is zero, go along.
 
     Raises:
         ConfigurationError: if there is no validation text, the family has no depth, or the training is to begin
@@ -48,8 +48,7 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     if experiment.training.start is not None:
         raise ConfigurationError("training.from names a model, whose size is fixed: leave it out to scale a recipe.")
     if updates is not None:
-        training = experiment.training.model_copy(update={"max_updates": updates})
-        experiment = experiment.model_copy(update={"training": training})
+        experiment = experiment.model_copy(update={"training": _of_length(experiment.training, updates)})
     name, ffn_dim = experiment.name, experiment.model.ffn_dim
     wider = ffn_dim + epsilon * experiment.model.embed_dim
     return {
@@ -57,6 +56,16 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
         "depth": resized(experiment, f"{name}-depth", epsilon, ffn_dim),
         "width": resized(experiment, f"{name}-width", 0, wider),
     }
+
+
+def _of_length(training: TrainingConfig, updates: int) -> TrainingConfig:
+    """A training of so many updates; a schedule that ends keeps its shape."""
+    schedule = training.schedule
+    if schedule.zero_at is not None:
+        share = updates / (training.max_updates or schedule.zero_at)
+        warmup, zero_at = (max(1, round(share * each)) for each in (schedule.warmup_steps, schedule.zero_at))
+        schedule = schedule.model_copy(update={"warmup_steps": warmup, "zero_at": zero_at})
+    return training.model_copy(update={"max_updates": updates, "schedule": schedule})
 
 
 class RunOutcome(Config):

@@ -20,6 +20,8 @@ from jointnmt.search.scoring import best, check_evaluating, check_possible, toke
 
 LARGEST_TOP_K_SHARE = 0.1
 """Largest share of the vocabulary that a top-k selects; above it the whole vocabulary is sorted."""
+SORTED_AT_ONCE = 2**22
+"""Probabilities that are sorted at the same time, each of which takes some fifty bytes then."""
 
 
 class SamplingConfig(RulesConfig):
@@ -96,7 +98,12 @@ def draw(
     Raises:
         ModelError: if a row holds NaN, or no token of positive probability.
     """
-    width = log_probabilities.shape[-1]
+    rows, width = log_probabilities.shape
+    if rows * width > SORTED_AT_ONCE and rows > 1:
+        most = max(1, SORTED_AT_ONCE // width)
+        parts = zip(log_probabilities.split(most), numbers.split(most), strict=True)
+        drawn = [draw(*part, config) for part in parts]
+        return torch.cat([token for token, _ in drawn]), torch.cat([value for _, value in drawn])
     count = min(config.top_k or width, width)
     if count < LARGEST_TOP_K_SHARE * width:
         values, ids = best(log_probabilities, count)

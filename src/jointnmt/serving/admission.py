@@ -86,5 +86,7 @@ def _sentences(
     longest = max((0 if splits else max(source_tokens), max(target_tokens) if scored else 0))
     if refused := limits.refused_sentence(longest, engine.info.max_length):
         raise RequestError(400, refused)
+    if splits and (refused := limits.refused_line(max(map(len, sources)))):  # with its line ends: one piece of work
+        raise RequestError(400, refused)
     numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

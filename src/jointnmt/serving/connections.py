@@ -37,6 +37,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unparsed_bytes = 0
         """Received since the last head, part of a body, or trailer was whole: the parser keeps parts of headers."""
         self._in_head = False
+        self._unread: asyncio.TimerHandle | None = None
         if len(self.connections) > self.limits.connections:
             busy = "The server is busy: there are too many connections."
             transport.write(_refusal(503, busy, f"Retry-After: {self.limits.retry_after_seconds}\r\n"))
@@ -60,7 +61,23 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
+        self._stop_waiting_to_write()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, but not for ever."""
+        super().pause_writing()
+        self._unread = self._unread or self.loop.call_later(self.limits.request_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._stop_waiting_to_write()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that no request comes on, also if its client has not read the last answer."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(self.limits.header_seconds, self.transport.abort)
 
     def on_message_begin(self) -> None:
         """Begin with a request."""
@@ -115,6 +132,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes += size
         if self._head_bytes > self.limits.header_bytes:
             raise LargeHeadersError  # the parser stops, and `send_400_response` is called
+
+    def _stop_waiting_to_write(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _wait(self) -> None:
         if self._deadline is None:

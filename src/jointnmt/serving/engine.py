@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +134,27 @@ class Engine:
     def translate(
         self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation]:
-        """Translate texts; `numbers` are their places in the request, from 0, by which samples are drawn."""
+        """Translate texts; `numbers` are their places in the request, from 0, by which samples are drawn.
+
+        Raises:
+            DataError: of the first that cannot be translated.
+        """
+        found = self.translate_each(numbers, texts, prefixes, options)
+        for each in found:
+            if isinstance(each, DataError):
+                raise each
+        return [each for each in found if isinstance(each, Translation)]
+
+    def translate_each(
+        self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
+    ) -> list[Translation | DataError]:
+        """Likewise, but an error takes the place of a translation, and does not disturb the others."""
         lines = [
             Line(number + 1, f"line {number + 1}", text, prefix)
             for number, text, prefix in zip(numbers, texts, prefixes, strict=True)
         ]
-        return self._translator.translate_lines(lines, options)
+        found = self._translator.translate_lines(lines, replace(options, on_invalid="skip"))
+        return [each if each.error is None else DataError(each.error) for each in found]
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], pieces: bool, alternatives: int = 0

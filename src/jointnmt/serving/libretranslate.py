@@ -18,7 +18,7 @@ from jointnmt.serving.admission import check_cells, check_lines, to_sentences
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.direct import DirectRoute
-from jointnmt.serving.documents import Document, Html, PlainText, Rendered
+from jointnmt.serving.documents import Document, Html, Piece, PlainText, Rendered
 from jointnmt.serving.engine import Engine, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.schemas import ERRORS
@@ -178,8 +178,12 @@ async def _translations(
 ) -> list[list[str]]:
     """The translations of each text, best first, without repetitions."""
     read = Html.of if asked.format == "html" else PlainText.of
-    documents: list[Document] = await aside(texts, lambda: [read(text) for text in texts])
-    pieces = [piece for document in documents for piece in document.pieces]
+
+    def read_all() -> tuple[list[Document], list[Piece]]:
+        documents: list[Document] = [read(text) for text in texts]
+        return documents, [piece for document in documents for piece in document.pieces]
+
+    documents, pieces = await aside(texts, read_all)
     options = _options(shared, engine, asked.alternatives)
     plain, aligned = ([piece.text for piece in pieces if piece.needs_alignment == needed] for needed in (False, True))
     found = [

@@ -6,9 +6,10 @@ must not be translated. Inline tags inside a segment go with the words they encl
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import accumulate
 
@@ -65,14 +66,16 @@ class Marked:
 
     def sentences(self) -> Iterator[Marked]:
         """Its sentences, without the white space between them."""
-        begin, lines = 0, SpacedLine.of(self.text).sentences
+        begin, lines, rest = 0, SpacedLine.of(self.text).sentences, deque(self.atoms)  # which are in order
         for number, sentence in enumerate(lines, start=1):
             start = self.text.index(sentence, begin)
             end = start + len(sentence)
             until = len(self.text) + 1 if number == len(lines) else end
-            atoms = (each for each in self.atoms if begin <= each.position < until)
-            moved = tuple(Atom(max(0, each.position - start), each.raw, each.stack) for each in atoms)
-            yield Marked(sentence, self.stacks[start:end], moved)
+            moved = []
+            while rest and rest[0].position < until:
+                atom = rest.popleft()
+                moved.append(Atom(max(0, atom.position - start), atom.raw, atom.stack))
+            yield Marked(sentence, self.stacks[start:end], tuple(moved))
             begin = until
 
 
@@ -107,16 +110,32 @@ class _Reader(HTMLParser):
         lines = source.split("\n")
         self._line_starts = [0, *accumulate(len(line) + 1 for line in lines)]
         self._found: list[tuple[int, str, str, str, bool]] = []
+        private_use = map(chr, range(0xE000, 0xF900))
+        self._instead = next((each for each in private_use if each not in source), "")
+        """A character of no text, for `<` where nothing begins."""
 
     def events(self) -> list[_Event]:
         """All events, which together are the whole source."""
-        self.feed(self._source)
+        whole = self._source.rfind(">") + 1  # no tag ends behind it, as the parser would find out anew for each
+        self.feed(self._without_open_ends(self._source[:whole]))
         self.close()
+        if whole < len(self._source):
+            self._found.append((whole, "text", "", unescape(self._source[whole:]), False))
         bounds = [*(start for start, *_ in self._found), len(self._source)]
         return [
             _Event(kind, self._source[start:end], name, text, opaque)
             for (start, kind, name, text, opaque), end in zip(self._found, bounds[1:], strict=True)
         ]
+
+    def _without_open_ends(self, source: str) -> str:
+        """HTML of the same length, in which comments and sections that never end do not begin, as the parser would look
+        for the end of each anew."""
+        if not self._instead:
+            return source
+        for begin, end in (("<!--", "-->"), ("<![", "]")):
+            last = source.rfind(end) + 1
+            source = source[:last] + source[last:].replace(begin, self._instead + begin[1:])
+        return source
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note a start tag."""
@@ -134,7 +153,7 @@ class _Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Note a text."""
-        self._note("text", text=data)
+        self._note("text", text=data.replace(self._instead, "<") if self._instead else data)
 
     def handle_comment(self, data: str) -> None:
         """Note a comment."""
@@ -147,6 +166,13 @@ class _Reader(HTMLParser):
     def handle_pi(self, data: str) -> None:
         """Note a processing instruction."""
         self._note("other")
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """Read `<![...]>`; of an unknown kind, it is passed over like a comment."""
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            return self.parse_bogus_comment(i, report)
 
     def unknown_decl(self, data: str) -> None:
         """Note a marked section."""

@@ -131,7 +131,8 @@ class WorkQueue:
         """
         if self._answered < 2 or self._held >= CANDIDATES:
             return
-        end, pause = time.monotonic() + LONGEST_WAIT_SECONDS, ANSWER_SECONDS * self._answered
+        end = time.monotonic() + LONGEST_WAIT_SECONDS
+        pause = min(ANSWER_SECONDS * self._answered, LONGEST_WAIT_SECONDS / 2)
         self._awaited = self._arrived_before + self._answered
         before = -1
         while before != self._arrived < self._awaited and not self._closed and time.monotonic() + pause < end:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from jointnmt.errors import DataError
 from jointnmt.serving.engine import Engine, PrecisionChoice, ScoredTranslation, Translation, TranslationOptions
 
 
@@ -48,10 +49,10 @@ class Translating:
         """Sentences of similar lengths, within the translator's limit of cells."""
         return self.engine.plan_translations([each.source_tokens for each in sentences], self.options)
 
-    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Translation]:
-        """Their translations."""
+    def compute(self, sentences: Sequence[Sentence]) -> Sequence[Translation | DataError]:
+        """Their translations, or an error in the place of one."""
         numbers, sources = [each.number for each in sentences], [each.source for each in sentences]
-        return self.engine.translate(numbers, sources, [each.target for each in sentences], self.options)
+        return self.engine.translate_each(numbers, sources, [each.target for each in sentences], self.options)
 
 
 @dataclass(frozen=True)

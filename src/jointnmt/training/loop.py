@@ -224,8 +224,9 @@ class TrainingRun:
         return position.update == 0 and position.epoch % config.every_epochs == 0
 
     def _translation_is_due(self) -> bool:
+        """At every so many validations, and at the last one: its weights are a candidate, also if BLEU chooses."""
         every = self.rules.bleu_every
-        return every > 0 and (self.state.validations + 1) % every == 0
+        return every > 0 and ((self.state.validations + 1) % every == 0 or self._reason_to_stop() is not None)
 
     def _validate(self, translate: bool) -> None:
         """Validate, keep the weights if they are among the best, and save that; the state has been saved before."""

@@ -52,7 +52,7 @@ class Candidate:
             "token_log_probabilities": list(self.token_log_probabilities),
         }
         if self.alignment is not None:
-            values["alignment"] = self.alignment.double().round(decimals=6).tolist()
+            values["alignment"] = [[round(weight, 6) for weight in row] for row in self.alignment.tolist()]
         if self.gates is not None:
             values["gates"] = self.gates
         return values

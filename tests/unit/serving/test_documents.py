@@ -170,6 +170,32 @@ def test_broken_html_is_put_up_with(source: str) -> None:
     capitals(Html.of(source))
 
 
+@pytest.mark.parametrize(
+    ("source", "filled"),
+    [
+        ("x <![foo y", "X &lt;![FOO Y"),
+        ("<p>1 <![ 2</p>", "<p>1 &lt;![ 2</p>"),
+        ("<p>a <![x[ b</p> c", "<p>A &lt;![X[ B</p> C"),
+        ("<b>a</b> <!-- b > c", "<b>A</b> &lt;!-- B &gt; C"),
+        ("<b>a</b> b <i", "<b>A</b> B &lt;I"),
+    ],
+)
+def test_what_begins_and_never_ends_is_text(source: str, filled: str) -> None:
+    assert capitals(Html.of(source)) == filled
+
+
+@pytest.mark.parametrize("repeated", ["<a ", "<!--", "<![x[", "</", "<?"])
+def test_what_never_ends_is_looked_for_once(repeated: str) -> None:
+    """Else this takes hours."""
+    for source in (repeated * 200_000, repeated * 200_000 + ">"):
+        assert "".join(part for part in Html.of(source).parts if isinstance(part, str)) or Html.of(source).pieces
+
+
+def test_atoms_go_with_their_sentences() -> None:
+    source = "Ein Satz. <wbr><b>Noch</b> einer. <img src='x'>Der letzte.<wbr>"
+    assert capitals(Html.of(source)) == "EIN SATZ. <b></b><wbr><b>NOCH</b> EINER. <img src='x'>DER LETZTE.<wbr>"
+
+
 @pytest.mark.slow
 def test_deep_nesting_takes_no_longer_than_it_should() -> None:
     deep = 20_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jointnmt.errors import DataError
-from jointnmt.serving.queue import QueueFullError, Ticket, WorkQueue
+from jointnmt.serving.queue import ANSWER_SECONDS, QueueFullError, Ticket, WorkQueue
 from jointnmt.serving.work import Sentence
 from jointnmt.serving.worker import outcomes
 
@@ -188,6 +188,15 @@ def test_clients_that_do_not_come_back_are_not_waited_for_long() -> None:
     queue.put(ticket(1, name="only"))
     assert sources(queue) == ["only0"]
     assert time.monotonic() - began < 5
+
+
+def test_many_clients_are_waited_for_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many that answering all of them takes longer than anything is waited for."""
+    monkeypatch.setattr("jointnmt.serving.queue.LONGEST_WAIT_SECONDS", 10 * ANSWER_SECONDS)
+    queue = answered(15)
+    thread = put_slowly(queue, 15, 0.0001)
+    assert len(sources(queue)) > 1
+    thread.join()
 
 
 @pytest.mark.parametrize("sentences", [1, 25])

@@ -41,8 +41,9 @@ class Shortcut(nn.Module):
         self.lexical = Linear(embed_dim, self.hidden_size, bias=False)
         self.gate_bias = nn.Parameter(torch.empty(2, embed_dim))
         """Of keys, then of values."""
-        self.bound = math.sqrt(6 / (4 * embed_dim if self.fusion else 2 * embed_dim))
-        """Of the uniform initial weights: Xavier's for an `[E, E]` block, or a `[2E, 2E]` block of fusion."""
+        self.bound = math.sqrt(6 / (4 * embed_dim))
+        """Of the uniform initial weights, as of those of the hidden input: Xavier's for a `[2E, 2E]` block of fusion,
+        or a `[3E, E]` block of queries, keys and values."""
         nn.init.uniform_(self.lexical.weight, -self.bound, self.bound)
         nn.init.uniform_(self.gate_bias, -math.sqrt(3 / embed_dim), math.sqrt(3 / embed_dim))  # as the authors' code
 

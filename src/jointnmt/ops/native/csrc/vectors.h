@@ -199,11 +199,12 @@ inline float* aligned(std::vector<float>& held) {
     return (float*)(((uintptr_t)held.data() + most) & ~most);
 }
 
-// Divides 0 ... count among at most `threads` threads, each of which calls body(thread, begin, end). Throws bad_alloc
-// after all have ended if one of them ran out of memory.
+// Divides 0 ... count among `threads` threads, each of which calls body(thread, begin, end), perhaps for nothing. Throws
+// bad_alloc after all have ended if one of them ran out of memory. The team is whole, or one thread: libgomp would end
+// the surplus threads of a smaller one, and create them again for the next.
 template <class Body>
 void share(long count, int threads, Body body) {
-    threads = (int)std::max<long>(1, std::min<long>(threads, count));
+    threads = count > 1 ? threads : 1;
 #ifdef _OPENMP
     std::atomic<bool> failed{false};
 #pragma omp parallel num_threads(threads)
