@@ -451,3 +451,15 @@ def test_a_vocabulary_without_the_special_pieces_is_refused(tmp_path: Path) -> N
     (tmp_path / "joint.json").write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(ModelError, match="begin with <pad>"):
         Segmentation.load(tmp_path)
+
+
+def test_words_are_remembered_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or many different ones, as one client may send them, would make all others slow for good."""
+    monkeypatch.setattr("jointnmt.text.segmenter.MOST_REMEMBERED", 3)
+    segmenter = train("bpe", ["ab cd ef gh ij"] * 20).source
+    segmenter.encode("ab cd ef gh ij")
+    divided = list[str]()
+    divide = segmenter._divide
+    monkeypatch.setattr(segmenter, "_divide", lambda word: (divided.append(word), divide(word))[1])
+    assert segmenter.encode("kl kl kl")
+    assert divided == ["kl"]

@@ -21,7 +21,7 @@ from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 class RulesConfig(Config):
     """Settings that beam search and sampling share: maximum length and scoring."""
 
-    length_penalty: float = Field(1.0, ge=0, le=100, description="score = log-probability / length ^ `length_penalty`")
+    length_penalty: float = Field(1.0, ge=0, le=50, description="score = log-probability / length ^ `length_penalty`")
     length_offset: float = Field(
         0.0, ge=0, le=1_000_000, description="o: the length counts as (o + length) / (o + 1); 5: GNMT (Wu et al. 2016)"
     )

@@ -50,11 +50,11 @@ class Services:
         """
         seconds, task = self.config.limits.request_seconds, asyncio.current_task()
         assert task is not None
-        has_gone = False
+        has_gone = has_ended = False
 
         def give_up(watch: asyncio.Task[None]) -> None:
             nonlocal has_gone
-            if not watch.cancelled():
+            if not watch.cancelled() and not has_ended:  # it may end while this is about to be called
                 has_gone = True
                 task.cancel()
 
@@ -73,6 +73,7 @@ class Services:
             task.uncancel()
             raise ClientGoneError from None
         finally:
+            has_ended = True
             watch.remove_done_callback(give_up)
             watch.cancel()
 

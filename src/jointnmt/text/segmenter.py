@@ -89,12 +89,14 @@ class Segmenter:
         return [self._ids_of_tags[tag], *ids] if tag and ids else ids
 
     def _divide(self, word: str) -> list[int]:
-        """The ids of a word; those of the first words are remembered, as most words come again."""
+        """The ids of a word, which are remembered, as most words come again."""
         parts = divided(word, self.config)
         ids = [piece for part in parts for piece in self._vocabulary.divide(part)]
         # Text can hold a special piece if the vocabulary was saved without their marks' endings.
         ids = ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
-        if len(self._remembered) < MOST_REMEMBERED and len(word) <= LONGEST_REMEMBERED:
+        if len(word) <= LONGEST_REMEMBERED:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()  # the frequent ones soon come again
             self._remembered[word] = ids
         return ids
 
