@@ -11,9 +11,12 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import parquet
 
 from jointnmt.cluster.corpus import InputCorpus, shards_of
@@ -201,6 +204,35 @@ def test_a_sentence_without_room_in_memory_does_not_spoil_the_others() -> None:
     found = translate_each(Narrow(), lines, TranslationOptions())  # type: ignore[arg-type]
     assert [each.source for each in found] == [line.source for line in lines]
     assert [each.error for each in found] == [None, "does not fit in memory", None, None, "does not fit in memory"]
+
+
+class Growing(MemoryFileSystem):  # type: ignore[misc]
+    """A file system on which files grow, as by SFTP; a writer can be killed."""
+
+    protocol = "growing"
+    killed = False
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Write a file, or half of it."""
+        super().pipe_file(path, value[: len(value) // 2] if self.killed else value)
+        if self.killed:
+            raise KeyboardInterrupt
+
+
+def test_a_killed_writer_leaves_no_half_file_where_files_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("growing", Growing, clobber=True)
+    folder = Folder("growing://killed")
+    folder.write("a", b"whole")
+    folder.write("a", b"another")
+    assert folder.create("b", b"first") and not folder.create("b", b"second")
+    monkeypatch.setattr(Growing, "killed", True)
+    with pytest.raises(KeyboardInterrupt):
+        folder.write("part", b"whole")
+    monkeypatch.setattr(Growing, "killed", False)
+    assert not folder.exists("part")
+    folder.tidy()
+    assert folder.names() == {"a", "b"}
+    assert (folder.read("a"), folder.read("b")) == (b"another", b"first")
 
 
 @pytest.mark.parametrize("address", ["FOLDER", "memory://folder-of-results"])

@@ -14,6 +14,8 @@ import fsspec
 from jointnmt.errors import ConfigurationError, MissingPackageError, reason
 from jointnmt.runs.checkpoint import publish
 
+PUT_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"}
+"""Object stores, where a file appears when all of it has come; elsewhere, as by SFTP, it grows."""
 HIDDEN = "."
 """Begins the name of a file that is not whole yet."""
 
@@ -37,12 +39,16 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 class Folder:
-    """A folder whose files are whole at any moment: each is written under another name, or put as one object."""
+    """A folder whose files are whole at any moment: each is written under another name, or put as one object.
+
+    Two processes that `create` the same file at once may both succeed where there are neither links nor object stores.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._fs, self._path = file_system(address)
-        self._local = "file" in ([self._fs.protocol] if isinstance(self._fs.protocol, str) else self._fs.protocol)
+        protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else {*self._fs.protocol}
+        self._local, self._puts_whole = "file" in protocols, bool(protocols & PUT_WHOLE)
 
     def names(self, under: str = "") -> set[str]:
         """The files, or those of a folder in it; none if there is no such folder."""
@@ -67,7 +73,7 @@ class Folder:
         """Write a file, in the place of one of this name."""
         with _naming(self, name):
             if not self._local:
-                self._fs.pipe_file(self._at(name), data)
+                self._put(name, data)
                 return
             with self._unfinished(name, data) as temporary:
                 publish(temporary, Path(self._at(name)))
@@ -75,9 +81,11 @@ class Folder:
     def create(self, name: str, data: bytes) -> bool:
         """Write a file unless there is one of this name; whether it was written."""
         with _naming(self, name), suppress(FileExistsError):
-            if not self._local:
+            if self._puts_whole:
                 self._fs.pipe_file(self._at(name), data, mode="create")
                 return True
+            if not self._local:
+                return not self.exists(name) and self._put(name, data)
             with self._unfinished(name, data) as temporary:
                 os.link(temporary, self._at(name))
                 return True
@@ -90,12 +98,26 @@ class Folder:
 
     def tidy(self) -> None:
         """Delete what killed writers have left unfinished."""
-        for name in self.names() if self._local else ():
+        for name in () if self._puts_whole else self.names():
             if name.startswith(HIDDEN):
-                Path(self._at(name)).unlink(missing_ok=True)
+                self.delete(name)
 
     def _at(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}".rstrip("/")
+
+    def _put(self, name: str, data: bytes) -> bool:
+        """Write a file elsewhere than on a disk; True."""
+        if self._puts_whole:
+            self._fs.pipe_file(self._at(name), data)
+            return True
+        path = self._at(name)
+        temporary = self._at(f"{HIDDEN}{path.rpartition('/')[2]}.{secrets.token_hex(4)}")
+        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self._fs.pipe_file(temporary, data)
+        if self._fs.exists(path):  # not every system renames onto a file
+            self._fs.rm_file(path)
+        self._fs.mv(temporary, path)
+        return True
 
     @contextmanager
     def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
