@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx2 as httpx
 import pytest
 
+from jointnmt.serving.connections import protocol
 from jointnmt.serving.services import Services
+from jointnmt.serving.settings import Limits
 from support.serving import busy_worker, exchange, http_request, live, services, wait_until, write_model
 
 Make = Callable[..., Services]
@@ -223,3 +228,38 @@ def test_too_many_connections_are_told_so(make: Make) -> None:
         for connection in idle:
             connection.close()
         wait_until(lambda: exchange(port, http_request("/translate", BODY), seconds=1).startswith(b"HTTP/1.1 200"))
+
+
+def test_alignments_of_too_many_texts_are_for_a_stream(make: Make) -> None:
+    with live(make(alignment_weights=300)) as port:
+        url = f"http://127.0.0.1:{port}/v1/translate"
+        few, many = {"texts": ["der Hund"], "alignments": True}, {"texts": ["der Hund"] * 20, "alignments": True}
+        assert httpx.post(url, json=few).status_code == 200
+        refused = httpx.post(url, json=many)
+        assert refused.status_code == 400 and "ask for a stream" in refused.json()["error"]
+        assert httpx.post(url, json=many | {"alignments": False}).status_code == 200
+        assert len(httpx.post(f"{url}/stream", json=many).text.splitlines()) == 20
+
+
+def test_a_text_that_is_split_is_no_longer_than_a_line_may_be(tmp_path: Path) -> None:
+    """It is one piece of work, however many lines it has."""
+    run = write_model(tmp_path / "main", model={"max_length": 16})
+    with live(services({"main": run}, limits={"line_characters": 80})) as port:
+        url = f"http://127.0.0.1:{port}/v1/translate"
+        for lines, status in ((4, 200), (40, 400)):
+            answer = httpx.post(url, json={"texts": ["der Hund sieht.\n" * lines], "long": "split"})
+            assert answer.status_code == status, answer.text
+
+
+def test_a_client_that_does_not_read_loses_its_connection() -> None:
+    async def written(resumes: bool) -> Mock:
+        made = object.__new__(protocol(Limits(request_seconds=0.05)))
+        made.loop, made.transport, made.flow, made._unread = asyncio.get_running_loop(), Mock(), Mock(), None
+        made.pause_writing()
+        if resumes:
+            made.resume_writing()
+        await asyncio.sleep(0.3)
+        return made.transport
+
+    assert asyncio.run(written(resumes=False)).abort.called
+    assert not asyncio.run(written(resumes=True)).abort.called

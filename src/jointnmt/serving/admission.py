@@ -41,6 +41,26 @@ def check_cells(
     return list(sentences)
 
 
+def check_alignments(
+    engine: Engine, sentences: Sequence[Sentence], options: TranslationOptions, limits: Limits
+) -> None:
+    """Refuse an answer of too many alignment weights, which would keep all others waiting while it is written.
+
+    Raises:
+        RequestError: naming the limit.
+    """
+    if not options.alignments:
+        return
+    breadths = [engine.breadth(each.source_tokens, options) for each in sentences]
+    weights = options.num_best * sum(source * target for _, source, target in breadths)
+    if weights > limits.alignment_weights:
+        raise RequestError(
+            400,
+            f"The alignments of {len(sentences)} texts may have {weights} weights; at most {limits.alignment_weights} "
+            "are told. Send fewer texts at once, or ask for a stream.",
+        )
+
+
 async def to_sentences(
     engine: Engine,
     sources: Sequence[str],

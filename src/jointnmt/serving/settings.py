@@ -25,6 +25,9 @@ class Limits(TextLimits):
     grid_weights: int = Field(
         4_000_000, ge=0, description="most attention weights of a grid in an answer; more are averaged or left out"
     )
+    alignment_weights: int = Field(
+        4_000_000, ge=0, description="most weights of alignments in an answer that is no stream"
+    )
     queued_sentences: int = Field(10_000, ge=1, description="most sentences that wait or are computed")
     request_seconds: float = Field(120.0, gt=0, description="longest time from a request's arrival to its last byte")
     drain_seconds: int = Field(60, ge=1, description="longest time for running requests to end when the server stops")

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from jointnmt.serving.admission import check_cells, check_lines, to_sentences
+from jointnmt.serving.admission import check_alignments, check_cells, check_lines, to_sentences
 from jointnmt.serving.dispatcher import refusal
 from jointnmt.serving.engine import Engine, ScoredTranslation, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
@@ -60,6 +60,7 @@ async def translate(request: Request, asked: TranslateRequest, shared: Shared) -
 
     async def answer() -> list[Translation]:
         sentences = await _sentences(shared, model.engine, asked, options)
+        check_alignments(model.engine, sentences, options, shared.config.limits)
         return await shared.dispatcher.results(Translating(model.engine, options), sentences)
 
     found = await shared.answer(request, answer())
