@@ -46,6 +46,17 @@ def test_smaller_corpora_get_smaller_vocabularies_and_more_dropout_and_passes() 
     assert sizes[1] == SIZES[0] and sizes[-1] == SIZES[-1]
 
 
+@pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: f"{corpus.pairs}")
+def test_families_have_about_as_many_parameters(corpus: CorpusCounts) -> None:
+    """Outside the embeddings, so that whoever compares them compares families."""
+    numbers = {}
+    for family in get_args(Family):
+        experiment = Experiment.parse({"name": "mine", "data": DATA, **plan(corpus, LAPTOP, family).values}, "test")
+        numbers[family] = sum(count_parameters(experiment.model, 1000, 1000).rest.values())
+    assert numbers["reformer-base"] == pytest.approx(numbers["transformer"], rel=0.02)
+    assert numbers["reformer-fast"] == pytest.approx(numbers["transformer"], rel=0.15)
+
+
 def test_reformers_have_as_little_dropout_as_suits_them() -> None:
     rates = {
         family: [plan(each, LAPTOP, family).values["model"]["dropout"] for each in CORPORA]
