@@ -184,6 +184,13 @@ def test_what_is_written_is_not_translated_again(run: Path, tmp_path: Path) -> N
     assert out.names() == {"part-0000000.txt", "part-0000001.txt"}
 
 
+def test_what_a_killed_worker_could_not_translate_is_told_no_more_if_another_can(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("der Hund\n")
+    Folder(str(tmp_path / "out")).write("_untranslated/part-0000000.jsonl", b"{}")
+    out = translated(run, InputCorpus.find(str(tmp_path / "in.txt")), str(tmp_path / "out"), 1)
+    assert "part-0000000.txt" in out.names() and not out.names("_untranslated")
+
+
 def test_a_file_that_was_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     corpus = InputCorpus.find(str(tmp_path / "in.txt"))
