@@ -28,19 +28,37 @@ ENOUGH_THREADS = 4
 QUIET_INTERVALS = 4
 """How many intervals in a row must look alone before threads spin long again."""
 
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""Of a container: microseconds of processor time in each period, and the period; Linux, control groups 2."""
+
 _lock = threading.Lock()
 _watched: int | None = None
 """The process that is watched: a fork is another one, without the thread that watches."""
 
 
+def cores_allowed() -> int | None:
+    """How many cores' time this process may take where that is limited, rounded up; None: all there is."""
+    try:
+        allowed, period = CPU_LIMIT.read_text().split()
+        return None if allowed == "max" else max(1, -(-int(allowed) // int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
 def adapt_waiting() -> None:
-    """Have the threads of this process, from now on, spin as suits what else runs.
+    """Have the threads of this process, from now on, be as many and spin as long as suits what else runs.
+
+    PyTorch starts a thread a core; of a container that may use the time of fewer, most would wait. OMP_NUM_THREADS, if
+    set, holds.
 
     Without libgomp, or where Linux counts no waiting, nothing happens; nor where the environment sets OMP_WAIT_POLICY
     or GOMP_SPINCOUNT, which then hold. May be called often.
     """
     global _watched
     with _lock:
+        most = None if "OMP_NUM_THREADS" in os.environ else cores_allowed()
+        if most is not None and torch.get_num_threads() > most:
+            torch.set_num_threads(most)
         if _watched == os.getpid() or {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
             return
         _watched = os.getpid()
