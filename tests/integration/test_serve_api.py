@@ -394,6 +394,23 @@ def test_limits_hold(runs: dict[str, Path], limits: dict[str, Any], values: dict
         assert translate(client, "der Hund")["translatedText"]
 
 
+def test_forms_of_other_pages_are_not_computed(runs: dict[str, Path]) -> None:
+    """Their pages could not read the answer, but would keep the server busy."""
+    form = {"q": "der Hund", "source": "de", "target": "en"}
+    for named, origin, status in (
+        ([], "https://example.org", 403),
+        ([], "null", 403),
+        ([], "http://localhost:5000", 200),
+        ([], None, 200),
+        (["https://example.org"], "https://example.org", 200),
+        (["https://example.org"], "https://example.com", 403),
+        (["*"], "https://example.com", 200),
+    ):
+        with TestClient(application(runs, allow_origins=named)) as client:
+            answer = client.post("/translate", data=form, headers={"Origin": origin} if origin else {})
+            assert answer.status_code == status, (named, origin, answer.text)
+
+
 def test_other_origins_are_let_in_only_if_named(runs: dict[str, Path]) -> None:
     headers = {"Origin": "https://example.org"}
     with TestClient(application(runs)) as client:

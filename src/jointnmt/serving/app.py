@@ -148,5 +148,5 @@ def _add_protection(app: FastAPI, services: Services) -> None:
         app.add_middleware(CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(WholeBodies, limits=config.limits)
     if config.host in LOOPBACK:
-        app.add_middleware(KnownHosts, names=(*LOOPBACK, *config.allow_hosts))
+        app.add_middleware(KnownHosts, names=(*LOOPBACK, *config.allow_hosts), origins=config.allow_origins)
     app.add_middleware(RequestRecord, metrics=services.metrics, log_text=config.log_text)

@@ -76,23 +76,35 @@ class WholeBodies:
 
 
 class KnownHosts:
-    """Refuses requests under another name than the server's own.
+    """Refuses requests under another name than the server's own, and those of web pages of other origins.
 
-    A web page whose name has been made to point to this machine (DNS rebinding) gets no further than this.
+    A web page whose name has been made to point to this machine (DNS rebinding) gets no further than this; nor does one
+    that sends a form here, whose answer it could not read, but which would be computed.
     """
 
-    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
-        self._app, self._names = app, frozenset(names)
+    def __init__(self, app: ASGIApp, names: Sequence[str], origins: Sequence[str] = ()) -> None:
+        self._app, self._names, self._origins = app, frozenset(names), frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, if it names this server."""
-        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
-        name = re.sub(r":\d*$", "", host).strip("[]").lower()
-        if scope["type"] != "http" or name in self._names:
+        """Pass a request on, if it names this server and comes from no other one's page."""
+        headers = dict(scope.get("headers", ()))
+        host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
+        name, of_page = _name_of(host), _name_of(origin.partition("://")[2])
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        message = f"The server is not known as {name!r} here: allow_hosts of its settings adds names."
-        await error_response(400, message, CLOSE)(scope, receive, send)
+        elif name not in self._names:
+            message = f"The server is not known as {name!r} here: allow_hosts of its settings adds names."
+            await error_response(400, message, CLOSE)(scope, receive, send)
+        elif origin and of_page not in self._names and not self._origins & {origin, "*"}:
+            message = f"Pages of {origin!r} may not call this server: allow_origins of its settings adds origins."
+            await error_response(403, message, CLOSE)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _name_of(host: str) -> str:
+    """Of a host that may have a port."""
+    return re.sub(r":\d*$", "", host).strip("[]").lower()
 
 
 class RequestRecord:
