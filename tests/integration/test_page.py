@@ -16,7 +16,7 @@ from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, compare, next_words, trace_search
 from support.browser import chromium, open_page, package, watched
-from support.serving import live, services, write_model
+from support.serving import live, services, wait_until, write_model
 
 SOURCE, OTHER = "der Hund sieht die Katze .", "die Katze hört nicht"
 OWN = "the dog sees the cat ."
@@ -336,8 +336,12 @@ def test_long_names_of_models_are_whole_on_a_phone(browser: Browser, runs: dict[
         show(page, "Compare")
         keys = page.locator(".compare-view svg .key")
         expect(keys).to_have_text(names)
-        first, second = (keys.nth(number).bounding_box() for number in range(2))
-    assert first and second
+
+        def boxes() -> list[Any]:  # none while the figure is drawn anew
+            return [keys.nth(number).bounding_box() for number in range(2)]
+
+        wait_until(lambda: all(boxes()))
+        first, second = boxes()
     assert first["y"] + first["height"] <= second["y"], "one below the other"
     assert max(each["x"] + each["width"] for each in (first, second)) < 378, "and none outside of the stage"
     page.context.close()
