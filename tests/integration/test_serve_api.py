@@ -14,8 +14,10 @@ from fastapi import APIRouter
 from starlette.testclient import TestClient
 
 from jointnmt import Translator
+from jointnmt.errors import DataError
 from jointnmt.search import SamplingConfig
 from jointnmt.serving.app import create_app
+from jointnmt.serving.engine import Engine, Translation, TranslationOptions
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, attend
 from support.serving import application, post, services, write_model, write_models
@@ -451,3 +453,14 @@ def test_metrics_count_requests_and_tokens(runs: dict[str, Path], translator: Tr
     assert "jointnmt_source_tokens_total 3.0" in text
     tokens = len(next(translator.translate_stream(["der Hund"])).candidates[0].tokens)
     assert f"jointnmt_target_tokens_total {tokens}.0" in text
+
+
+def test_a_prefix_that_is_refused_spoils_no_other_line(runs: dict[str, Path]) -> None:
+    """Nor are the others computed again, one by one."""
+    engine = Engine.load(runs["main"], "cpu", "float32")
+    texts, prefixes = ["der Hund", "die Katze", "der Hund"], ["", "the dog " * 40, ""]
+    first, refused, third = engine.translate_each(range(3), texts, prefixes, TranslationOptions())
+    assert isinstance(refused, DataError)
+    assert isinstance(first, Translation) and isinstance(third, Translation) and first.text == third.text
+    with pytest.raises(DataError, match="prefix"):
+        engine.translate(range(3), texts, prefixes, TranslationOptions())

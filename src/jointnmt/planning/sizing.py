@@ -186,11 +186,11 @@ def _model(family: Family, size: ModelSize) -> dict[str, Any]:
         "dropout": size.dropout if family == "transformer" else min(size.dropout, DROPOUT_OF_REFORMERS),
         "embeddings": "all",
     }
-    # One layer more than the Transformer has on each side, 28 E^2 weights: of 8 E^2 + 4 EF, it has as many.
-    width = size.width * (7 * size.layers / (size.layers + 1) - 2)
+    # L + 1 grid layers of 8 E^2 + 4 EF weights have as many as L layers on each side, 28 L E^2, if F is this wide.
+    grid_ffn = size.width * (7 * size.layers / (size.layers + 1) - 2)
     stacks: dict[Family, dict[str, int]] = {
         "transformer": {"encoder_layers": size.layers, "decoder_layers": size.layers},
-        "reformer-base": {"num_layers": size.layers + 1, "ffn_dim": 16 * round(width / 16)},
+        "reformer-base": {"num_layers": size.layers + 1, "ffn_dim": 16 * round(grid_ffn / 16)},
         "reformer-fast": {"prenet_layers": size.layers, "num_layers": max(1, size.layers - 1)},
     }
     return merged(shared, stacks[family])  # type: ignore[no-any-return]

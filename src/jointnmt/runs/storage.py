@@ -85,7 +85,10 @@ class Folder:
                 self._fs.pipe_file(self._at(name), data, mode="create")
                 return True
             if not self._local:
-                return not self.exists(name) and self._put(name, data)
+                if self.exists(name):
+                    return False
+                self._put(name, data)
+                return True
             with self._unfinished(name, data) as temporary:
                 os.link(temporary, self._at(name))
                 return True
@@ -105,11 +108,11 @@ class Folder:
     def _at(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}".rstrip("/")
 
-    def _put(self, name: str, data: bytes) -> bool:
-        """Write a file elsewhere than on a disk; True."""
+    def _put(self, name: str, data: bytes) -> None:
+        """Write a file elsewhere than on a disk."""
         if self._puts_whole:
             self._fs.pipe_file(self._at(name), data)
-            return True
+            return
         path = self._at(name)
         temporary = self._at(f"{HIDDEN}{path.rpartition('/')[2]}.{secrets.token_hex(4)}")
         self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -117,7 +120,6 @@ class Folder:
         if self._fs.exists(path):  # not every system renames onto a file
             self._fs.rm_file(path)
         self._fs.mv(temporary, path)
-        return True
 
     @contextmanager
     def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
