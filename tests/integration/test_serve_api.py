@@ -17,9 +17,9 @@ from jointnmt import Translator
 from jointnmt.errors import DataError
 from jointnmt.search import SamplingConfig
 from jointnmt.serving.app import create_app
-from jointnmt.serving.engine import Engine, Translation, TranslationOptions
+from jointnmt.serving.engine import Engine
 from jointnmt.serving.keys import Key, digest
-from jointnmt.translator import TranslationOptions, attend
+from jointnmt.translator import Translation, TranslationOptions, attend
 from support.serving import application, post, services, write_model, write_models
 from support.tiny_run import SOURCE_WORDS
 
