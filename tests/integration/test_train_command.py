@@ -104,6 +104,15 @@ def test_the_average_is_kept_only_if_it_is_no_worse(tmp_path: Path, rate: float,
     assert model.stat().st_mtime_ns == changed, "the training is finished"
 
 
+def test_the_last_weights_are_a_candidate_where_bleu_chooses(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    rules: dict[str, Any] = {"every_updates": 2, "metric": "bleu", "bleu_every": 3, "patience": None}
+    settings = Experiment.parse(tiny_recipe(tmp_path, training__max_updates=4, validation=rules), origin="test")
+    train(settings, tmp_path / "run", NoDisplay())
+    found = [each["bleu"] for each in log_records(tmp_path / "run") if each["event"] == "validation"]
+    assert found[0] is None and found[1] is not None
+
+
 def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> None:
     result = call("average", run, "--best", 2, "--out", tmp_path / "mean.safetensors")
     assert result.exit_code == 0, result.stderr
