@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -211,6 +213,12 @@ def test_an_interrupted_build_is_gone_on_with(corpus: Corpus, monkeypatch: pytes
     assert same(corpus.build(filters=filters), whole)
     assert found == [4, 5]
     assert all(not name.endswith(".partial") for name in corpus.folders)
+
+
+def test_blocks_can_be_joined_where_none_has_to_be_segmented() -> None:
+    """In a process of its own, as whatever has been imported before may have made the attribute."""
+    program = "from jointnmt.data.segmenting import pyarrow; pyarrow().compute.list_value_length"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("damage", ["changed", "short", "gone", "facts", "other lines"])

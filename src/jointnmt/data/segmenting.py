@@ -132,6 +132,7 @@ def pyarrow() -> Any:
     """
     with extra("train"):
         import pyarrow
+        import pyarrow.compute  # as an attribute of the package, too, which importing that alone does not make
     return pyarrow
 
 
