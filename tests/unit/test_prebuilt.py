@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jointnmt.ops.native import build, library, prebuilt
+from jointnmt.ops.native.status import kernel_status
 from support.kernels import needs_kernels
 
 V4 = "fma avx2 bmi1 bmi2 f16c movbe abm avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -71,3 +72,20 @@ def test_kernels_of_other_sources_are_not_taken(shipped: Path, monkeypatch: pyte
         file.write("// changed\n")
     monkeypatch.setattr(prebuilt, "SOURCES", tmp_path / "csrc")
     assert prebuilt.find(build.processor()) is None
+
+
+@needs_kernels
+def test_kernels_of_the_package_that_cannot_be_loaded_are_compiled_here(
+    shipped: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = library()
+    assert own is not None
+    shipped.unlink()
+    shipped.write_bytes(b"cut short")
+    monkeypatch.setattr(build, "build", lambda: Path(own._name))
+    again = library.__wrapped__()
+    assert again is not None and again._name == own._name
+    assert f"{shipped} cannot be loaded" in caplog.text and "install it anew" in caplog.text
+    status = kernel_status()
+    assert status.state in ("verified", "not built") and status.problem is not None
+    assert str(shipped) in status.problem

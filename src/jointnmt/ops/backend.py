@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -59,10 +59,15 @@ def implementation() -> _Choice:
     return _choice
 
 
-def uses_kernels(x: Tensor, *features: int) -> bool:
+def uses_kernels(x: Tensor, *features: int, beside: Sequence[Tensor] = ()) -> bool:
     """Whether the kernels take tensors like `x`, and vectors of these numbers of features.
 
     Under autocast, `x` must have its type already, as the results of the matrix products beside it will.
+
+    Args:
+        x: which the kernel reads.
+        features: each a number of features.
+        beside: what it reads as if it had the type of `x`, and must.
     """
     if torch.compiler.is_compiling():
         return False
@@ -70,6 +75,9 @@ def uses_kernels(x: Tensor, *features: int) -> bool:
         return False
     for size in features:
         if size % LANES:
+            return False
+    for other in beside:
+        if other.dtype != x.dtype:
             return False
     return kernels_read(x)
 

@@ -33,7 +33,7 @@ def gated_kv(
         fusion: whether both halves are made of the sum of both inputs.
         gates: if given, the gates `[*places, 2, E]` are appended.
     """
-    if gates is None and uses_kernels(hidden, gate_bias.shape[-1]):
+    if gates is None and uses_kernels(hidden, gate_bias.shape[-1], beside=lexical):
         bias = exact(gate_bias.flatten())
         if not torch.is_grad_enabled():
             return _forward(evenly_spaced(hidden), bias, fusion, [part.contiguous() for part in lexical])

@@ -16,6 +16,9 @@ from jointnmt.ops.backend import uses_kernels
 from jointnmt.ops.dropout import Dropout
 from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of, zeros
 
+EPS = 1e-5
+"""Of the kernels, as of `nn.LayerNorm` by default."""
+
 
 class Normed(NamedTuple):
     """The output of a layer norm, with what is needed to recompute it.
@@ -53,7 +56,7 @@ def layer_norm(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Float[Tenso
 
 def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> tuple[Float[Tensor, "*places E"], Normed]:
     """`x` and its layer norm, where a residual connection begins: their gradients are summed in one pass."""
-    if not uses_kernels(x, x.shape[-1]):
+    if not (uses_kernels(x, x.shape[-1]) and norm.eps == EPS):
         return x, Normed(_layer_norm(x, norm))
     return _add_norm(x.contiguous(), None, None, None, norm)
 
@@ -63,7 +66,7 @@ def dropout_add(
 ) -> Float[Tensor, "B *places E"]:
     """`x + dropout(update)`."""
     update = _biased(update)
-    if not uses_kernels(x, x.shape[-1]):
+    if not uses_kernels(x, x.shape[-1], beside=[update.value]):
         return dropout.add(x, update.total)
     mask = dropout.mask(update.value.shape, update.value)
     bias = exact(update.bias)
@@ -84,7 +87,7 @@ def add_norm(
     The kernel does both in one pass over memory (flash-attn's dropout-add-layer-norm).
     """
     update = _biased(update)
-    if not uses_kernels(x, x.shape[-1]):
+    if not (uses_kernels(x, x.shape[-1], beside=[update.value]) and norm.eps == EPS):
         x = dropout.add(x, update.total)
         return x, Normed(_layer_norm(x, norm))
     mask = dropout.mask(update.value.shape, update.value)

@@ -30,7 +30,7 @@ def attention_pool(
         attn_weights: if given, the weights `[B, S, T, E]` are appended.
         lengths: the number of real tokens of each sentence; None: they are counted.
     """
-    if attn_weights is None and uses_kernels(x, x.shape[-1]):
+    if attn_weights is None and uses_kernels(x, x.shape[-1], beside=[scores]):
         lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
         if not torch.is_grad_enabled():
             return _pooled(x.contiguous(), scores.contiguous(), lengths)

@@ -92,7 +92,7 @@ class KernelRunner:
         found = tuple(recording.kernels), frozenset(weights)
         if recording.obstacle is None and proven.setdefault(kind, found) != found:
             recording.obstacle = "other kernels or tensors than before"
-            del proven[kind]
+            proven.pop(kind, None)  # unless another thread has been faster
         if recording.obstacle is None:
             self._recording, self._addresses = recording, _addresses(x, read)
         else:

@@ -25,7 +25,11 @@ def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int |
         log_probabilities: of the next token of each sentence's hypotheses.
         required: the only token that is allowed in each sentence, even if it is banned; None: all that are not banned.
         banned: tokens that are not allowed.
+
+    Raises:
+        ValueError: if one of them is not a token.
     """
+    _check_tokens(required, banned, log_probabilities.shape[-1])
     found = [(row, token) for row, token in enumerate(required) if token is not None]
     if found:  # else nothing is sent to a GPU, nor waited for
         index = torch.tensor(found, dtype=torch.long, device="cpu")
@@ -36,6 +40,12 @@ def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int |
     if found:
         log_probabilities[rows] = -torch.inf
         log_probabilities[rows, :, tokens] = kept
+
+
+def _check_tokens(required: Sequence[int | None], banned: Sequence[int], vocabulary: int) -> None:
+    for token in (*required, *banned):
+        if token is not None and not 0 <= token < vocabulary:
+            raise ValueError(f"{token} is not a token of a vocabulary of {vocabulary} pieces")
 
 
 class Continuations(NamedTuple):
@@ -102,7 +112,11 @@ def advance_beams(
         required: see `restrict`.
         banned: likewise.
         end: the token that ends a sentence.
+
+    Raises:
+        ValueError: if one of `required` or `banned` is not a token.
     """
+    _check_tokens(required, banned, logits.shape[-1])  # kernels write where they say
     if kernels_read(logits) and logits.stride(-1) == 1:
         return _native(logits, hypotheses, required, banned, end)
     sentences, beams = hypotheses.log_probabilities.shape

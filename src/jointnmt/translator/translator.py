@@ -52,7 +52,7 @@ class Translator(Pretrained):
         """Take a model that is on its device.
 
         Args:
-            model: is put into evaluation mode.
+            model: is put into evaluation mode. Its weights must not change any more, as some are copied (`self.model`).
             segmentation: the one it was trained with.
             experiment: its configuration.
             precision: of the model's computations; log-probabilities are always computed in float32. int8 quantises

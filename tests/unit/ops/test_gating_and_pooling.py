@@ -79,3 +79,10 @@ def test_the_grid_is_the_sum_of_its_sides(kind: torch.dtype) -> None:
         with backend("plain"):
             assert torch.equal(grid_of_sides(source, target), found)
     assert torch.equal(found, source + target)
+
+
+@needs_kernels
+def test_scores_in_another_type_are_converted() -> None:
+    torch.manual_seed(10)
+    x, scores, mask = torch.randn(2, 3, 5, 16), torch.randn(2, 3, 5, 16).bfloat16(), torch.ones(2, 3, dtype=torch.bool)
+    assert_close(attention_pool(x, scores, mask), attention_pool(x, scores.float(), mask), rtol=1e-2, atol=1e-2)

@@ -162,3 +162,21 @@ def test_a_value_that_is_not_finite_stays_visible() -> None:
     with torch.no_grad():
         result = mlp(Normed(x), torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), NO_DROPOUT)
     assert result[0].isnan().tolist() == [[True] * 16, [False] * 16]
+
+
+@needs_kernels
+def test_an_update_in_another_type_is_converted() -> None:
+    torch.manual_seed(7)
+    x, update, norm = torch.randn(2, 3, 32), torch.randn(2, 3, 32).bfloat16(), norm_of(32)
+    expected = x + update
+    assert_close(dropout_add(x, update, NO_DROPOUT), expected, rtol=0, atol=0)
+    total, y = add_norm(x, update, NO_DROPOUT, norm)
+    assert_close((total, y.value), (expected, norm(expected)), rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+def test_a_norm_may_have_an_epsilon_of_its_own() -> None:
+    torch.manual_seed(7)
+    x, norm = torch.randn(2, 3, 32), torch.nn.LayerNorm(32, eps=1.0)
+    assert_close(layer_norm(x, norm), norm(x), rtol=1e-5, atol=1e-5)
+    assert_close(add_norm(x, x, NO_DROPOUT, norm)[1].value, norm(2 * x), rtol=1e-5, atol=1e-5)

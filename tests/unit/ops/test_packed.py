@@ -14,6 +14,7 @@ from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp
+from jointnmt.ops.native import packed
 from jointnmt.ops.native.packed import PackedLinear, has_int8_gemm, largest_int8
 from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
 
@@ -26,6 +27,17 @@ def test_an_int8_layer_in_bfloat16() -> None:
     linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
     expected, layer = linear(x).detach(), Int8Linear.of(linear).bfloat16()
     assert_close(layer(x.bfloat16()).float(), expected, rtol=0.05, atol=0.05)
+
+
+@needs_gemm
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_weights_are_packed_before_their_first_use(kind: type[PackedLinear], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that translate with one model read weights that nobody writes any more."""
+    torch.manual_seed(14)
+    linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
+    layer = kind.of(linear)
+    monkeypatch.delattr(packed, "_pack")
+    assert_close(layer(x).float(), linear(x), rtol=0.05, atol=0.05)
 
 
 @needs_gemm

@@ -128,3 +128,14 @@ def test_only_what_is_required_or_not_banned_is_left() -> None:
     restrict(values, [None, 0], (0, 1))
     none = -torch.inf
     assert values.tolist() == [[[none, none, 2.0], [none, none, 5.0]], [[6.0, none, none], [9.0, none, none]]]
+
+
+@pytest.mark.parametrize("kernels", ["native", "plain"])
+@pytest.mark.parametrize("token", [-7, 50, 10**6])
+def test_what_is_not_a_token_can_be_neither_required_nor_banned(token: int, kernels: Name) -> None:
+    logits, before = torch.randn(2, 50), beams_of(torch.zeros(1, 2, dtype=torch.float64))
+    with backend(kernels):
+        with pytest.raises(ValueError, match=f"{token} is not a token of a vocabulary of 50 pieces"):
+            advance_beams(logits, before, [token], [], END)
+        with pytest.raises(ValueError, match=f"{token} is not a token"):
+            advance_beams(logits, before, [None], [token], END)

@@ -56,13 +56,23 @@ def library() -> ctypes.CDLL | None:
     if turned_off():
         return None
     try:
-        return load(prebuilt.find(processor()) or build())
+        return _shipped() or load(build())
     except ConfigurationError as error:
         logger.warning(
             "No custom CPU kernels, so computing on the CPU is slower. %s (JOINTNMT_NATIVE=0 does without kernels, and "
             "silences this.)",
             error,
         )
+        return None
+
+
+def _shipped() -> ctypes.CDLL | None:
+    """The kernels that came with the package for this processor; None if there are none, or they cannot be loaded."""
+    path = prebuilt.find(processor())
+    try:
+        return None if path is None else load(path)
+    except ConfigurationError as error:
+        logger.warning("%s Those of this machine's compiler are used instead.", error)
         return None
 
 
@@ -80,10 +90,16 @@ def load(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise ConfigurationError(
-            f"The kernels {path} cannot be loaded ({error}). If programs must not run from there, name another "
-            "directory in XDG_CACHE_HOME; otherwise run jointnmt kernels build --force."
-        ) from error
+        raise ConfigurationError(f"The kernels {path} cannot be loaded ({error}). {_advice(path)}") from error
+
+
+def _advice(path: Path) -> str:
+    if path.parent == prebuilt.FOLDER:
+        return "They came with the package: install it anew, if it is damaged, and the system's libgomp."
+    return (
+        "If programs must not run from there, name another directory in XDG_CACHE_HOME; otherwise run jointnmt kernels "
+        "build --force."
+    )
 
 
 def build(force: bool = False) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -20,6 +21,7 @@ from jointnmt.ops.norm import Normed
 LARGEST = 127
 PANEL = 64
 """Features whose weights are stored together, at most."""
+_dividing = threading.Lock()
 
 
 class PackedLinear(nn.Module):
@@ -60,9 +62,10 @@ class PackedLinear(nn.Module):
 
     def by_parts(self, inputs: Sequence[Tensor | Normed], sizes: Sequence[int]) -> list[Tensor]:
         """Each input's product with features of its own, of these `sizes`, side by side; see `Linear.by_parts`."""
-        if not self._parts:
-            biases = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
-            self._parts = [type(self)(*part) for part in zip(self._source.split(sizes), biases, strict=True)]
+        with _dividing:  # once: a recorded decoding position keeps the addresses of their weights
+            if not self._parts:
+                biases = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
+                self._parts = [type(self)(*part) for part in zip(self._source.split(sizes), biases, strict=True)]
         return [layer(x) for layer, x in zip(self._parts, inputs, strict=True)]
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
@@ -147,7 +150,7 @@ class Int8Linear(PackedLinear):
         weight, scales = _quantised(self._source.float())
         self.register_buffer("weight", weight)
         self.register_buffer("scales", scales)
-        self._packed: tuple[Tensor, ...] | None = None
+        self._arrange()
 
     @classmethod
     def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
@@ -174,20 +177,26 @@ class Int8Linear(PackedLinear):
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
-        features = -(-self.out_features // LANES) * LANES
-        if self._packed is None:
-            rows = functional.pad(self.weight, (0, 0, 0, features - self.out_features)).contiguous()
-            scales = functional.pad(self.scales.float(), (0, features - self.out_features)).contiguous()
-            weight = torch.zeros(-(-features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
-            sums = torch.empty(features, dtype=torch.int32)
-            _pack("int8", *rows.shape, rows, weight, sums)
-            self._packed = weight, sums, scales
         pointers = (tensor.data_ptr() for tensor in self._packed)
-        return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, features)
+        return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, self._features)
+
+    def _arrange(self) -> None:
+        """Store the weights as the kernels read them, if there are kernels for them."""
+        self._features = -(-self.out_features // LANES) * LANES
+        self._packed: tuple[Tensor, ...] = ()
+        if not (self.weight.is_cpu and self.in_features % LANES == 0 and has_int8_gemm()):
+            return
+        rows = functional.pad(self.weight, (0, 0, 0, self._features - self.out_features)).contiguous()
+        scales = functional.pad(self.scales.float(), (0, self._features - self.out_features)).contiguous()
+        weight = torch.zeros(-(-self._features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
+        sums = torch.empty(self._features, dtype=torch.int32)
+        _pack("int8", *rows.shape, rows, weight, sums)
+        self._packed = weight, sums, scales
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        self._packed = None
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        self._arrange()
+        return self
 
 
 def has_int8_gemm() -> bool:

@@ -52,17 +52,28 @@ class KernelStatus:
 def kernel_status() -> KernelStatus:
     """How things stand."""
     off, processor = build.turned_off(), processor_name()
+    problem = None
     if (shipped := prebuilt.find(build.processor())) is not None:
         kind = prebuilt.kind_of(build.processor())
         assert kind is not None
-        return KernelStatus(
-            "of the package", None, off, processor, features=(kind.name,), directory=str(shipped.parent),
-            library=str(shipped), products=products(None if off else shipped),
-        )  # fmt: skip
+        try:
+            usable = products(None if off else shipped)
+        except ConfigurationError as error:
+            problem = str(error)
+        else:
+            return KernelStatus(
+                "of the package", None, off, processor, features=(kind.name,), directory=str(shipped.parent),
+                library=str(shipped), products=usable,
+            )  # fmt: skip
+    return _compiled_status(off, processor, problem)
+
+
+def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelStatus:
+    """Of kernels that this machine compiles; `problem` is with those of the package."""
     try:
         toolchain = build.Toolchain.here()
     except ConfigurationError as error:
-        return KernelStatus("unavailable", str(error), off, processor, products=products(None))
+        return KernelStatus("unavailable", problem or str(error), off, processor, products=products(None))
     compiler = {"compiler": toolchain.compiler, "compiler_version": toolchain.version}
     features = compiled_features(toolchain)
     try:
@@ -71,12 +82,12 @@ def kernel_status() -> KernelStatus:
         usable = products(None if off else path) if off or path else {}
     except ConfigurationError as error:
         return KernelStatus(
-            "unavailable", str(error), off, processor, **compiler, features=features, products=products(None)
+            "unavailable", problem or str(error), off, processor, **compiler, features=features, products=products(None)
         )
     state: LibraryState = "verified" if path else "damaged" if damaged else "not built"
     return KernelStatus(
         state,
-        "; ".join(f"{each} {fault}" for each, fault in damaged.items()) or None,
+        "; ".join([*filter(None, [problem]), *(f"{each} {fault}" for each, fault in damaged.items())]) or None,
         off,
         processor,
         **compiler,
