@@ -80,11 +80,16 @@ class WorkQueue:
     def put(self, ticket: Ticket, even_if_full: bool = False) -> None:
         """Let a request wait for its turn.
 
+        A request of several sentences takes at most half of the places that are free, so that documents leave room for
+        sentences; one that comes first may take all.
+
         Raises:
             QueueFullError: if not all of its sentences find room; then none is kept.
         """
         with self._changed:
-            if self._closed or (self._held + len(ticket.waiting) > self.capacity and not even_if_full):
+            free, asked = self.capacity - self._held, len(ticket.waiting)
+            fits = asked <= (free if asked == 1 or not self._held else free // 2)
+            if self._closed or not (fits or even_if_full):
                 raise QueueFullError
             self._held += len(ticket.waiting)
             self._arrived += 1

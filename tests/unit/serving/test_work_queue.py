@@ -80,14 +80,31 @@ def test_every_sentence_is_given_out_once() -> None:
 
 def test_a_full_queue_refuses_a_request_as_a_whole() -> None:
     queue = WorkQueue(10)
-    queue.put(ticket(8))
+    queue.put(ticket(9))
     with pytest.raises(QueueFullError):
-        queue.put(ticket(3))
-    queue.put(ticket(2))
+        queue.put(ticket(2))
+    queue.put(ticket(1))
     assert queue.held == 10
     with pytest.raises(QueueFullError):
         queue.put(ticket(1))
     queue.put(ticket(1), even_if_full=True)
+
+
+def test_documents_leave_room_for_sentences() -> None:
+    queue = WorkQueue(16)
+    for count in (8, 4, 2):
+        queue.put(ticket(count))
+    with pytest.raises(QueueFullError):
+        queue.put(ticket(2))
+    queue.put(ticket(1))
+    queue.put(ticket(1))
+    assert queue.held == 16
+
+
+def test_a_document_may_have_an_empty_queue_for_itself() -> None:
+    queue = WorkQueue(10)
+    queue.put(ticket(10))
+    assert queue.held == 10
 
 
 def test_places_are_free_again_when_work_is_done_or_given_up() -> None:
