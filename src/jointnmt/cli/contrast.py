@@ -60,7 +60,7 @@ def contrast(
     SUITE is the JSON of ContraWSD, MuCoW or LingEval97, or a folder of minimal pairs, line by line (src.LANGUAGE,
     tgt.correct.LANGUAGE, tgt.incorrect.LANGUAGE, in it or in its subfolders); --source, --right and --wrong name such
     files one by one. It compares mean log-probabilities per token, end mark included, or with --sum their sums; ties
-    count as wrong. With --against, two models are compared by an exact McNemar test. After an interruption, the same
+    count as wrong. With --against, two models are compared by an exact test over items. After an interruption, the same
     command resumes.
     """
     for path in (scores, csv):

@@ -128,7 +128,7 @@ def _check_precisions(trained_in: Mapping[str, str]) -> None:
     if others := [name for name, precision in trained_in.items() if precision != trained_in["base"]]:
         listed = ", ".join(f"{name} in {precision}" for name, precision in trained_in.items())
         raise ConfigurationError(
-            f"The runs were not trained in the same precision ({listed}), so that their cross-entropies do not compare. "
+            f"The runs were not trained in the same precision ({listed}): their cross-entropies do not compare. "
             f"Delete the folder and the .json of {' and '.join(others)}: the same command then trains in that of base."
         )
 
