@@ -12,7 +12,7 @@ from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure, filled
-from jointnmt.evaluation.p_values import starred
+from jointnmt.evaluation.p_values import star, stated
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
 
@@ -140,7 +140,7 @@ def _value(value: BucketValue) -> Cell:
         return Cell("–")
     places = 2 if value.value > 2 else 3
     interval = () if value.low is None else (f"{value.low:.{places}f} to {value.high:.{places}f}",)
-    p_value = () if value.p_value is None else (f"p = {starred(value.p_value)}",)
+    p_value = () if value.p_value is None else (stated(value.p_value) + star(value.p_value),)
     return Cell(f"{value.value:.{places}f}", interval + p_value)
 
 
