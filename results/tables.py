@@ -10,7 +10,7 @@ from statistics import mean, stdev
 
 from jointnmt.analysis.buckets import Buckets
 from jointnmt.analysis.corpus import comparisons_by_length
-from jointnmt.evaluation.p_values import SIGNIFICANT
+from jointnmt.evaluation.p_values import SIGNIFICANT, stated
 from jointnmt.evaluation.scores import TITLES, corpus_metrics
 from jointnmt.evaluation.significance import BootstrapResult
 from jointnmt.report.curves import LearningCurves, read_learning_curves
@@ -193,8 +193,7 @@ def _of_length(result: BootstrapResult) -> str:
 
 def _p(value: float) -> str:
     """A p-value; that of a significant difference is bold."""
-    text = "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-    return f"**{text}**" if value < SIGNIFICANT else text
+    return f"**{stated(value)}**" if value < SIGNIFICANT else stated(value)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -179,6 +179,38 @@ def test_longer_runs_go_on_and_shorter_ones_are_refused(folder: Path) -> None:
     assert result.exit_code == 2 and "model.dropout: 0.1 -> 0.2" in result.stderr
 
 
+def test_all_runs_train_in_the_precision_of_the_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would measure for itself, and the fastest one may change with the size of the model."""
+    chosen = iter(("bfloat16", "float32", "float32"))
+    monkeypatch.setattr(importlib.import_module("jointnmt.train"), "choose_precision", lambda *_: next(chosen))
+    recipe, out = write_recipe(folder, "transformer", training__precision="auto"), folder / "precisions"
+    arguments = ["scale", recipe, "--out", out, "--updates", 2]
+
+    result = call(*arguments, "--only", "base")
+    assert result.exit_code == 0, result.stderr
+    assert call(*arguments).exit_code in (0, 2)
+    trained = {name: RunDirectory(out / name).read_experiment().training.precision for name in RUNS}
+    assert trained == dict.fromkeys(RUNS, "bfloat16")
+    before = ages(out)
+    assert call(*arguments).exit_code in (0, 2)
+    assert ages(out) == before
+
+    alone = ["scale", recipe, "--out", folder / "alone", "--updates", 2, "--only", "width"]
+    assert call(*alone).exit_code == 0
+    (folder / "alone" / "width.json").replace(out / "width.json")
+    result = call(*arguments)
+    assert result.exit_code == 2 and "not trained in the same precision" in result.stderr
+
+
+def test_runs_of_a_schedule_that_ends_have_one_length(folder: Path) -> None:
+    schedule = {"warmup_steps": 4, "zero_at": 12}
+    recipe, out = write_recipe(folder, "transformer", training__schedule=schedule), folder / "ends"
+    arguments = ["scale", recipe, "--out", out, "--only", "base", "--updates"]
+    assert call(*arguments, 3).exit_code == 0
+    result = call(*arguments, 6)
+    assert result.exit_code == 2 and "The schedule ends with the run" in result.stderr
+
+
 def test_what_cannot_be_scaled_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
     recipe = write_recipe(folder, "reformer-fast")
     refused = {

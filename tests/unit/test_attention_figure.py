@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -12,8 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from torch import Tensor
 
+from jointnmt.analysis import fonts
 from jointnmt.analysis.attention import Panel, View, attention_numbers, attention_panels
 from jointnmt.analysis.attention_figures import attention_figure
+from jointnmt.analysis.fonts import missing_letters
 from jointnmt.models.interface import AttentionMaps
 
 pytestmark = pytest.mark.slow
@@ -178,6 +181,37 @@ def test_drawing_needs_no_display_and_leaves_the_settings_alone(reformer: Attent
     before = dict(matplotlib.rcParams)
     drawn(reformer)
     assert dict(matplotlib.rcParams) == before
+
+
+def attention_to(pieces: list[str]) -> Figure:
+    weights = np.full((1, len(pieces)), 1 / len(pieces))
+    return attention_figure([Panel("Alignment", None, None, "", "written", ("▁it",), "read", tuple(pieces), weights)])
+
+
+def test_letters_are_drawn_in_the_first_font_that_has_them(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    with matplotlib.rc_context({"font.family": "cmr10"}):  # has no Cyrillic, which DejaVu Sans has
+        figure = attention_to(["▁соба", "ка"])
+        assert missing_letters("собака") == []
+    figure.savefig(tmp_path / "figure.png")
+    assert not [str(each.message) for each in recwarn if "Glyph" in str(each.message)]
+
+
+def test_letters_of_no_font_are_told_once_and_are_text_in_an_svg(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fonts, "FALLBACKS", ("DejaVu Sans",))
+    figure = attention_to(["▁一只", "狗"])
+    fonts.save_figure(figure, tmp_path / "figure.svg")
+    assert "▁一只" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert not caplog.messages
+    for name in ("figure.png", "figure.pdf"):
+        fonts.save_figure(figure, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    assert ["no font is installed for 一 只 狗, drawn as boxes" in message for message in caplog.messages] == [
+        True,
+        True,
+    ]
+    assert not [str(each.message) for each in recwarn if "Glyph" in str(each.message)]
 
 
 def test_numbers_beside_the_picture(reformer: AttentionMaps) -> None:

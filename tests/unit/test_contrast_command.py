@@ -21,7 +21,7 @@ from jointnmt.evaluation.contrastive_suites import parse_suite
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator import Translator
 from support.contrastive import WMT16, wsd_item
-from support.tiny_run import write_run
+from support.tiny_run import unbind, word_segmentation, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -197,7 +197,12 @@ def test_other_languages_are_refused(invoke: Invoke, suite: Path, run: Path, tmp
     assert (result.exit_code, result.stdout) == (3, "")
     assert f"this suite is en-de, but {run} translates de-en" in result.stderr
     assert invoke(renamed, "--any-language").exit_code == 0
-    assert invoke(renamed.rename(tmp_path / "my-de-en.json")).exit_code == 0
+    renamed = renamed.rename(tmp_path / "my-de-en.json")
+    assert invoke(renamed).exit_code == 0
+    regional = write_run(tmp_path / "regional")
+    unbind(regional)
+    word_segmentation(languages=("de-AT", "en_GB")).save(regional / "segmentation")
+    assert invoke(renamed, of=regional).exit_code == 0
     folder = write_pairs(tmp_path / "pairs", ("de", "fr"))
     assert "is de-fr" in invoke(folder).stderr
     write_pairs(tmp_path / "all" / "one", ("de", "en"))

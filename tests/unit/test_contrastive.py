@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
+import numpy as np
 import pytest
 
 from jointnmt.evaluation.contrastive import PairedDifference, SuiteResult, compare, judge_suite
 from jointnmt.evaluation.contrastive_breakdowns import DISTANCE_EDGES, SENSE_EDGES, WORD_EDGES, Accuracy, bins
 from jointnmt.evaluation.contrastive_scores import Rule, TargetScore, distinct_pairs, scored_items
 from jointnmt.evaluation.contrastive_suites import SenseFrequency, Suite, pair_items
+from jointnmt.evaluation.sign_flips import sign_flip_p_value
 from support.contrastive import FRENCH, WMT16, lingeval, suite_of, wsd, wsd_item
 
 SCORES = {
@@ -157,10 +160,10 @@ def test_two_verdicts_differ_by_group() -> None:
     suite = suite_of(wsd())
     changed = {**SCORES, "tie": TargetScore(-4.4, 4), "best": TargetScore(-9.0, 4), "c": TargetScore(-3.0, 4)}
     found = compare(verdict(suite), verdict(suite, changed))
-    assert found.overall == PairedDifference(Accuracy(4, 5), lost=1, gained=2)
+    assert found.overall == PairedDifference(Accuracy(4, 5), lost=1, gained=2, p_value=1.0)
     assert found.breakdowns["class"] == {
-        "Bank:bank": PairedDifference(Accuracy(1, 2), lost=1, gained=1),
-        "Bank:bench": PairedDifference(Accuracy(3, 3), lost=0, gained=1),
+        "Bank:bank": PairedDifference(Accuracy(1, 2), lost=1, gained=1, p_value=1.0),
+        "Bank:bench": PairedDifference(Accuracy(3, 3), lost=0, gained=1, p_value=1.0),
     }
     assert found.breakdowns["type"] == {"word_sense": found.overall}
     assert found.plain()["breakdowns"]["class"]["groups"][1] == {
@@ -169,9 +172,38 @@ def test_two_verdicts_differ_by_group() -> None:
 
 
 def test_the_test_of_two_models_is_exact() -> None:
-    some = Accuracy(3, 10)
-    assert PairedDifference(some, 1, 7).p_value == pytest.approx(2 * (1 + 8) / 2**8)
-    assert PairedDifference(some, 7, 1).p_value == PairedDifference(some, 1, 7).p_value
-    assert PairedDifference(some, 5, 5).p_value == PairedDifference(some, 0, 0).p_value == 1
-    assert PairedDifference(some, 276, 269).p_value == pytest.approx(0.797, abs=1e-3)
-    assert PairedDifference(some, 2000, 3000).p_value == pytest.approx(0, abs=1e-30)
+    """With one decision an item it is McNemar's; the values are those of the binomial distribution."""
+
+    def p_value(lost: int, gained: int) -> float:
+        return sign_flip_p_value([-1] * lost + [1] * gained + [0] * 9)
+
+    assert p_value(1, 7) == pytest.approx(2 * (1 + 8) / 2**8)
+    assert p_value(7, 1) == p_value(1, 7)
+    assert p_value(5, 5) == p_value(0, 0) == 1
+    assert p_value(276, 269) == pytest.approx(0.797, abs=1e-3)
+    assert p_value(2000, 3000) == pytest.approx(0, abs=1e-30)
+
+
+def test_the_test_of_two_models_counts_all_signs() -> None:
+    generator = np.random.default_rng(1)
+    for _ in range(20):
+        differences = generator.integers(-4, 5, size=9)
+        sums = np.array(list(product((-1, 1), repeat=9))) @ differences
+        assert sign_flip_p_value(differences.tolist()) == pytest.approx(np.mean(abs(sums) >= abs(differences.sum())))
+
+
+def test_pairs_of_an_item_are_no_independent_evidence() -> None:
+    """A worse score of the only reference loses all of its eight pairs: one change, not eight."""
+    names = [f"c{number}" for number in range(8)]
+    item = {
+        "source": "s",
+        "reference": "best",
+        "origin": "x",
+        "errors": [{"contrastive": n, "type": "t"} for n in names],
+    }
+    scores = {**SCORES, **{name: TargetScore(-8.0, 4) for name in names}}
+    found = compare(
+        verdict(suite_of([item]), scores), verdict(suite_of([item]), {**scores, "best": TargetScore(-9.0, 4)})
+    )
+    assert (found.overall.lost, found.overall.gained, found.overall.p_value) == (8, 0, 1.0)
+    assert found.breakdowns["type"]["t"].p_value == 1.0

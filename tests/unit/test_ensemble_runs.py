@@ -207,7 +207,7 @@ def test_evaluate_compares_an_ensemble_with_runs_and_with_systems_of_several(fol
     result = invoke("evaluate", *arguments, *test_set)
     assert result.exit_code == 0, result.stderr
     one, two, seeds, three = json.loads(result.stdout)["systems"]
-    assert [one["name"], two["name"], three["name"]] == ["a", "a+b", "a+b+c"] and len(seeds["runs"]) == 2
+    assert [one["name"], two["name"], three["name"]] == ["a", "a+b", "all"] and len(seeds["runs"]) == 2
     lengths = sum(len(tokens) for tokens in mean_scores("a", "b"))
     for system, runs in ((two, ("a", "b")), (three, ("a", "b", "c"))):
         expected = math.exp(-sum(map(sum, mean_scores(*runs))) / lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import statistics
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
 from jointnmt.evaluation.significance import paired_bootstrap
+from jointnmt.shipped import shipped_models
 from support.tiny_run import write_run
 
 pytestmark = pytest.mark.slow
@@ -76,7 +78,7 @@ def test_runs_of_one_kind_do_not_differ(invoke: Invoke) -> None:
 
 def test_tables_have_means_deviations_and_both_tests(invoke: Invoke) -> None:
     result = invoke(*GROUPED, "--metric", "chrf", "--resamples", 100)
-    for text in ("runs", "mean ± standard deviation", "Paired bootstrap", "Over seeds and sentences", "p = 0.00"):
+    for text in ("runs", "mean ± standard deviation", "Paired bootstrap", "Over seeds and sentences", "p < 0.001*"):
         assert text in result.stdout
     scores = [corpus_scores(spoilt(0.1, seed), REFERENCES, "en").chrf for seed in range(3)]
     values = [score.value for score in scores if score]
@@ -102,6 +104,7 @@ def test_a_single_run_of_a_system_is_that_run(invoke: Invoke) -> None:
         for arguments in (single, [*single[:0], "--hypothesis", "bad0", "--hypothesis", "good0", *single[4:]])
     )
     assert grouped["systems"][1]["bleu"] == plain["systems"][1]["bleu"]
+    assert [each["name"] for each in grouped["systems"]] == ["bad0", "good"]
     ours, theirs = (each["comparisons"][0]["systems"][1] for each in (grouped, plain))
     assert {**ours, "system": ""} == {**theirs, "system": ""}
 
@@ -134,8 +137,49 @@ def test_scores_by_length_of_the_source(invoke: Invoke) -> None:
     assert found[1]["difference"]["p_value"] < 0.05
     table = invoke(*GROUPED, *lengths).stdout
     assert "BLEU by length of the source" in table and "10-19" in table
+    few = json.loads(invoke(*GROUPED, *lengths, "--resamples", 100, "--json").stdout)["by_length"]
+    assert "bs:100" in few[2]["comparisons"][0]["signature"]
     wrong = invoke(*GROUPED, "--by-length")
     assert (wrong.exit_code, "--source FILE" in wrong.stderr) == (2, True)
+
+
+def test_lengths_are_counted_in_the_language_that_the_source_is_named_after(invoke: Invoke) -> None:
+    """A language without spaces has characters for words; without its name, somebody is told."""
+    for name in ("source", "source.zh.xz"):
+        with lzma.open(name, "wt") if name.endswith(".xz") else Path(name).open("w") as file:
+            file.writelines(f"{'字' * (25 + number % 2)}\n" for number in range(80))
+    words = ["--hypothesis", "good0", "--hypothesis", "bad0", "--reference", "reference", "--metric", "bleu", "--json"]
+    for name, bucket, told in (("source.zh.xz", "20-29", False), ("source", "1-9", True)):
+        result = invoke(*words, "--source", name, "--by-length", "--resamples", 100)
+        found = {each["bucket"]: each["size"] for each in json.loads(result.stdout)["by_length"]}
+        assert found[bucket] == 80
+        assert ("seems to be written without spaces" in " ".join(result.stderr.split())) == told
+
+
+def test_what_is_printed_as_json_is_json(invoke: Invoke) -> None:
+    """Equal runs leave no variance of seeds: Student's distribution is the normal one."""
+    Path("same").write_text(Path("good0").read_text())
+    result = invoke("--system", "good=good0,same", "--hypothesis", "bad0", "--reference", "reference", "--json")
+    values = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert values["comparisons"][0]["systems"][1]["difference"]["degrees_of_freedom"] is None
+
+
+@pytest.mark.parametrize("name", ["good[bold]", "good[/x]", "a:cat:"])
+def test_names_are_printed_as_they_are(invoke: Invoke, name: str) -> None:
+    words = ["--source", "source", "--by-length", "--metric", "bleu", "--resamples", 100]
+    result = invoke("--system", f"{name}=good0,good1", "--system", "bad=bad0", "--reference", "reference", *words)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count(name) >= 4  # in three tables, and what differences are from
+
+
+def test_an_ensemble_of_models_of_the_package_is_one_run(invoke: Invoke) -> None:
+    given = f"both={'+'.join(f'package:{name}' for name in shipped_models()[:2])}"
+    Path("german").write_text("Der Hund schläft.\n")
+    Path("english").write_text("The dog sleeps.\n")
+    words = ["--source", "german", "--reference", "english", "--device", "cpu", "--metric", "bleu", "--json"]
+    result = invoke("--system", given, *words)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["systems"][0]["name"] == "both"
 
 
 def test_several_references_are_those_of_sacrebleu(invoke: Invoke) -> None:
@@ -154,6 +198,11 @@ def test_several_references_are_those_of_sacrebleu(invoke: Invoke) -> None:
     assert compared.signature.startswith("nrefs:2")
     shown = invoke(*both, "--show", 1).stdout
     assert spoilt(0.3, 9)[0] in shown and REFERENCES[0] in shown
+    shown = json.loads(invoke(*both, "--system", "two=good0,good1", "--show", 1, "--json").stdout)
+    translations = {"bad0": [spoilt(0.3, 10)[0]], "two": [spoilt(0.1, seed)[0] for seed in range(2)]}
+    assert shown["examples"] == [
+        {"source": None, "references": [texts[0] for texts in references], "translations": translations}
+    ]
 
 
 @pytest.mark.parametrize(

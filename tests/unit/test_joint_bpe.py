@@ -178,13 +178,15 @@ def test_members_of_an_ensemble_read_alike_only_with_the_same_case_and_pieces() 
     vocabulary = read_vocabulary(train(num_merges=20).source.to_json())
     counts = dict(counted(GERMAN, learnt_merges(train(num_merges=20))))
 
-    def reader(cased: Sequence[str], counts: dict[str, int]) -> Segmenter:
-        return Segmenter(vocabulary, config, "de", (), Truecaser.learn(cased), counts)
+    def reader(cased: Sequence[str], counts: dict[str, int], **changes: Any) -> Segmenter:
+        return Segmenter(vocabulary, config.model_copy(update=changes), "de", (), Truecaser.learn(cased), counts)
 
     one = reader(CASED, counts)
     assert _read_alike(one, reader(CASED, dict(counts)))
     assert not _read_alike(one, reader(GERMAN, counts))
     assert not _read_alike(one, reader(CASED, {**counts, "er": 0}))
+    for changes in ({"vocabulary_threshold": 50}, {"split_punctuation": True}, {"joint": True}):
+        assert not _read_alike(one, reader(CASED, counts, **changes))
 
 
 def test_truecasing_is_that_of_the_library_where_there_is_no_markup(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jointnmt.text.languages import base_language
+from jointnmt.errors import DataError
+from jointnmt.text.languages import base_language, check_sides, language_of_file
 
 
 @pytest.mark.parametrize(
@@ -10,3 +11,12 @@ from jointnmt.text.languages import base_language
 )
 def test_region_and_script_are_cut_off(code: str, language: str) -> None:
     assert base_language(code) == language
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".bz2"])
+def test_a_file_is_named_after_its_language(ending: str) -> None:
+    assert language_of_file(f"data/test.2016.zh-CN{ending}") == "zh-CN"
+    assert language_of_file(f"test{ending}") == ""
+    check_sides(f"test.de{ending}", f"test.en{ending}", ("de-AT", "en"))
+    with pytest.raises(DataError, match="Swap them"):
+        check_sides(f"test.en{ending}", f"test.de{ending}", ("de", "en"))

@@ -52,6 +52,8 @@ PAIRS = [((4, 5, 6), (7, 8)), ((9, 4), (5, 6, 7, 8))]
         ("ADP", "ru", "OTHER"),
         ("ART", "de", "OTHER"),
         ("AUX", "en", "OTHER"),
+        ("NUM", "en", "OTHER"),
+        ("CARD", "de", "OTHER"),
         ("PRP", "en", "OTHER"),
     ],
 )

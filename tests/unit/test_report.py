@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import jointnmt
 from jointnmt.cli.main import app
+from jointnmt.evaluation.p_values import stated
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.report.analyses import analyses
 from jointnmt.report.curves import read_learning_curves
@@ -119,7 +120,7 @@ def test_the_page_shows_what_evaluation_finds(page: Page, reported: Path) -> Non
     assert scores.bleu.signature in page.text("code")
     assert [each["metric"] for each in numbers["comparisons"]] == ["bleu", "chrf", "ter", "multi_bleu"]
     p_value = numbers["comparisons"][1]["systems"][1]["p_value"]
-    assert any(text.startswith(f"p = {p_value:.3f}") for text in page.text("small"))
+    assert any(text.startswith(stated(p_value)) for text in page.text("small"))
     assert f"{second['parameters']['total']:,}" in page.text("td")
     rows = list(csv.reader(io.StringIO(download(page, "bleu-by-length-of-the-source.csv"))))
     assert [row[0] for row in rows[1:]] == ["first"] * 5 + ["a<b"] * 5

@@ -237,6 +237,15 @@ def test_runs_on_different_data_do_not_compare() -> None:
         scale(paper_recipe(), runs, 2.0, 1)
 
 
+def test_runs_in_different_precisions_do_not_compare() -> None:
+    runs = {
+        name: one.model_copy(update={"experiment": {"training": {"precision": precision}}})
+        for (name, one), precision in zip(measured(depth=1.5).items(), ("bfloat16", "bfloat16", "float32"), strict=True)
+    }
+    with pytest.raises(ConfigurationError, match=r"width in float32\).* Delete the folder and the .json of width:"):
+        scale(paper_recipe(), runs, 2.0, 1)
+
+
 def test_a_recipe_without_validation_text_is_refused() -> None:
     base = experiment(reformer(1, 1.0))
     without = base.model_copy(update={"data": base.data.model_copy(update={"validation": ()})})

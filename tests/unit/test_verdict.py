@@ -35,6 +35,7 @@ BASE = (30.0, None)
             "No significant difference between b and a: BLEU (-1.00, p = 0.050) and TER (-2.00, p = 0.200).",
         ),
         ([compared("ter", BASE, (28.0, 0.001))], "b is significantly better by TER (-2.00, p = 0.001) than a."),
+        ([compared("ter", BASE, (28.0, 0.0004))], "b is significantly better by TER (-2.00, p < 0.001) than a."),
         ([compared("bleu", BASE, (20.0, None))], "b and a: fewer than 10 sentences are too few to compare."),
         (
             [compared("bleu", BASE, (31.0, 0.01), (29.0, 0.5))],

@@ -12,9 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 from jointnmt.analysis.attention import Panel
+from jointnmt.analysis.fonts import font_families
 from jointnmt.extras import extra
 
 with extra("report"):
+    import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -32,8 +34,13 @@ def attention_figure(panels: Sequence[Panel], title: str = "", panel_titles: boo
     """The panels, labelled with their pieces, each with a colour bar.
 
     Without `panel_titles`, what is around the figure says what a panel shows. Means stand two to a row. Layers have a
-    row for each kind of attention; heads, for each layer.
+    row for each kind of attention; heads, for each layer. Save it by `save_figure`.
     """
+    with matplotlib.rc_context({"font.family": font_families()}):  # of each text, when it is made
+        return _figure(panels, title, panel_titles)
+
+
+def _figure(panels: Sequence[Panel], title: str, panel_titles: bool) -> Figure:
     grid = [
         list(line) for _, line in groupby(panels, lambda each: (each.layer and each.title, each.head and each.layer))
     ]

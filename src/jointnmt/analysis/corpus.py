@@ -147,6 +147,7 @@ def comparisons_by_length(
     source_lengths: Sequence[int],
     measures: Mapping[str, CorpusMetric],
     buckets: Buckets = LENGTHS,
+    samples: int = SAMPLES,
 ) -> Iterator[LengthComparison]:
     """The comparisons of `paired_bootstrap`, over runs and sentences, for each bucket of source lengths.
 
@@ -156,6 +157,7 @@ def comparisons_by_length(
         source_lengths: in words.
         measures: as of `corpus_metrics`.
         buckets: of source lengths.
+        samples: resampled test sets of a bucket.
     """
     for bucket, label in enumerate(buckets.names):
         rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
@@ -164,7 +166,7 @@ def comparisons_by_length(
             return [[each[row] for row in rows] for each in as_several(texts)]
 
         parts = {name: chosen(runs) for name, runs in systems.items()}
-        compared = paired_bootstrap(parts, chosen(references), measures, SAMPLES) if rows else []
+        compared = paired_bootstrap(parts, chosen(references), measures, samples) if rows else []
         yield LengthComparison(label, len(rows), compared)
 
 

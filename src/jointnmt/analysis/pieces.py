@@ -20,6 +20,8 @@ BINS = 10
 CLASSES = ("NOUN", "VERB", "ADJ/ADV", "OTHER")
 BEGINNINGS = {"N": "NOUN", "PROPN": "NOUN", "V": "VERB", "J": "ADJ/ADV", "RB": "ADJ/ADV", "ADJ": "ADJ/ADV"}
 """Prefixes of tags and their class: TreeTagger's for English and German, and the universal tags."""
+EXACT = {"ADV": "ADJ/ADV", "NUM": "OTHER"}
+"""Universal tags that a prefix would be wrong for, or does not cover."""
 
 
 def word_class(tag: str, language: str) -> str:
@@ -28,8 +30,8 @@ def word_class(tag: str, language: str) -> str:
     In Russian, all tags that begin with A are adjectives, except universal ones.
     """
     tag = tag.upper()
-    if tag == "ADV":
-        return "ADJ/ADV"
+    if tag in EXACT:
+        return EXACT[tag]
     if base_language(language) == "ru" and tag.startswith("A") and tag not in ("ADP", "AUX"):
         return "ADJ/ADV"
     return next((found for beginning, found in BEGINNINGS.items() if tag.startswith(beginning)), "OTHER")

@@ -24,7 +24,7 @@ from jointnmt.cli.options import (
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.p_values import SIGNIFICANT
+from jointnmt.evaluation.p_values import SIGNIFICANT, star
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.translator import LoadOptions
 
@@ -106,5 +106,4 @@ def _cell(value: BucketValue) -> str:
         return ""
     places = 2 if value.value > 2 else 3
     interval = "" if value.low is None else f" ({value.low:.{places}f} to {value.high:.{places}f})"
-    star = "*" if value.p_value is not None and value.p_value < SIGNIFICANT else ""
-    return f"{value.value:.{places}f}{star}{interval}"
+    return f"{value.value:.{places}f}{star(value.p_value)}{interval}"

@@ -56,6 +56,7 @@ def attention(
     """
     from jointnmt.analysis.attention import View, attention_numbers, attention_panels, self_attention_tokens
     from jointnmt.analysis.attention_figures import attention_figure
+    from jointnmt.analysis.fonts import save_figure
 
     if out.suffix not in PICTURES:
         raise ConfigurationError(f"--out {out}: the name of a figure ends in {', '.join(PICTURES)}.")
@@ -71,7 +72,7 @@ def attention(
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
     if out.suffix == ".png" and dots < DOTS_PER_INCH:
         logger.warning("%s: is large, and drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
-    figure.savefig(out, dpi=dots)
+    save_figure(figure, out, dpi=dots)
     numbers = out.with_suffix(".json")
     write_text(numbers, json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n")
     typer.echo(translation)

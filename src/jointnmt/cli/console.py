@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False}
+"""Names of files and runs are printed as they are, also with [brackets] or :colons: in them."""
+
+
 class _StandardError:
     """Standard error, where writing is no error when its terminal has gone: nobody is there to read it."""
 
@@ -36,7 +40,9 @@ def stderr() -> Console:
     """The console for progress, logs and messages."""
     from rich.console import Console
 
-    return Console(stderr=True) if sys.stderr is None else Console(file=cast(Any, _StandardError()))
+    if sys.stderr is None:
+        return Console(stderr=True, **PLAIN)
+    return Console(file=cast(Any, _StandardError()), **PLAIN)
 
 
 @cache
@@ -44,8 +50,8 @@ def stdout() -> Console:
     """The console for tables, which are 120 columns wide in a file."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
+    console = Console(**PLAIN)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120, **PLAIN)
 
 
 def shows_standard_error() -> bool:

@@ -12,7 +12,7 @@ import typer
 from jointnmt.cli.console import stdout
 from jointnmt.cli.contrast_report import OtherModel, show, suite_csv
 from jointnmt.cli.lines import check_output, open_output
-from jointnmt.cli.options import BatchCellsOption, DeviceOption, JsonOption, PrecisionOption, RunArgument
+from jointnmt.cli.options import COMPRESSED, BatchCellsOption, DeviceOption, JsonOption, PrecisionOption, RunArgument
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.evaluation.contrastive import compare, judge_suite
 from jointnmt.evaluation.contrastive_files import read_suite
@@ -26,7 +26,7 @@ from jointnmt.translator import Translator
 def contrast(
     run: RunArgument,
     suite: Annotated[
-        Path | None, typer.Argument(metavar="SUITE", help="A suite as JSON (also .gz, .xz), or a folder of line pairs.")
+        Path | None, typer.Argument(metavar="SUITE", help=f"A suite as JSON ({COMPRESSED}), or a folder of line pairs.")
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Instead of SUITE: source sentences, one a line.")] = None,
     right: Annotated[Path | None, typer.Option(help="Their right translations, line by line.")] = None,
@@ -60,7 +60,7 @@ def contrast(
     SUITE is the JSON of ContraWSD, MuCoW or LingEval97, or a folder of minimal pairs, line by line (src.LANGUAGE,
     tgt.correct.LANGUAGE, tgt.incorrect.LANGUAGE, in it or in its subfolders); --source, --right and --wrong name such
     files one by one. It compares mean log-probabilities per token, end mark included, or with --sum their sums; ties
-    count as wrong. With --against, two models are compared by an exact McNemar test. After an interruption, the same
+    count as wrong. With --against, two models are compared by an exact test over items. After an interruption, the same
     command resumes.
     """
     for path in (scores, csv):

@@ -89,7 +89,7 @@ def _overall(run: str, result: SuiteResult) -> Table:
 def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
     """Accuracies of two models, and the significance of their difference."""
     difference = against.differences.overall
-    table = Table(caption="p: exact two-sided McNemar test")
+    table = Table(caption="p: exact two-sided sign-flip test over items")
     table.add_column("model", overflow="fold")
     for name in ("right", "total", "accuracy", "right alone", "p"):
         table.add_column(name, justify="right")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +22,6 @@ from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import ALL_METRICS, METRICS, corpus_metrics
 from jointnmt.runs.members import members_of
-from jointnmt.shipped import locate_run
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
     EvaluatedSystem,
@@ -31,11 +32,16 @@ from jointnmt.testset.systems import (
     system_of_file,
     system_of_run,
 )
-from jointnmt.text.languages import num_words
+from jointnmt.text.languages import language_of_file, num_words
 from jointnmt.translator.options import LoadOptions
 
 if TYPE_CHECKING:
     from jointnmt.analysis.corpus import LengthComparison
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WORD = 20
+"""Mean letters of a word above which a text is taken for one without spaces."""
 
 
 def evaluate(
@@ -154,12 +160,12 @@ def _given_systems(
 def _of_several_runs(given: str) -> tuple[str, list[Given]]:
     """The name and the runs of `NAME=A,B,...`."""
     name, _, parts = given.partition("=")
-    paths = [locate_run(Path(part)) for part in parts.split(",") if part]
-    if not name or not paths:
+    members = [(Path(part), members_of(Path(part))) for part in parts.split(",") if part]
+    if not name or not members:
         raise ConfigurationError(
             f"--system {given}: must be NAME=A,B,... with RUNs or files of translations, as in small=runs/s1,runs/s2."
         )
-    return name, [Given(path, path.is_dir() or len(members_of(path)) > 1) for path in paths]
+    return name, [Given(path, len(runs) > 1 or runs[0].is_dir()) for path, runs in members]
 
 
 def _check_usage(systems: Sequence[tuple[str, Sequence[Given]]], source: Path | None, by_length: bool) -> None:
@@ -207,9 +213,16 @@ def _by_length(
     from jointnmt.analysis.corpus import LENGTHS, comparisons_by_length
 
     runs = [run for system in evaluation.systems for run in system.runs]
-    language = next((run.languages[0] for run in runs if run.languages), "en")
-    lengths = [num_words(text, language) for text in evaluation.eval_set.sources]
+    eval_set = evaluation.eval_set
+    language = next((run.languages[0] for run in runs if run.languages), language_of_file(eval_set.source_name))
+    lengths = [num_words(text, language) for text in eval_set.sources]
+    if mean(map(len, eval_set.sources)) > LONGEST_WORD * mean(lengths):
+        logger.warning(
+            "%s: seems to be written without spaces, between which words are counted; let its name end in its "
+            "language, such as .zh or .ja, and characters are counted",
+            eval_set.source_name,
+        )
     measures = corpus_metrics(evaluation.language, options.metrics, options.tokenized, evaluation.lowercase)
     outputs = {system.name: [run.translations for run in system.runs] for system in evaluation.systems}
     buckets = buckets_of(edges, LENGTHS)
-    return comparisons_by_length(outputs, evaluation.eval_set.all_references, lengths, measures, buckets)
+    return comparisons_by_length(outputs, eval_set.all_references, lengths, measures, buckets, options.samples)

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jointnmt.evaluation.p_values import starred
+from jointnmt.evaluation.p_values import star, stated
 from jointnmt.evaluation.scores import ALL_METRICS, TITLES, Scores
-from jointnmt.testset.systems import EvaluatedSystem, Evaluation
+from jointnmt.testset.systems import EvaluatedSystem, Evaluation, ExampleSentence
 
 if TYPE_CHECKING:
     from jointnmt.analysis.corpus import LengthComparison
@@ -84,10 +84,20 @@ def _by_system(comparisons: Sequence[Comparison]) -> list[tuple[BootstrapResult,
 def _example_table(evaluation: Evaluation, count: int) -> Table:
     table = Table(show_header=False, title=f"The first {count} sentences")
     for example in evaluation.examples(count):
-        for name, sentence in example:
+        for name, sentence in _lines(example, evaluation.systems):
             table.add_row(Text(name, style="dim"), Text(sentence))
         table.add_section()
     return table
+
+
+def _lines(example: ExampleSentence, systems: Sequence[EvaluatedSystem]) -> Iterator[tuple[str, str]]:
+    """The texts of an example, each with what it is."""
+    if example.source is not None:
+        yield "source", example.source
+    yield from (("reference", text) for text in example.references)
+    for system in systems:
+        names = [run.name for run in system.runs] if len(system.runs) > 1 else [system.name]
+        yield from zip(names, example.translations[system.name], strict=True)
 
 
 def _score_table(evaluation: Evaluation) -> Table:
@@ -133,18 +143,22 @@ def _comparison_table(title: str, caption: str, evaluation: Evaluation) -> Table
 
 def _interval(result: BootstrapResult) -> str:
     text = f"{result.mean:.2f} ± {result.half_width:.2f}"
-    return text if result.p_value is None else f"{text}\np = {starred(result.p_value)}"
+    return text if result.p_value is None else f"{text}\n{_tested(result.p_value)}"
 
 
 def _difference(result: BootstrapResult) -> str:
     found = result.difference
-    return "" if found is None else f"{found.value:+.2f} ± {found.half_width:.2f}\np = {starred(found.p_value)}"
+    return "" if found is None else f"{found.value:+.2f} ± {found.half_width:.2f}\n{_tested(found.p_value)}"
 
 
 def _score_with_p(result: BootstrapResult) -> str:
     text = f"{result.score:.2f}" + (f" ± {result.deviation:.2f}" if result.deviation is not None else "")
     p_value = result.difference.p_value if result.difference else result.p_value
-    return text if p_value is None else f"{text}\np = {starred(p_value)}"
+    return text if p_value is None else f"{text}\n{_tested(p_value)}"
+
+
+def _tested(p_value: float) -> str:
+    return stated(p_value) + star(p_value)
 
 
 def _signature(metric: str, signature: str) -> Text:

@@ -119,5 +119,5 @@ def _table(title: str, sizes: tuple[int, int], parameters: Parameters) -> Table:
         table.add_section()
     sums = parameters.plain()
     for name in ("embeddings", "rest", "total"):
-        table.add_row(f"[bold]{name}", f"[bold]{sums[name]:,}", f"{sums[name] / parameters.total:.1%}")
+        table.add_row(name, f"{sums[name]:,}", f"{sums[name] / parameters.total:.1%}", style="bold")
     return table

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 30
 
-REST = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+REST = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
 """What is done, in as much of a line as the terminal has left after the numbers."""
 
 

@@ -23,7 +23,7 @@ from jointnmt.scaling import (
     depths,
     scaling_report,
     three_runs,
-    trained_outcome,
+    trained_outcomes,
     write_report,
 )
 from jointnmt.scaling import scale as scale_experiment
@@ -67,7 +67,7 @@ def scale(
     experiment = Experiment.load(recipe, settings or ())
     wanted = three_runs(experiment, epsilon, updates)
     names = RUNS if only is None else (only,)
-    outcomes = {name: trained_outcome(name, wanted[name], out, _train) for name in names}
+    outcomes = trained_outcomes({name: wanted[name] for name in names}, out, _train)
     if not is_first():  # of several processes that train together
         return
     if only is not None:

@@ -10,7 +10,7 @@ from jointnmt.errors import DataError
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a plain or compressed file (`.gz`, `.xz`), read as a stream.
+    """The lines of a plain or compressed file (`.gz`, `.xz`, `.bz2`), read as a stream.
 
     Raises:
         DataError: if the file cannot be read, or a line is no UTF-8 text.

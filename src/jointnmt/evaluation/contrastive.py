@@ -13,6 +13,7 @@ from typing import Any, Literal
 from jointnmt.evaluation.contrastive_breakdowns import Accuracy, Breakdown, item_breakdowns, pair_breakdowns
 from jointnmt.evaluation.contrastive_scores import Rule, ScoredItem
 from jointnmt.evaluation.contrastive_suites import Suite
+from jointnmt.evaluation.sign_flips import sign_flip_p_value
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class SuiteResult:
     rule: Rule
     decisions: tuple[bool, ...]
     """Of items or of pairs; see `Suite.by_item`."""
+    items: tuple[int, ...]
+    """The item of each decision, by its place in the suite."""
     pairs: Accuracy
     """The accuracy over all pairs of a reference and a contrast."""
     ties: int
@@ -59,11 +62,13 @@ def judge_suite(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Suite
 
     An item of ContraWSD or MuCoW is right if its reference beats all contrasts; in other suites every pair counts.
     """
-    pairs = [right for each in scored for right in each.beaten(rule)]
+    beaten = [each.beaten(rule) for each in scored]
+    pairs = Accuracy.of(right for each in beaten for right in each)
     ties = sum(each.ties(rule) for each in scored)
-    decisions = [all(each.beaten(rule)) for each in scored] if suite.by_item else pairs
+    decided = [(all(each),) for each in beaten] if suite.by_item else beaten
+    decisions, items = zip(*((right, item) for item, each in enumerate(decided) for right in each), strict=True)
     breakdowns = item_breakdowns(suite, scored, rule) if suite.by_item else pair_breakdowns(suite, scored, rule)
-    return SuiteResult(suite, rule, tuple(decisions), Accuracy.of(pairs), ties, tuple(breakdowns))
+    return SuiteResult(suite, rule, decisions, items, pairs, ties, tuple(breakdowns))
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,18 @@ class PairedDifference:
     """Decisions that only the first model has right."""
     gained: int
     """Decisions that only the other model has right."""
+    p_value: float
+    """Exact and two-sided, by `sign_flip_p_value` over items: pairs of one item share the reference's score."""
 
     @classmethod
-    def of(cls, first: Sequence[bool], other: Sequence[bool]) -> PairedDifference:
-        """Compare two models' decisions, given in the same order."""
+    def of(cls, first: Sequence[bool], other: Sequence[bool], items: Sequence[int]) -> PairedDifference:
+        """Compare two models' decisions on the same items, given in the same order."""
+        changes: Counter[int] = Counter()
+        for before, after, item in zip(first, other, items, strict=True):
+            changes[item] += after - before
         decided = Counter(zip(first, other, strict=True))
-        return cls(Accuracy.of(other), decided[True, False], decided[False, True])
-
-    @property
-    def p_value(self) -> float:
-        """Exact two-sided p-value of McNemar's test (1947)."""
-        count, ways, total = self.lost + self.gained, 1, 0
-        for k in range(min(self.lost, self.gained) + 1):
-            total += ways
-            ways = ways * (count - k) // (k + 1)
-        return min(1.0, 2 * total / 2**count)
+        p_value = sign_flip_p_value(changes.values())
+        return cls(Accuracy.of(other), decided[True, False], decided[False, True], p_value)
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
@@ -118,9 +120,9 @@ def compare(first: SuiteResult, other: SuiteResult) -> PairedDifferences:
     """Compare a model's decisions with a first one's on the same items."""
     breakdowns = {
         ours.name: {
-            group.name: PairedDifference.of(group.decisions, same.decisions)
+            group.name: PairedDifference.of(group.decisions, same.decisions, group.items)
             for group, same in zip(ours.groups, theirs.groups, strict=True)
         }
         for ours, theirs in zip(first.breakdowns, other.breakdowns, strict=True)
     }
-    return PairedDifferences(PairedDifference.of(first.decisions, other.decisions), breakdowns)
+    return PairedDifferences(PairedDifference.of(first.decisions, other.decisions, first.items), breakdowns)

@@ -50,6 +50,8 @@ class Group:
     name: str
     decisions: tuple[bool, ...]
     """In the order of the items; True is right."""
+    items: tuple[int, ...]
+    """The item of each decision, by its place in the suite."""
     frequency: SenseFrequency | None = None
     """Of a class (an ambiguous word in one sense), if known; if its items disagree, the last one's."""
 
@@ -87,21 +89,24 @@ class _Groups:
     name: str
     labels: Sequence[str] = ()
     """The order of the groups; empty: by name."""
-    decisions: dict[str, list[bool]] = field(default_factory=dict)
+    decisions: dict[str, list[tuple[bool, int]]] = field(default_factory=dict)
     left_out: int = 0
 
-    def add(self, label: str | None, right: bool) -> None:
-        """Add a decision to a group; None: no group."""
+    def add(self, label: str | None, right: bool, item: int) -> None:
+        """Add a decision on an item to a group; None: no group."""
         if label is None:
             self.left_out += 1
         else:
-            self.decisions.setdefault(label, []).append(right)
+            self.decisions.setdefault(label, []).append((right, item))
 
     def finished(self, frequencies: Mapping[str, SenseFrequency] | None = None) -> Breakdown:
         """The groups that are not empty."""
         labels = [each for each in self.labels if each in self.decisions] or sorted(self.decisions)
         known = frequencies or {}
-        groups = (Group(label, tuple(self.decisions[label]), known.get(label)) for label in labels)
+        groups = []
+        for label in labels:
+            decisions, items = zip(*self.decisions[label], strict=True)
+            groups.append(Group(label, decisions, items, known.get(label)))
         return Breakdown(self.name, tuple(groups), self.left_out)
 
 
@@ -111,16 +116,16 @@ def item_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> I
     classes, types = _Groups("class"), _Groups("type")
     by_sense, origins = _Groups("frequency", labels), _Groups("origin")
     frequencies: dict[str, SenseFrequency] = {}
-    for each in scored:
+    for number, each in enumerate(scored):
         item, beaten = each.item, each.beaten(rule)
         name = f"{item.word}:{item.sense}"
-        classes.add(name, all(beaten))
+        classes.add(name, all(beaten), number)
         if item.frequency is not None:
             frequencies[name] = item.frequency
-        by_sense.add(None if item.frequency is None else label(item.frequency.sense), all(beaten))
-        origins.add(item.origin, all(beaten))
+        by_sense.add(None if item.frequency is None else label(item.frequency.sense), all(beaten), number)
+        origins.add(item.origin, all(beaten), number)
         for kind, right in _by_type(item.contrasts, beaten).items():
-            types.add(kind, right)
+            types.add(kind, right, number)
     yield classes.finished(frequencies)
     yield (by_sense if suite.kind == "contrawsd" else origins).finished()
     yield types.finished()
@@ -139,11 +144,11 @@ def pair_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> I
     by_distance, distances = bins(DISTANCE_EDGES)
     by_frequency, frequencies = bins(WORD_EDGES)
     types, far, often = _Groups("type"), _Groups("distance", distances), _Groups("frequency", frequencies)
-    for each in scored:
+    for number, each in enumerate(scored):
         for contrast, right in zip(each.item.contrasts, each.beaten(rule), strict=True):
-            types.add(contrast.type, right)
-            far.add(None if contrast.distance is None else by_distance(contrast.distance), right)
-            often.add(None if contrast.frequency is None else by_frequency(contrast.frequency), right)
+            types.add(contrast.type, right, number)
+            far.add(None if contrast.distance is None else by_distance(contrast.distance), right, number)
+            often.add(None if contrast.frequency is None else by_frequency(contrast.frequency), right, number)
     yield types.finished()
     if suite.kind == "lingeval97":
         yield far.finished()

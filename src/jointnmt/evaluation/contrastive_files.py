@@ -10,11 +10,12 @@ from pathlib import Path
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.contrastive_suites import JsonKind, Suite, SuiteItem, pair_items, parse_suite
+from jointnmt.text.languages import language_of_file
 
 logger = logging.getLogger(__name__)
 
 PAIR_FILES = ("src", "tgt.correct", "tgt.incorrect")
-"""Names of the files of a folder of minimal pairs; the language follows, and possibly .gz or .xz."""
+"""Names of the files of a folder of minimal pairs; the language follows, and possibly .gz, .xz or .bz2."""
 
 
 def read_suite(
@@ -62,12 +63,13 @@ def _read_folder(folder: Path) -> tuple[Suite, list[tuple[str, str]]]:
             continue
         files = [_single(part, name) for name in PAIR_FILES]
         items += _read_pairs(files, part.resolve().name)
-        source, *targets = (_language(file, name) for file, name in zip(files, PAIR_FILES, strict=True))
+        source, *targets = (language_of_file(file.name) for file in files)
         languages |= {(source, target) for target in targets}
     if not items:
         raise DataError(
             f"{folder}: neither here nor in its subfolders are there minimal pairs: three files src.LANGUAGE, "
-            "tgt.correct.LANGUAGE and tgt.incorrect.LANGUAGE, perhaps ending in .gz or .xz. Is it the right folder?"
+            "tgt.correct.LANGUAGE and tgt.incorrect.LANGUAGE, perhaps ending in .gz, .xz or .bz2. Is it the right "
+            "folder?"
         )
     if len(languages) > 1:
         found = " and ".join("-".join(pair) for pair in sorted(languages))
@@ -87,7 +89,3 @@ def _single(folder: Path, name: str) -> Path:
         what = f"has {', '.join(file.name for file in files)}, one too many" if files else f"has no {name}.LANGUAGE"
         raise DataError(f"{folder}: {what}. A folder of minimal pairs has one file each of {', '.join(PAIR_FILES)}.")
     return files[0]
-
-
-def _language(file: Path, name: str) -> str:
-    return file.name.removeprefix(f"{name}.").removesuffix(".gz").removesuffix(".xz")

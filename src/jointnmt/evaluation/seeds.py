@@ -58,7 +58,8 @@ class SeedEstimate:
     """Half the width of the 95% interval around the value."""
     p_value: float
     """Two-sided, of a value as far from 0 by chance, if other seeds and other sentences had been drawn."""
-    degrees_of_freedom: float
+    degrees_of_freedom: float | None
+    """None: without limit, where Student's distribution is the normal one."""
 
 
 def seed_interval(system: SampledRuns) -> SeedEstimate | None:
@@ -90,7 +91,8 @@ def _estimate(value: float, resampled: Numbers, systems: Sequence[SampledRuns], 
     satterthwaite = freedom / share**2 if share > 1e-3 else math.inf  # that of sentences is as good as known
     spread = math.sqrt(of_seeds + of_sentences)
     half_width = spread * student_quantile(1 - CONFIDENCE, satterthwaite)
-    return SeedEstimate(value, half_width, student_tails(abs(value) / spread, satterthwaite), satterthwaite)
+    p_value = student_tails(abs(value) / spread, satterthwaite)
+    return SeedEstimate(value, half_width, p_value, satterthwaite if math.isfinite(satterthwaite) else None)
 
 
 def _squares_over_seeds(system: SampledRuns) -> float:

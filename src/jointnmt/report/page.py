@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import jointnmt
-from jointnmt.evaluation.p_values import starred
+from jointnmt.evaluation.p_values import star, stated
 from jointnmt.evaluation.scores import METRICS, TITLES
 from jointnmt.evaluation.significance import BootstrapResult
 from jointnmt.extras import extra
@@ -125,7 +125,7 @@ def _resampled(result: BootstrapResult) -> tuple[str, ...]:
     interval = f"{result.mean:.2f} ± {result.half_width:.2f}"
     if result.p_value is None:
         return (interval,)
-    return interval, f"p = {starred(result.p_value)}"
+    return interval, stated(result.p_value) + star(result.p_value)
 
 
 def _signatures(report: ReportContents) -> list[tuple[str, str]]:

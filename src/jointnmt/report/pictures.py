@@ -12,7 +12,8 @@ from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure, filled
-from jointnmt.evaluation.p_values import starred
+from jointnmt.analysis.fonts import save_figure
+from jointnmt.evaluation.p_values import star, stated
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
 
@@ -127,9 +128,8 @@ def _picture(title: str, figure: Figure, description: str, table: Table | None =
     if len(figure.axes) == 1 and not figure.axes[0].images:
         figure.axes[0].set_title("")  # the page shows it as a heading
     text = io.StringIO()
-    # Text stays text: any script is rendered, and files are small. A fixed salt makes ids deterministic.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
+    with matplotlib.rc_context({"svg.hashsalt": title}):  # a fixed one makes ids deterministic
+        save_figure(figure, text, format="svg", metadata={"Date": None})
     source = base64.b64encode(text.getvalue().encode()).decode()
     width = round(float(figure.get_size_inches()[0]) * PIXELS_PER_INCH)
     return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table=table, csv=csv)
@@ -140,7 +140,7 @@ def _value(value: BucketValue) -> Cell:
         return Cell("–")
     places = 2 if value.value > 2 else 3
     interval = () if value.low is None else (f"{value.low:.{places}f} to {value.high:.{places}f}",)
-    p_value = () if value.p_value is None else (f"p = {starred(value.p_value)}",)
+    p_value = () if value.p_value is None else (stated(value.p_value) + star(value.p_value),)
     return Cell(f"{value.value:.{places}f}", interval + p_value)
 
 

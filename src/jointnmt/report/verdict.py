@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jointnmt.evaluation.p_values import SIGNIFICANT
+from jointnmt.evaluation.p_values import SIGNIFICANT, stated
 from jointnmt.evaluation.scores import TITLES
 from jointnmt.evaluation.significance import FEWEST_COMPARED, Comparison
 
@@ -28,7 +28,7 @@ def _of_system(first: str, comparisons: Sequence[Comparison], place: int) -> str
         if found.p_value is None:
             return f"{name} and {first}: fewer than {FEWEST_COMPARED} sentences are too few to compare."
         change = found.score - baseline.score
-        said = f"{TITLES[comparison.metric]} ({change:+.2f}, p = {found.p_value:.3f})"
+        said = f"{TITLES[comparison.metric]} ({change:+.2f}, {stated(found.p_value)})"
         if found.p_value >= SIGNIFICANT:
             alike.append(said)
             continue

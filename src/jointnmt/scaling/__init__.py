@@ -9,7 +9,7 @@ of layers.
 """
 
 from jointnmt.scaling.report import scaling_report, write_report
-from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcome
+from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcome, trained_outcomes
 from jointnmt.scaling.sizes import (
     AttentionStack,
     StackSize,
@@ -43,6 +43,7 @@ __all__ = [
     "step_size",
     "three_runs",
     "trained_outcome",
+    "trained_outcomes",
     "width_ratio",
     "write_report",
 ]

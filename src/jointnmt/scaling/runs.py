@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ RUNS = ("base", "depth", "width")
 
 ENDS = ("training.max_epochs", "training.max_updates", "validation.patience")
 """Keys that set the length of a run; cross-entropies compare only if they are equal."""
+
+SCHEDULE_END = "training.schedule.zero_at"
 
 
 def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None) -> dict[str, Experiment]:
@@ -84,10 +86,16 @@ class RunOutcome(Config):
     vocabularies: tuple[int, int]
     """Pieces of source and target."""
     experiment: dict[str, Any]
-    """The resolved configuration."""
+    """The resolved configuration, with the precision that `auto` came to."""
+
+    @property
+    def precision(self) -> str:
+        """The precision of the training; `auto` of files that do not tell what it came to."""
+        training = self.experiment.get("training")
+        return str(training.get("precision", "auto")) if isinstance(training, dict) else "auto"
 
 
-def read_outcome(experiment: Experiment, run: RunDirectory) -> RunOutcome:
+def read_outcome(run: RunDirectory) -> RunOutcome:
     """Read the outcome of a finished run.
 
     Raises:
@@ -107,12 +115,29 @@ def read_outcome(experiment: Experiment, run: RunDirectory) -> RunOutcome:
         seconds=RunState.from_plain(values["run"]).total.seconds,
         data=values["data"],
         vocabularies=(segmentation.source.vocabulary_size, segmentation.target.vocabulary_size),
-        experiment=experiment.plain(),
+        experiment=run.read_experiment().plain(),
     )
 
 
+def trained_outcomes(
+    wanted: Mapping[str, Experiment], out: Path, train: Callable[[Experiment, Path], None]
+) -> dict[str, RunOutcome]:
+    """The outcomes of runs, by name; see `trained_outcome`.
+
+    Where the precision is `auto`, all are trained in the one that it came to for `base`, if that is finished: each
+    would measure for itself which is faster, and rounding would enter the gradient.
+    """
+    base, outcomes = out / "base.json", dict[str, RunOutcome]()
+    precision = _read_measured(base).precision if base.exists() else "auto"
+    for name, experiment in wanted.items():
+        outcomes[name] = trained_outcome(name, experiment, out, train, precision)
+        if name == "base":
+            precision = outcomes[name].precision
+    return outcomes
+
+
 def trained_outcome(
-    name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None]
+    name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None], precision: str = "auto"
 ) -> RunOutcome:
     """The outcome of the run `out/name`: from `out/name.json` if it is finished, else by training or resuming it.
 
@@ -121,6 +146,7 @@ def trained_outcome(
         experiment: of the run.
         out: the directory of the scaling.
         train: trains an experiment in a RUN directory, or resumes it; see `jointnmt.train.train`.
+        precision: to train in where the experiment's is `auto`.
 
     Raises:
         ConfigurationError: if the run has another configuration, or was trained for longer than asked for.
@@ -128,22 +154,32 @@ def trained_outcome(
     run, file = RunDirectory(out / name), out / f"{name}.json"
     if file.exists():
         measured = _read_measured(file)
-        changed = {line.partition(":")[0]: line for line in differences(measured.experiment, experiment.plain())}
-        if forbidden := [line for key, line in changed.items() if key not in MAY_CHANGE]:
+        same = _in_precision(experiment, measured.precision)
+        changed = {line.partition(":")[0]: line for line in differences(measured.experiment, same.plain())}
+        if forbidden := {key: line for key, line in changed.items() if key not in MAY_CHANGE}:
+            ended = " The schedule ends with the run, so that a longer run cannot go on from a shorter one."
             raise ConfigurationError(
-                f"{file}: was measured with another configuration: {'; '.join(forbidden)}. Choose another directory "
-                "for --out, or go back to the old configuration."
+                f"{file}: was measured with another configuration: {'; '.join(forbidden.values())}."
+                f"{ended if SCHEDULE_END in forbidden else ''} Choose another directory for --out, or go back to the "
+                "old configuration."
             )
         if not changed.keys() & set(ENDS):
             logger.info("%s: is finished, cross-entropy %.5f after update %d", file, measured.nll, measured.step)
             return measured
     _check_not_beyond(run, experiment)
     logger.info("%s: training", run.path)
-    train(experiment, run.path)
-    measured = read_outcome(experiment, run)
+    train(_in_precision(experiment, precision), run.path)
+    measured = read_outcome(run)
     if is_first():
         checkpoint.write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
     return measured
+
+
+def _in_precision(experiment: Experiment, precision: str) -> Experiment:
+    """The experiment in this precision, if its own is `auto`."""
+    if experiment.training.precision != "auto":
+        return experiment
+    return experiment.model_copy(update={"training": experiment.training.model_copy(update={"precision": precision})})
 
 
 def _read_measured(file: Path) -> RunOutcome:

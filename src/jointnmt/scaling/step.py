@@ -105,12 +105,14 @@ def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: flo
 
     Raises:
         DataError: if they were not trained on the same data.
+        ConfigurationError: if they were not trained in the same precision.
     """
     if len({one.data for one in measured.values()}) > 1:
         raise DataError(
             "The runs were not trained on the same data, segmentation included, so that their cross-entropies do not "
             "compare. Train them again on the same files, in another directory."
         )
+    _check_precisions({name: measured[name].precision for name in RUNS})
     losses = [measured[name].nll for name in RUNS]
     gradient, step = Gradient(*((losses[0] - loss) / epsilon for loss in losses[1:])), None
     try:
@@ -119,6 +121,16 @@ def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: flo
         return Scaling(gradient, step, rounded(experiment, step))
     except ScalingError as error:
         return Scaling(gradient, step, None, str(error))
+
+
+def _check_precisions(trained_in: Mapping[str, str]) -> None:
+    """Refuse runs in different precisions, as `auto` may choose on several machines."""
+    if others := [name for name, precision in trained_in.items() if precision != trained_in["base"]]:
+        listed = ", ".join(f"{name} in {precision}" for name, precision in trained_in.items())
+        raise ConfigurationError(
+            f"The runs were not trained in the same precision ({listed}): their cross-entropies do not compare. "
+            f"Delete the folder and the .json of {' and '.join(others)}: the same command then trains in that of base."
+        )
 
 
 def rounded(experiment: Experiment, step: Step) -> Experiment:

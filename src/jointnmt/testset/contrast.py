@@ -11,6 +11,7 @@ from jointnmt.errors import DataError
 from jointnmt.evaluation.contrastive_scores import ScoredItem, TargetScore, distinct_pairs, scored_items
 from jointnmt.evaluation.contrastive_suites import Suite, SuiteItem
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records
+from jointnmt.text.languages import base_language
 from jointnmt.text.special import num_tokens
 from jointnmt.translator import TranslationOptions, Translator
 
@@ -27,10 +28,11 @@ def check_languages(run: Path, translator: Translator, suite: str, named: Sequen
         named: the language pairs that the file names allow; empty if they tell nothing.
 
     Raises:
-        DataError: if the run's languages are none of them.
+        DataError: if the run's languages, regions aside, are none of them.
     """
     languages = translator.segmentation.languages
-    if named and languages not in named:
+    expected = tuple(map(base_language, languages))
+    if named and expected not in [tuple(map(base_language, pair)) for pair in named]:
         raise DataError(
             f"{suite}: by the names of its files, this suite is {' or '.join(map('-'.join, named))}, but {run} "
             f"translates {'-'.join(languages)}. Take another suite or model; if the names mislead, add --any-language."

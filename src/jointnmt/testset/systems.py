@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,16 @@ class EvaluatedSystem:
 
 
 @dataclass(frozen=True)
+class ExampleSentence:
+    """A sentence of the test set."""
+
+    source: str | None
+    references: Sequence[str]
+    translations: Mapping[str, Sequence[str]]
+    """By name of the system: one of each run."""
+
+
+@dataclass(frozen=True)
 class MetricOptions:
     """How translations are scored."""
 
@@ -80,13 +90,14 @@ class Evaluation:
     comparisons: Sequence[Comparison]
     """One for each metric; none of a single run."""
 
-    def examples(self, count: int) -> Iterator[list[tuple[str, str]]]:
-        """For each of the first sentences: pairs of a name and a text, of source, reference and translations."""
+    def examples(self, count: int) -> Iterator[ExampleSentence]:
+        """The first sentences, as many as there are."""
         for number in range(min(count, len(self.eval_set.references))):
-            source = [("source", self.eval_set.sources[number])] if self.eval_set.sources else []
-            references = [("reference", texts[number]) for texts in self.eval_set.all_references]
-            runs = [run for system in self.systems for run in system.runs]
-            yield [*source, *references, *((run.name, run.translations[number]) for run in runs)]
+            yield ExampleSentence(
+                self.eval_set.sources[number] if self.eval_set.sources else None,
+                [texts[number] for texts in self.eval_set.all_references],
+                {system.name: [run.translations[number] for run in system.runs] for system in self.systems},
+            )
 
     def plain(self, num_examples: int = 0) -> dict[str, Any]:
         """As JSON-compatible values; a system of several runs has those of each under `runs`."""
@@ -95,7 +106,7 @@ class Evaluation:
         if self.comparisons:
             values["comparisons"] = [asdict(comparison) for comparison in self.comparisons]
         if num_examples:
-            values["examples"] = [dict(example) for example in self.examples(num_examples)]
+            values["examples"] = [asdict(example) for example in self.examples(num_examples)]
         return values
 
 
@@ -104,7 +115,8 @@ def _plain(system: EvaluatedSystem, scores: Sequence[Scores]) -> dict[str, Any]:
         {"name": run.name, "perplexity": run.perplexity, **each.plain()}
         for run, each in zip(system.runs, scores, strict=True)
     ]
-    return runs[0] if len(runs) == 1 else {"name": system.name, "perplexity": system.perplexity, "runs": runs}
+    name = {"name": system.name}
+    return {**runs[0], **name} if len(runs) == 1 else {**name, "perplexity": system.perplexity, "runs": runs}
 
 
 def system_of_file(

@@ -76,14 +76,14 @@ def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
     """Check by their file names, such as `test.de` and `test.en`, that source and target are not swapped.
 
     Args:
-        source: file name, possibly with `.gz` or `.xz`.
+        source: file name, possibly of a compressed file.
         target: likewise.
         languages: expected languages of source and target.
 
     Raises:
         DataError: if the names say that the source is in the target language and the target in the source language.
     """
-    named = tuple(base_language(_ending(name)) for name in (source, target))
+    named = tuple(base_language(language_of_file(name)) for name in (source, target))
     wanted = tuple(map(base_language, languages))
     if named[0] != named[1] and named == wanted[::-1]:
         raise DataError(
@@ -92,5 +92,7 @@ def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
         )
 
 
-def _ending(name: str) -> str:
-    return Path(name.removesuffix(".gz").removesuffix(".xz")).suffix.removeprefix(".")
+def language_of_file(name: str) -> str:
+    """What a file name ends in, which is the text's language by convention: `de` of `test.de.gz`."""
+    path = Path(name)
+    return Path(path.stem if path.suffix in (".gz", ".xz", ".bz2") else path).suffix.removeprefix(".")

@@ -67,7 +67,7 @@ def source_readers(
 
 def _read_alike(one: Segmenter, other: Segmenter) -> bool:
     """Whether both divide every text into the same pieces with the same ids."""
-    settings = ((*_settings(each), each.config.normalize_punctuation) for each in (one, other))
+    settings = ((*_settings(each), *_reading(each), each.tags) for each in (one, other))
     learnt = ([each.to_json(), each.counts, each.truecaser and each.truecaser.model] for each in (one, other))
     return len(set(settings)) == 1 and next(learnt) == next(learnt)
 
@@ -75,6 +75,12 @@ def _read_alike(one: Segmenter, other: Segmenter) -> bool:
 def _settings(side: Segmenter) -> tuple[object, ...]:
     """What of the configuration decides how text is read and written, besides the vocabulary."""
     return side.language, side.config.kind, side.config.moses, side.config.lowercase, side.config.truecase
+
+
+def _reading(side: Segmenter) -> tuple[object, ...]:
+    """What else decides how text becomes pieces, and which ids they have."""
+    config = side.config
+    return config.normalize_punctuation, config.split_punctuation, config.vocabulary_threshold, config.shared
 
 
 def _check_target(first: Member, other: Member) -> None:

@@ -1,0 +1,42 @@
+"""Are two systems alike? An exact test of paired differences, each of which could as well have the other sign."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+
+def sign_flip_p_value(differences: Iterable[int]) -> float:
+    """The two-sided p-value of independent differences, whose signs are chance if the systems are alike.
+
+    It is the share of all choices of signs whose sum is at least as far from 0 as the observed one (Fisher's
+    randomisation test, 1935), counted and not sampled. Differences of one size make it the exact McNemar test (1947).
+    """
+    given = [each for each in differences if each]
+    observed = abs(sum(given))
+    if not observed:
+        return 1.0
+    sums = _sums_of_random_signs(Counter(map(abs, given)))
+    return 2 * math.fsum(share for total, share in sums.items() if total >= observed)
+
+
+def _sums_of_random_signs(sizes: Mapping[int, int]) -> dict[int, float]:
+    """The distribution of the sum of so many numbers of each size."""
+    found = {0: 1.0}
+    for size, count in sizes.items():
+        signed = [(size * (2 * positive - count), share) for positive, share in enumerate(_binomial(count)) if share]
+        summed: dict[int, float] = defaultdict(float)
+        for total, probability in found.items():
+            for more, share in signed:
+                summed[total + more] += probability * share
+        found = summed
+    return found
+
+
+def _binomial(count: int) -> Iterator[float]:
+    """The probabilities of 0 to `count` heads of a fair coin, from whole numbers, which do not underflow."""
+    ways, choices = 1, 2**count
+    for heads in range(count + 1):
+        yield ways / choices
+        ways = ways * (count - heads) // (heads + 1)
