@@ -1,4 +1,4 @@
-"""Pieces of the segmentation as words of a text, by the page's own module under node."""
+"""Modules of the page under node: words of a text, and which answers are remembered."""
 
 from __future__ import annotations
 
@@ -30,23 +30,26 @@ CASES = [
 ]
 
 
+def evaluated(folder: Path, module: str, script: str) -> Any:
+    """What a script prints as JSON that imports a module as `page`."""
+    if not shutil.which("node"):
+        missing("there is no node")
+    bundled = folder / "module.mjs"
+    options = ["--bundle", "--format=esm", "--log-level=error", f"--outfile={bundled}"]
+    subprocess.run([package(".bin/esbuild"), WEB / "src" / module, *options], check=True, timeout=120)
+    script = f"import * as page from {json.dumps(bundled.as_uri())};{script}"
+    command = ["node", "--input-type=module", "--eval", script]
+    result = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True, encoding="utf-8")
+    return json.loads(result.stdout)
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
     """The words of each case."""
-    if not shutil.which("node"):
-        missing("there is no node")
-    folder: Path = tmp_path_factory.mktemp("words")
-    bundle = ["--bundle", "--format=esm", "--log-level=error", f"--outfile={folder / 'tokens.mjs'}"]
-    subprocess.run([package(".bin/esbuild"), WEB / "src" / "tokens.ts", *bundle], check=True, timeout=120)
-    cases = [[text, pieces.split(" "), language] for language, text, pieces, _ in CASES]
-    script = (
-        f"import {{ wordsOf }} from {json.dumps((folder / 'tokens.mjs').as_uri())};"
-        f"console.log(JSON.stringify({json.dumps(cases)}.map((each) => wordsOf(...each))));"
-    )
-    command = ["node", "--input-type=module", "--eval", script]
-    result = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True, encoding="utf-8")
-    answer: list[list[dict[str, Any]]] = json.loads(result.stdout)
-    return answer
+    cases = json.dumps([[text, pieces.split(" "), language] for language, text, pieces, _ in CASES])
+    script = f"console.log(JSON.stringify({cases}.map((each) => page.wordsOf(...each))));"
+    words: list[list[dict[str, Any]]] = evaluated(tmp_path_factory.mktemp("words"), "tokens.ts", script)
+    return words
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -61,3 +64,19 @@ def test_words_are_found_in_their_text(found: list[list[dict[str, Any]]], number
     places = [place for word in found[number] for place in word["pieces"]]
     told = [place for place, piece in enumerate(pieces.split(" ")) if piece not in ("</s>", "<2en>")]
     assert places == told, "each piece belongs to one word"
+
+
+@pytest.mark.parametrize(("size", "asked"), [(10, "ab"), (9_000_000, "abcab")])
+def test_answers_are_remembered_up_to_a_size(tmp_path: Path, size: int, asked: str) -> None:
+    script = f"""
+      const asked = [];
+      globalThis.fetch = async (path, {{ body }}) => {{
+        if (path === "v1/models") return new Response('{{"models": []}}');
+        asked.push(JSON.parse(body).source);
+        return new Response("{{}}" + " ".repeat({size}));
+      }};
+      const server = await page.Server.connect();
+      for (const source of {json.dumps(list("ababab" if size < 100 else "abcacbab"))})
+        await server.inspect({{ name: "model" }}, {{ source, place: null }}, null);
+      console.log(JSON.stringify(asked.join("")));"""
+    assert evaluated(tmp_path, "origin.ts", script) == asked
