@@ -28,7 +28,7 @@ class GridView {
   private readonly colour = choice("Colour", [], "", (key) => this.want({ measure: key }));
   private readonly slider = h("input", { type: "range", min: 0, oninput: () => this.want({ layer: Number(this.slider.value) }) });
   private readonly layerName = h("span", {});
-  private readonly layerField = h("label", { class: "field" }, this.layerName, this.slider);
+  private readonly layerField = h("label", { class: "field", hidden: true }, this.layerName, this.slider);
   private readonly headChoice = choice("Head", [], "", (value) => this.want({ head: value === "" ? null : Number(value) }));
   private readonly range = choice("Scale", [], "", (value) => this.want({ ownScale: value === "own" }));
   private readonly textChoice = choice("Translation", [], "", (value) => {

@@ -25,7 +25,7 @@ export function sentenceBar(app: App): HTMLElement {
     }, text);
   const [before, next] = [step(-1, "‹", "Sentence before"), step(1, "›", "Next sentence")];
   const place = h("span", { class: "hint" });
-  const stepper = h("span", { class: "stepper", role: "group", "aria-label": "Sentence" }, before, place, next);
+  const stepper = h("span", { class: "stepper", role: "group", "aria-label": "Sentences" }, before, place, next);
   const ownField = h("label", { class: "field wide" }, h("span", {}, "Your own translation"), own);
 
   const render = (): void => {

@@ -61,8 +61,8 @@ export class TargetText {
   renderLine(line: Line): void {
     const row = this.rows.get(line);
     if (!row) return;
-    const item = this.createItem(line, Number(row.item.dataset.line));
     const word = this.focusedWord(line);
+    const item = this.createItem(line, Number(row.item.dataset.line));
     row.item.replaceWith(item);
     if (line === this.app.line) this.renderPlace();
     if (word !== null) this.focusWord(line, word);
