@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, compare, next_words, trace_search
 from support.browser import chromium, open_page, package, watched
+from support.page import CLIPBOARD, copied, settled, show, text_of, words
 from support.serving import live, services, wait_until, write_model
 
 SOURCE, OTHER = "der Hund sieht die Katze .", "die Katze hört nicht"
 OWN = "the dog sees the cat ."
-CLIPBOARD = "if (navigator.clipboard) navigator.clipboard.writeText = async (text) => { window.copied = text; };"
 
 
 @pytest.fixture(scope="module")
@@ -66,35 +65,6 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     yield found
     context.close()
     assert problems == []
-
-
-def words(page: Page, model: str, line: int = 0) -> Locator:
-    return page.get_by_label(f"Translation by {model}").locator("ol > li").nth(line).locator("[data-word]")
-
-
-def text_of(page: Page, model: str, line: int = 0) -> str:
-    item = page.get_by_label(f"Translation by {model}").locator("ol > li").nth(line)
-    return str(
-        item.evaluate(
-            "each => [...each.childNodes].filter(n => n.className !== 'hint').map(n => n.textContent).join('')"
-        )
-    )
-
-
-def settled(page: Page) -> None:
-    expect(page.locator(".pending")).to_have_count(0)
-
-
-def show(page: Page, view: str) -> None:
-    page.get_by_role("tab", name=view).click()
-    settled(page)
-
-
-def copied(page: Page) -> Any:
-    page.evaluate("window.copied = undefined")
-    page.get_by_role("button", name="Copy JSON").locator("visible=true").click()
-    page.wait_for_function("window.copied !== undefined")
-    return json.loads(page.evaluate("window.copied"))
 
 
 def click_cell(page: Page, s: int, t: int) -> None:

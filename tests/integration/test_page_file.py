@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -21,6 +22,7 @@ from support.browser import chromium, open_page, watched
 from support.serving import write_model
 
 SOURCE, OWN = "der Hund sieht die Katze .", "the dog sees"
+SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[2]
 MOVE = """async (steps) => {
   const target = document.querySelector("[role=application]");
@@ -116,6 +118,37 @@ def test_the_file_shows_all_views_without_a_network(page: Page, runs: list[Path]
     expect(page.locator(".compare-view tbody tr")).to_have_count(3)
     page.get_by_role("button", name="Next sentence").click()
     expect(page.locator(".compare-view tbody")).to_contain_text("the cat")
+
+
+def test_sentences_of_a_file_are_told_apart_by_their_place(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    texts = [(SOURCE, OWN), (SOURCE, "the cat"), ("der Hund\ndie Katze", "the")]
+    options = [option for text, own in texts for option in ("--text", text, "--translation", own)]
+    page.goto(explored(runs[:1], tmp_path / "page.html", *options).as_uri())
+    expect(page.get_by_label("Translation by grid").locator("ol > li [data-word='0']")).to_have_count(3)
+    page.get_by_role("tab", name="Grid").click()
+    page.get_by_label("Translation", exact=True).select_option("own")
+    for number, (_, own) in enumerate(texts):
+        if number:
+            page.get_by_role("button", name="Next sentence").click()
+        expect(page.locator(".line > span:last-child")).to_have_text([*own.split(), "</s>"])
+
+
+def test_the_picture_of_tokens_has_their_colours(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    page.goto(explored(runs[1:], tmp_path / "page.html", "--text", SOURCE).as_uri())
+    page.get_by_role("tab", name="Grid").click()
+    for key, number in (("norm-encoder", 7), ("norm-decoder", page.locator(".line").count())):
+        page.get_by_label("Colour", exact=True).select_option(key)
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name="SVG").locator("visible=true").click()
+        [width, height] = ["height", "width"] if key == "norm-encoder" else ["width", "height"]
+        picture = ElementTree.parse(waiting.value.path())
+        squares = [each for each in picture.iter(f"{SVG}rect") if each.get(width) == "11" and each.get(height) != "11"]
+        assert len(squares) == number
+        assert len({each.get("fill") for each in squares}) > 1
+        shown = page.locator(".legend > span:first-child").all_inner_texts()
+        written = [(each.text or "").partition("   ")[0] for each in picture.iter(f"{SVG}text")]
+        assert len(shown) == 2 and [text for text in written if text in shown[1]] == [shown[1]]
+        assert written.count(shown[0]) == 2, "the title of the picture and of its legend"
 
 
 @pytest.mark.parametrize(("view", "kind"), [("Grid", "SVG"), ("Grid", "PNG"), ("Search", "SVG"), ("Compare", "PNG")])

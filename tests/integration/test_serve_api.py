@@ -254,6 +254,23 @@ def test_a_line_of_a_stream_that_fails_does_not_end_it(client: TestClient) -> No
     assert first["translation"] == third["translation"]
 
 
+@pytest.mark.parametrize("limits", [{"sentence_tokens": 5}, {"line_characters": 19}, {"sentence_cells": 500}])
+def test_a_line_of_a_stream_that_is_refused_does_not_end_it(runs: dict[str, Path], limits: dict[str, int]) -> None:
+    long = "der Hund " * 5
+
+    def streamed(*texts: str) -> list[Any]:
+        with client.stream("POST", "/v1/translate/stream", json={"model": "main", "texts": texts}) as response:
+            assert response.status_code == 200
+            return [json.loads(line) for line in response.iter_lines()]
+
+    with TestClient(application(runs, limits=limits)) as client:
+        first, second, third, fourth = streamed(long, "der Hund", long, "die Katze")
+        assert [each["line"] for each in (first, second, third, fourth)] == [1, 2, 3, 4]
+        assert first["error"] == third["error"] == error(client, "/v1/translate", model="main", texts=[long])
+        assert [second["source"], fourth["source"]] == ["der Hund", "die Katze"]
+        assert [each["error"] for each in streamed(long, long)] == [first["error"]] * 2
+
+
 def test_v1_scores_as_the_translator_does(client: TestClient, translator: Translator) -> None:
     sources, targets = ["der Hund", "", "die Katze"], ["the dog", "", "the cat sees"]
     expected = translator.score(sources, targets)

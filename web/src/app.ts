@@ -1,6 +1,6 @@
 // What all views share: the lines, their translations by each model, and which of them is looked at.
 
-import type { Origin } from "./origin";
+import type { Origin, Sentence } from "./origin";
 import type { Model, Translation } from "./types";
 
 /** What one model makes of one line. */
@@ -10,39 +10,45 @@ export interface Rendering {
   prefix: string; // what the translation has to begin with
   past: string[]; // earlier prefixes
   error: string | null;
-  pending: boolean;
+  pending: AbortController | null; // the request whose answer is waited for
 }
 
 /** A line of the source text. */
-export interface Line {
-  source: string;
+export interface Line extends Sentence {
   own: string; // a translation given by the reader
   byModel: Map<string, Rendering>;
 }
 
-/** lines: other lines; line: one has another translation; place: another line, model or own text is looked at;
- * models: other models are shown; theme: light or dark. */
+/** lines: other lines; line: one has another translation by a model; place: another line, model or own text is looked
+ * at; models: other models are shown; theme: light or dark. */
 type Event = "lines" | "line" | "place" | "models" | "theme";
+type Listener = (line: Line, model: Model) => void;
+
+/** A request for many lines by one model. */
+interface Running {
+  control: AbortController;
+  lines: Line[];
+}
 
 export class App {
   lines: Line[] = [];
   current = 0;
   model: Model;
   readonly hidden = new Set<string>();
-  private readonly listeners: [Event, (line: Line) => void][] = [];
-  private readonly running = new Map<string, AbortController>();
+  private readonly listeners: [Event, Listener][] = [];
+  private readonly running = new Map<string, Running>();
 
   constructor(readonly origin: Origin) {
     this.model = origin.models[0];
     this.setText("");
   }
 
-  on(event: Event, listener: (line: Line) => void): void {
+  on(event: Event, listener: Listener): void {
     this.listeners.push([event, listener]);
   }
 
-  emit(event: Event, line = this.line): void {
-    for (const [wanted, listener] of this.listeners) if (wanted === event) listener(line);
+  emit(event: Event, line = this.line, model = this.model): void {
+    for (const [wanted, listener] of this.listeners) if (wanted === event) listener(line, model);
   }
 
   get line(): Line {
@@ -61,7 +67,7 @@ export class App {
   rendering(line = this.line, model = this.model): Rendering {
     let found = line.byModel.get(model.name);
     if (!found) {
-      found = { translation: null, chosen: 0, prefix: "", past: [], error: null, pending: false };
+      found = { translation: null, chosen: 0, prefix: "", past: [], error: null, pending: null };
       line.byModel.set(model.name, found);
     }
     return found;
@@ -73,18 +79,29 @@ export class App {
     return translation?.candidates[chosen]?.text ?? "";
   }
 
-  /** Another source text; lines that stay keep their translations. */
+  /** Another source text; lines that stay keep their translations, and are tried again if they failed. */
   setText(text: string): void {
     const old = this.lines;
-    this.lines = text.split("\n").map((source, place) => {
+    this.setLines(text.split("\n").map((source, place) => {
       const near = old[place]?.source === source ? place : old.findIndex((line) => line.source === source);
       const found = near < 0 ? undefined : old[near];
       if (found) old[near] = { ...found, source: "\n" }; // each is taken once
-      return found ?? { source, own: "", byModel: new Map() };
-    });
-    this.current = Math.min(this.current, this.lines.length - 1);
-    this.emit("lines");
+      return found ?? { source, place: null, own: "", byModel: new Map() };
+    }));
+  }
+
+  /** The sentences of a file. */
+  open(sentences: readonly { source: string; target: string | null }[]): void {
+    this.setLines(sentences.map(({ source, target }, place) => ({ source, place, own: target ?? "", byModel: new Map() })));
+  }
+
+  private setLines(lines: Line[]): void {
+    this.lines = lines;
+    this.current = Math.min(this.current, lines.length - 1);
+    for (const { byModel } of lines)
+      for (const [name, { error, prefix }] of byModel) if (error && !prefix) byModel.delete(name); // a prefix can be undone
     this.translateMissing();
+    this.emit("lines");
   }
 
   /** The current line's source, as typed beside a picture. */
@@ -95,23 +112,25 @@ export class App {
 
   look(place: Partial<{ current: number; model: Model; own: string }>): void {
     if (place.current !== undefined) this.current = Math.max(0, Math.min(place.current, this.lines.length - 1));
-    if (place.model) this.model = place.model;
     if (place.own !== undefined) this.line.own = place.own.trim();
-    if (place.model) this.emit("models");
+    if (place.model) {
+      this.model = place.model;
+      this.translateMissing();
+      this.emit("models");
+    }
     this.emit("place");
-    this.translateMissing();
   }
 
   /** Show a model beside the others, or hide it. */
   toggle(model: Model, shown: boolean): void {
     if (shown) this.hidden.delete(model.name);
     else this.hidden.add(model.name);
-    this.emit("models");
     this.translateMissing();
+    this.emit("models");
   }
 
-  /** Translate what has no translation yet. */
-  translateMissing(): void {
+  /** Translate what has no translation yet; whoever calls this tells what is under way, at once for all lines. */
+  private translateMissing(): void {
     for (const model of new Set([...this.shownModels, this.model])) void this.translateMissingBy(model);
   }
 
@@ -120,44 +139,53 @@ export class App {
       const { translation, error } = this.rendering(line, model);
       return line.source.trim() && !translation && !error;
     });
-    this.running.get(model.name)?.abort();
+    const running = this.running.get(model.name);
+    const isAnswered = (line: Line): boolean => this.rendering(line, model).pending === running?.control;
+    if (running && missing.length && missing.every(isAnswered) && isWanted(running, this.lines)) return;
+    running?.control.abort();
+    this.running.delete(model.name);
     if (!missing.length) return;
     const control = new AbortController();
-    this.running.set(model.name, control);
+    const mine = { control, lines: missing };
+    this.running.set(model.name, mine);
     await this.translate(model, missing, control);
+    if (this.running.get(model.name) === mine) this.running.delete(model.name);
   }
 
-  /** Translate one line anew, with another beginning. */
+  /** Translate one line anew, with another beginning; an answer that is still to come is no longer wanted. */
   async retranslate(line: Line, model: Model, prefix: string, past?: string[]): Promise<void> {
     const rendering = this.rendering(line, model);
+    if (rendering.pending !== this.running.get(model.name)?.control) rendering.pending?.abort();
     rendering.past = past ?? [...rendering.past, rendering.prefix];
     rendering.prefix = prefix;
-    await this.translate(model, [line], new AbortController(), prefix);
+    const answer = this.translate(model, [line], new AbortController(), prefix);
+    this.emit("line", line, model);
+    await answer;
   }
 
   /** Translate lines, or one line from a beginning on. */
   private async translate(model: Model, lines: Line[], control: AbortController, prefix = ""): Promise<void> {
     const renderings = lines.map((line) => this.rendering(line, model));
-    const update = (number: number, changes: Partial<Rendering>): void => {
-      Object.assign(renderings[number], changes);
-      this.emit("line", lines[number]);
-    };
-    lines.forEach((_, number) => update(number, { pending: true, error: null }));
+    renderings.forEach((rendering) => Object.assign(rendering, { pending: control, error: null }));
     const ready = (number: number, outcome: Translation | Error): void => {
-      if (control.signal.aborted) return;
-      const failed = outcome instanceof Error;
-      update(number, failed
-        ? { error: outcome.message, pending: false }
-        : { translation: outcome, chosen: 0, pending: false });
+      if (renderings[number].pending !== control) return; // something else has been asked meanwhile
+      const found = outcome instanceof Error ? { error: outcome.message } : { translation: outcome, chosen: 0 };
+      Object.assign(renderings[number], found, { pending: null });
+      this.emit("line", lines[number], model);
     };
     try {
-      if (prefix) ready(0, await this.origin.continued(model, lines[0].source, prefix));
-      else await this.origin.translate(model, lines.map(({ source }) => source), ready, control.signal);
+      if (prefix) ready(0, await this.origin.continued(model, lines[0], prefix, control.signal));
+      else await this.origin.translate(model, lines, ready, control.signal);
     } catch (error) {
-      if (control.signal.aborted) return;
-      renderings.forEach(({ pending }, number) => pending && update(number, { error: String((error as Error).message), pending: false }));
+      if (!control.signal.aborted) lines.forEach((_, number) => ready(number, error as Error));
     }
   }
+}
+
+/** Whether all lines of a request are still there. */
+function isWanted(running: Running, lines: readonly Line[]): boolean {
+  const present = new Set(lines);
+  return running.lines.every((line) => present.has(line));
 }
 
 export const pairOf = (model: Model): string => `${model.source_language} → ${model.target_language}`;

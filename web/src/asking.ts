@@ -5,7 +5,7 @@ import { h } from "./dom";
 export class Asking {
   readonly message = h("p", { class: "error", role: "alert" });
   private question = "";
-  private asked = 0;
+  private control = new AbortController(); // of what is under way
 
   constructor(
     private readonly view: HTMLElement,
@@ -18,30 +18,34 @@ export class Asking {
   }
 
   /** Ask; the answer is used, unless something else has been asked meanwhile. An error takes its place. */
-  async ask<T>(question: string, answer: () => Promise<T>, use: (found: T) => void | Promise<void>): Promise<void> {
-    const mine = ++this.asked;
-    this.question = question;
+  async ask<T>(question: string, answer: (signal: AbortSignal) => Promise<T>, use: (found: T) => void | Promise<void>): Promise<void> {
+    const { signal } = this.begin(question);
     this.view.classList.add("pending");
     try {
-      const found = await answer();
-      if (mine !== this.asked) return;
+      const found = await answer(signal);
+      if (signal.aborted) return;
       this.message.textContent = "";
       this.view.classList.remove("empty");
       await use(found);
     } catch (error) {
-      if (mine === this.asked) this.fail((error as Error).message);
+      if (!signal.aborted) this.fail((error as Error).message);
     } finally {
-      if (mine === this.asked) this.view.classList.remove("pending");
+      if (!signal.aborted) this.view.classList.remove("pending");
     }
   }
 
   /** Say why there is nothing to see; what is under way is no longer wanted, and what was there is forgotten. */
   fail(message: string): void {
-    this.asked++;
-    this.question = "";
+    this.begin("");
     this.message.textContent = message;
     this.view.classList.remove("pending");
     this.view.classList.add("empty");
     this.forget();
+  }
+
+  private begin(question: string): AbortController {
+    this.control.abort();
+    this.question = question;
+    return (this.control = new AbortController());
   }
 }

@@ -24,7 +24,7 @@ export function openChoice(change: Change): void {
   const field = h("input", {
     type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "alternatives", "aria-autocomplete": "list",
     "aria-label": `Another word than “${change.word}”: type one, or choose by the arrow keys`,
-    placeholder: "Type a word, or choose", autocomplete: "off", spellcheck: "false", lang: change.language,
+    placeholder: "Type a word, or choose", dir: "auto", autocomplete: "off", spellcheck: "false", lang: change.language,
   });
   field.value = change.typed;
   const box = h("div", { class: "popover", role: "dialog", "aria-label": `Another word than “${change.word}”` }, field, list, note);
@@ -60,6 +60,7 @@ export function openChoice(change: Change): void {
   };
   field.addEventListener("input", render);
   field.addEventListener("keydown", (event) => {
+    if (event.isComposing) return; // the keys choose among an input method's candidates
     if (event.key === "Escape") finish();
     else if (event.key === "ArrowDown") activate(Math.min(active + 1, fitting.length - 1));
     else if (event.key === "ArrowUp") activate(Math.max(active - 1, -1));
@@ -97,6 +98,7 @@ function optionOf({ word, log_probability, candidate, prefix }: Alternative, ind
 
 /** Under the word, or above it where there is no room; within the window. */
 function place(box: HTMLElement, anchor: HTMLElement): void {
+  if (!anchor.isConnected) return; // its line was drawn anew meanwhile
   const at = anchor.getClientRects()[0] ?? anchor.getBoundingClientRect();
   const width = box.offsetWidth;
   const left = Math.max(8, Math.min(at.left, document.documentElement.clientWidth - width - 8));

@@ -2,7 +2,7 @@
 
 import type { App } from "./app";
 import { Asking } from "./asking";
-import { choice, h, s } from "./dom";
+import { choice, h, offer, s } from "./dom";
 import type { View } from "./main";
 import { savingButtons } from "./saving";
 import { table } from "./search";
@@ -20,14 +20,24 @@ export function compareView(app: App): View {
 class CompareView {
   readonly element = h("div", { class: "compare-view" });
   private readonly asking = new Asking(this.element);
-  private readonly chosen = h("div", { class: "toolbar" });
+  private readonly sides = [this.side("One", 0), this.side("Other", 1)];
   private readonly body = h("div", { class: "figure" });
   private names: [string, string] = ["", ""];
   private comparison: Comparison | null = null;
   private text = 0;
 
+  private readonly lacking = h("p", { class: "hint" }, "To compare, two models of one language pair are needed: jointnmt serve ONE OTHER. With one, your own translation is scored beside the model's.");
+
   constructor(private readonly app: App) {
-    this.element.append(this.chosen, this.asking.message, this.body);
+    this.element.append(h("div", { class: "toolbar" }, ...this.sides, this.lacking), this.asking.message, this.body);
+  }
+
+  private side(label: string, side: 0 | 1): HTMLElement {
+    return choice(label, [], "", (name) => {
+      const [left, right] = this.models();
+      this.names = side ? [left.name, name] : [name, right.name];
+      void this.show();
+    });
   }
 
   /** The two models, left and right. */
@@ -41,32 +51,24 @@ class CompareView {
 
   async show(): Promise<void> {
     const { line, models, origin } = this.app;
-    if (models.length < 2) this.chosen.replaceChildren(h("p", { class: "hint" }, "To compare, two models of one language pair are needed: jointnmt serve ONE OTHER. With one, your own translation is scored beside the model's."));
-    else this.renderChoice();
+    const both = this.models();
+    this.lacking.hidden = models.length > 1;
+    this.sides.forEach((side, index) => offer(side, models.map(({ name }) => [name, name] as const), both[index].name));
     if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
-    const pair = [...new Set(this.models())];
-    const question = JSON.stringify([pair.map(({ name }) => name), line.source, line.own]);
-    await this.asking.ask(question, () => origin.compare(pair, line.source, line.own || null), (found) => {
+    const pair = [...new Set(both)];
+    const question = JSON.stringify([pair.map(({ name }) => name), line.place, line.source, line.own]);
+    if (this.asking.isAsked(question)) return this.draw();
+    await this.asking.ask(question, (signal) => origin.compare(pair, line, line.own || null, signal), (found) => {
       this.comparison = found;
       this.draw();
     });
   }
 
-  private renderChoice(): void {
-    const options = this.app.models.map(({ name }) => [name, name] as const);
-    const pair = this.models();
-    const select = (label: string, side: 0 | 1): HTMLElement =>
-      choice(label, options, pair[side].name, (name) => {
-        this.names = [pair[0].name, pair[1].name];
-        this.names[side] = name;
-        void this.show();
-      });
-    if (!this.chosen.contains(document.activeElement)) this.chosen.replaceChildren(select("One", 0), select("Other", 1));
-  }
-
   private draw(): void {
-    const comparison = this.comparison!;
+    const { comparison } = this;
+    if (!comparison) return;
     const pair = [...new Set(this.models())].filter(({ name }) => comparison.scores[name]);
+    if (!pair.length) return; // of other models: what was asked for is under way
     const texts = comparison.texts.map((each, index) => ({ ...each, index })).filter(({ by }) => !by.length || by.some((name) => pair.some((model) => model.name === name)));
     this.text = texts.some(({ index }) => index === this.text) ? this.text : texts[0].index;
     const of = (model: Model): Score => comparison.scores[model.name][texts.find(({ by }) => by.includes(model.name))?.index ?? texts[0].index];
@@ -76,6 +78,7 @@ class CompareView {
         ...pair.map((model) => this.scoreCell(comparison, texts.map((each) => each.index), model, index))));
     const options = texts.map(({ text, index }) => [String(index), text] as const);
     const picture = (): SVGSVGElement => tokenPicture(comparison, pair, this.text);
+    const stage = h("div", { class: "stage scroller", tabindex: "0", role: "group", "aria-label": "Log-probability of each token" }, picture());
     const saving = savingButtons(() => ({ name: "comparison", numbers: () => comparison, svg: picture }));
     const hint = pair.length > 1 && of(pair[0]).target === of(pair[1]).target ? h("p", { class: "hint" }, "Both models translate alike.") : null;
     const parts = [
@@ -84,9 +87,9 @@ class CompareView {
       h("div", { class: "row spread" },
         choice("Token by token", options, String(this.text), (value) => {
           this.text = Number(value);
-          this.draw();
+          stage.replaceChildren(picture());
         }), saving),
-      h("div", { class: "stage scroller", tabindex: "0", role: "group", "aria-label": "Log-probability of each token" }, picture()),
+      stage,
     ];
     this.body.replaceChildren(...parts.filter((part) => part !== null));
   }
@@ -100,7 +103,7 @@ class CompareView {
 
   /** The translations side by side, words that the other lacks marked. */
   private marked(sides: { model: Model; score: Score }[]): HTMLElement[] {
-    const words = sides.map(({ score }) => wordsOf(score.target, score.tokens));
+    const words = sides.map(({ score }) => wordsOf(score.target, score.tokens, this.app.model.target_language));
     const only = sides.length > 1 ? differences(words[0].map(({ text }) => text), words[1].map(({ text }) => text)) : [new Set<number>()];
     return sides.map(({ model, score }, side) => {
       const sheet = h("p", { class: "sheet lines", lang: model.target_language }, ...spansOf(score.target, words[side]));

@@ -29,31 +29,77 @@ function filled<E extends Element>(element: E, properties: Properties, children:
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value as EventListener);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.filter((child): child is Node | string => child instanceof Node || typeof child === "string"));
+  element.append(...present(children));
   return element;
 }
+
+const present = (children: Child[]): (Node | string)[] =>
+  children.filter((child): child is Node | string => child instanceof Node || typeof child === "string");
 
 let choices = 0;
 
 /** A labelled `<select>`. */
 export function choice(
   label: string,
-  options: readonly (readonly [value: string, text: string])[],
+  options: readonly Option[],
   value: string,
   changed: (value: string) => void,
 ): HTMLElement {
   const id = `choice-${++choices}`;
   const select = h("select", { id, onchange: () => changed(select.value) });
-  for (const [key, text] of options) select.append(h("option", { value: key, selected: key === value }, text));
-  return h("div", { class: "field" }, h("label", { for: id }, label), select);
+  const field = h("div", { class: "field" }, h("label", { for: id }, label), select);
+  offer(field, options, value);
+  return field;
 }
 
-/** Called when calls have ceased for a while. */
-export function debounced(milliseconds: number, action: () => void): () => void {
-  let timer = 0;
-  return () => {
+type Option = readonly [value: string, text: string];
+
+/** Let a labelled `<select>` offer something else, in groups or not; it is hidden where there is nothing to choose. */
+export function offer(field: HTMLElement, options: readonly Option[] | Record<string, readonly Option[]>, value: string): void {
+  const select = field.querySelector("select")!;
+  const items = (all: readonly Option[]): HTMLElement[] => all.map(([key, text]) => h("option", { value: key }, text));
+  const offered = JSON.stringify(options);
+  if (select.dataset.offered !== offered) {
+    select.dataset.offered = offered;
+    select.replaceChildren(...(options instanceof Array
+      ? items(options)
+      : Object.entries(options).map(([label, each]) => h("optgroup", { label }, ...items(each)))));
+  }
+  select.value = value;
+  field.hidden = select.length < 2;
+}
+
+/** Change an element's content; the focus stays on the part (`data-part`) that has it. Returns whether it was lost. */
+export function redrawn(element: HTMLElement, ...content: Child[]): boolean {
+  const focused = document.activeElement;
+  const part = element.contains(focused) && focused!.closest<HTMLElement>("[data-part]")?.dataset.part;
+  element.replaceChildren(...present(content));
+  if (!part) return false;
+  const found = element.querySelector<HTMLElement>(`[data-part="${part}"]`);
+  found?.focus();
+  return !found;
+}
+
+/** An action that waits until calls have ceased for a while; `now` does at once what still waits. */
+export function debounced(milliseconds: number, action: () => void): { later: () => void; now: () => void } {
+  let timer: number | null = null;
+  const act = (): void => {
+    timer = null;
+    action();
+  };
+  const stop = (): boolean => {
+    if (timer === null) return false;
     clearTimeout(timer);
-    timer = window.setTimeout(action, milliseconds);
+    return true;
+  };
+  return {
+    later: () => {
+      stop();
+      timer = window.setTimeout(act, milliseconds);
+    },
+    now: () => {
+      if (stop()) act();
+    },
   };
 }
 

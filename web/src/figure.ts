@@ -1,12 +1,13 @@
 // The grid as an SVG picture that stands by itself: what the frame shows, with a title and a legend.
 
 import { h, s } from "./dom";
-import { cellSize, paintMatrix, paintStrip, thickness, type FrameContent, type Paint } from "./frame";
+import { TOKENS, cellSize, paintMatrix, paintStrip, paintTokens, thickness, type FrameContent, type Paint } from "./frame";
 import { STRIP_TITLES } from "./strips";
 import { colour, type Scale } from "./theme";
 import { shown } from "./tokens";
 
 const FONT = "system-ui, sans-serif";
+const LEGEND = 22; // from one to the next
 
 export interface Legend {
   title: string;
@@ -23,11 +24,13 @@ export function legendElement({ title, scale, range: [low, high] }: Legend): HTM
     h("span", { class: "number" }, high.toFixed(2)));
 }
 
-export function gridFigure(content: FrameContent, title: string, legend: Legend): SVGSVGElement {
+export function gridFigure(content: FrameContent, title: string, legends: Legend[]): SVGSVGElement {
   const size = Math.max(16, cellSize(1200, content));
   const longest = (texts: string[]): number => Math.max(3, ...texts.map((text) => text.length));
-  const left = 12 + 7.2 * (longest(content.read) + longest(content.predicted)) + 12;
-  const top = 44 + 7.2 * longest(content.source);
+  const tokensAt = { left: 12 + 7.2 * (longest(content.read) + longest(content.predicted)) + 12, top: 44 + 7.2 * longest(content.source) };
+  const side = content.tokens?.side;
+  const left = tokensAt.left + (side === "target" ? TOKENS : 0);
+  const top = tokensAt.top + (side === "source" ? TOKENS : 0);
   const root = s("svg", { "font-family": FONT, "font-size": 12, fill: colour("ink") });
   const ground = s("rect", { width: "100%", height: "100%", fill: colour("paper") });
   root.append(ground, text(12, 22, title, { "font-size": 14, "font-weight": 600 }));
@@ -39,20 +42,24 @@ export function gridFigure(content: FrameContent, title: string, legend: Legend)
   };
   content.source.forEach((piece, index) => {
     const x = left + index * size + size * 0.7;
-    root.append(text(x, top - 6, shown(piece), { transform: `rotate(-90 ${x} ${top - 6})` }));
+    const y = tokensAt.top - 6;
+    root.append(text(x, y, shown(piece), { transform: `rotate(-90 ${x} ${y})` }));
   });
   content.predicted.forEach((piece, t) => {
     const y = top + t * size + size * 0.7;
-    root.append(text(left - 8, y, shown(piece), { "text-anchor": "end" }),
+    root.append(text(tokensAt.left - 8, y, shown(piece), { "text-anchor": "end" }),
       text(12, y, shown(content.read[t]), { fill: colour("dim") }));
   });
+  if (content.tokens)
+    paintTokens(painter(side === "source" ? left : tokensAt.left, side === "source" ? tokensAt.top : top), content.tokens, size);
   paintMatrix(painter(left, top), content.cells, size, content.cellScale);
   const right = left + content.source.length * size + 8;
   const below = top + content.predicted.length * size + 8;
   const [width, height] = strips(root, painter, content, size, { left, top, right, below });
-  root.append(legendGroup(legend, left, height + 10));
-  root.setAttribute("width", String(Math.ceil(Math.max(width, left + 320) + 16)));
-  root.setAttribute("height", String(Math.ceil(height + 44)));
+  legends.forEach((legend, index) => root.append(legendGroup(legend, left, height + 10 + LEGEND * index)));
+  const longestLegend = Math.max(...legends.map((legend) => keyPlace(legend) + 200));
+  root.setAttribute("width", String(Math.ceil(Math.max(width, left + longestLegend) + 16)));
+  root.setAttribute("height", String(Math.ceil(height + 22 + LEGEND * legends.length)));
   return root;
 }
 
@@ -82,9 +89,13 @@ function strips(
   return [right, below];
 }
 
-function legendGroup({ title, scale, range: [low, high] }: Legend, x: number, y: number): SVGGElement {
+/** Where the colours of a legend begin, after its title. */
+const keyPlace = ({ title }: Legend): number => 7 * (title.length + 8);
+
+function legendGroup(legend: Legend, x: number, y: number): SVGGElement {
+  const { title, scale, range: [low, high] } = legend;
   const group = s("g", { transform: `translate(${x} ${y})` }, text(0, 10, `${title}   ${low.toFixed(2)}`));
-  const from = 7 * (title.length + 8);
+  const from = keyPlace(legend);
   for (let index = 0; index < 48; index++)
     group.append(s("rect", { x: from + index * 3, y: 0, width: 3, height: 12, fill: scale(low + ((high - low) * index) / 47) }));
   group.append(text(from + 152, 10, high.toFixed(2)));

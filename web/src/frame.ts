@@ -20,7 +20,7 @@ export interface FrameContent {
 }
 
 const [SMALLEST, SCROLLED] = [11, 13]; // cells that all fit, and those that are scrolled
-const TOKENS = 14; // thickness of the coloured tokens
+export const TOKENS = 14; // thickness of the coloured tokens
 const [THIN, THICK] = [6, 13]; // a head's strip, of other layers and of the one that is looked at
 
 export type Paint = (x: number, y: number, width: number, height: number, fill: string) => void;
@@ -42,6 +42,14 @@ export function paintStrip(paint: Paint, strip: Strip, size: number, thickness: 
       if (strip.axis === "source") paint(along, across, size - 1, thickness - 1, scale(weight));
       else paint(across, along, thickness - 1, size - 1, scale(weight));
     }));
+}
+
+/** Tokens as squares along their side. */
+export function paintTokens(paint: Paint, { side, values, scale }: NonNullable<FrameContent["tokens"]>, size: number): void {
+  values.values.forEach((value, place) =>
+    side === "source"
+      ? paint(place * size, 0, size - 1, TOKENS - 3, scale(value))
+      : paint(0, place * size, TOKENS - 3, size - 1, scale(value)));
 }
 
 /** How thick a head's strip is drawn. */
@@ -125,14 +133,10 @@ export class Frame {
     return table;
   }
 
-  private tokenCanvas({ side, values, scale }: NonNullable<FrameContent["tokens"]>): HTMLCanvasElement {
-    const { size } = this;
-    const long = values.values.length * size;
-    return canvas(side === "source" ? long : TOKENS, side === "source" ? TOKENS : long, (paint) =>
-      values.values.forEach((value, place) =>
-        side === "source"
-          ? paint(place * size, 0, size - 1, TOKENS - 3, scale(value))
-          : paint(0, place * size, TOKENS - 3, size - 1, scale(value))));
+  private tokenCanvas(tokens: NonNullable<FrameContent["tokens"]>): HTMLCanvasElement {
+    const long = tokens.values.values.length * this.size;
+    const [width, height] = tokens.side === "source" ? [long, TOKENS] : [TOKENS, long];
+    return canvas(width, height, (paint) => paintTokens(paint, tokens, this.size));
   }
 
   private listen(cells: HTMLCanvasElement): void {

@@ -1,10 +1,10 @@
 // The view into the grid: a sentence with its translation, cell by cell, and the attention of the cell that is chosen.
 
-import type { App } from "./app";
+import type { App, Line } from "./app";
 import { unpack } from "./arrays";
 import { Asking } from "./asking";
 import { cellTable } from "./cell";
-import { choice, h, say } from "./dom";
+import { choice, h, offer, say } from "./dom";
 import { gridFigure, legendElement, type Legend } from "./figure";
 import { Frame, type FrameContent } from "./frame";
 import type { View } from "./main";
@@ -13,9 +13,10 @@ import { savingButtons } from "./saving";
 import { STRIP_TITLES, needsCell, stripsOf, type Cell, type Strip } from "./strips";
 import { scale } from "./theme";
 import { shown } from "./tokens";
-import type { Inspection } from "./types";
+import type { Inspection, Model } from "./types";
 
 const GROUPS = { cells: "Cells", source: "Source tokens", target: "Target tokens" } as const;
+const PAUSE = 150; // milliseconds on a cell, until its single heads are asked for
 
 export function gridView(app: App): View {
   const view = new GridView(app);
@@ -24,7 +25,16 @@ export function gridView(app: App): View {
 
 class GridView {
   readonly element = h("div", { class: "grid-view" });
-  private readonly toolbar = h("div", { class: "toolbar" });
+  private readonly colour = choice("Colour", [], "", (key) => this.want({ measure: key }));
+  private readonly slider = h("input", { type: "range", min: 0, oninput: () => this.want({ layer: Number(this.slider.value) }) });
+  private readonly layerName = h("span", {});
+  private readonly layerField = h("label", { class: "field", hidden: true }, this.layerName, this.slider);
+  private readonly headChoice = choice("Head", [], "", (value) => this.want({ head: value === "" ? null : Number(value) }));
+  private readonly range = choice("Scale", [], "", (value) => this.want({ ownScale: value === "own" }));
+  private readonly textChoice = choice("Translation", [], "", (value) => {
+    this.text = value as "model" | "own";
+    void this.show();
+  });
   private readonly legend = h("div", { class: "legends" });
   private readonly readout = h("p", { class: "readout hint" });
   private readonly asking = new Asking(this.element, () => this.forget());
@@ -33,6 +43,8 @@ class GridView {
   private readonly frame: Frame;
   private readonly stage: HTMLElement;
   private inspection: Inspection | null = null;
+  private asked: { model: Model; line: Line; target: string | null } | null = null; // what the inspection is of
+  private cellRequest = new AbortController();
   private measures: Measure[] = [];
   private wanted = { measure: "alignment", layer: Infinity, head: null as number | null, ownScale: false };
   private cell: Cell | null = null;
@@ -40,7 +52,7 @@ class GridView {
   private text: "model" | "own" = "model";
 
   constructor(private readonly app: App) {
-    this.frame = new Frame((cell, how) => (how === "click" ? void this.choose(cell) : this.point(cell)));
+    this.frame = new Frame((cell, how) => (how === "click" ? this.choose(cell) : this.point(cell)));
     this.stage = h("div", {
       class: "stage", tabindex: "0", role: "application", "aria-roledescription": "grid of cells",
       "aria-label": "Grid of source and target tokens. Arrow keys move from cell to cell, Page Up and Page Down from layer to layer.",
@@ -48,9 +60,9 @@ class GridView {
     }, this.frame.element);
     this.stage.addEventListener("pointerleave", () => this.point(null));
     const saving = savingButtons(() => this.inspection && {
-      name: `grid-${this.measure.key}`, numbers: () => this.numbers(), svg: () => gridFigure(this.content(), this.title(), this.legends()[0]),
+      name: `grid-${this.measure.key}`, numbers: () => this.numbers(), svg: () => gridFigure(this.content(), this.title(), this.legends()),
     });
-    this.element.append(this.toolbar, this.asking.message,
+    this.element.append(h("div", { class: "toolbar" }, this.colour, this.layerField, this.headChoice, this.range, this.textChoice), this.asking.message,
       h("div", { class: "with-details" },
         h("div", { class: "main-side" }, h("div", { class: "row spread" }, this.legend, saving), this.readout, this.stage, this.explanation),
         this.details));
@@ -79,24 +91,37 @@ class GridView {
   async show(): Promise<void> {
     const { app } = this;
     const { line, model } = app;
+    this.offerText();
     if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
     if (app.rendering(line, model).pending) return;
     const target = this.target();
-    const question = JSON.stringify([model.name, line.source, target]);
-    if (this.asking.isAsked(question) && this.inspection) return this.draw();
-    await this.asking.ask(question, () => app.origin.inspect(model, line.source, target), (found) => {
+    const question = JSON.stringify([model.name, line.place, line.source, target]);
+    if (this.asking.isAsked(question)) return this.draw();
+    await this.asking.ask(question, (signal) => app.origin.inspect(model, line, target, signal), (found) => {
       this.inspection = found;
+      this.asked = { model, line, target };
       this.measures = measuresOf(found);
       this.cell = null;
       this.strips = [];
       this.draw();
-      return this.choose(this.firstCell());
+      this.choose(this.firstCell());
     });
   }
 
   private forget(): void {
     this.inspection = null;
-    this.toolbar.replaceChildren(...this.textChoice());
+    this.cellRequest.abort();
+    for (const field of [this.colour, this.layerField, this.headChoice, this.range]) field.hidden = true;
+    this.offerText();
+  }
+
+  private offerText(): void {
+    offer(this.textChoice, this.app.line.own ? [["model", "the model's"], ["own", "your own"]] : [], this.text);
+  }
+
+  private want(changes: Partial<typeof this.wanted>): void {
+    Object.assign(this.wanted, changes);
+    this.draw();
   }
 
   /** The cell to begin with: where a word in the middle of the translation is aligned. */
@@ -173,51 +198,19 @@ class GridView {
   }
 
   private renderToolbar(): void {
-    const { measure, wanted } = this;
-    const focused = (document.activeElement as HTMLElement | null)?.closest<HTMLElement>("[data-part]")?.dataset.part;
-    const set = (changes: Partial<typeof wanted>): void => {
-      Object.assign(wanted, changes);
-      this.draw();
-    };
-    const layers = h("input", {
-      type: "range", min: 0, max: Math.max(1, this.layers.length - 1), value: this.layer,
-      oninput: () => set({ layer: Number(layers.value) }), "aria-valuetext": this.layers[this.layer],
-    });
-    const parts: Record<string, HTMLElement | null> = {
-      measure: this.measureChoice((key) => set({ measure: key })),
-      layer: this.layers.length > 1
-        ? h("label", { class: "field" }, h("span", {}, `${measure.layers.length ? "Layer" : "Layer of the cell's attention"}: ${this.layers[this.layer]}`), layers) : null,
-      head: measure.heads > 1
-        ? choice("Head", [["", "mean of all"], ...Array.from({ length: measure.heads }, (_, index) => [String(index), String(index + 1)] as const)],
-            this.head === null ? "" : String(this.head), (value) => set({ head: value === "" ? null : Number(value) })) : null,
-      scale: choice("Scale", [["all", measure.scale === "weight" ? "0 to 1" : "of all layers"], ["own", "of this picture"]],
-        wanted.ownScale ? "own" : "all", (value) => set({ ownScale: value === "own" })),
-    };
-    const shownParts = Object.entries(parts).flatMap(([name, part]) => {
-      if (part) part.dataset.part = name;
-      return part ?? [];
-    });
-    this.toolbar.replaceChildren(...shownParts, ...this.textChoice());
-    if (focused) this.toolbar.querySelector<HTMLElement>(`[data-part="${focused}"] :is(input, select)`)?.focus();
-  }
-
-  private measureChoice(changed: (key: string) => void): HTMLElement {
-    const label = choice("Colour", [], "", changed);
-    const select = label.querySelector("select")!;
-    for (const [of, name] of Object.entries(GROUPS)) {
-      const options = this.measures.filter((each) => each.of === of).map(({ key, title }) =>
-        h("option", { value: key, selected: key === this.measure.key }, title));
-      if (options.length) select.append(h("optgroup", { label: name }, ...options));
-    }
-    return label;
-  }
-
-  private textChoice(): HTMLElement[] {
-    if (!this.app.line.own) return [];
-    return [choice("Translation", [["model", "the model's"], ["own", "your own"]], this.text, (value) => {
-      this.text = value as "model" | "own";
-      void this.show();
-    })];
+    const { measure, wanted, layers, layer } = this;
+    const groups = Object.entries(GROUPS).map(([of, name]) =>
+      [name, this.measures.filter((each) => each.of === of).map(({ key, title }) => [key, title] as const)] as const);
+    offer(this.colour, Object.fromEntries(groups.filter(([, options]) => options.length)), measure.key);
+    this.layerField.hidden = layers.length < 2;
+    this.layerName.textContent = `${measure.layers.length ? "Layer" : "Layer of the cell's attention"}: ${layers[layer]}`;
+    this.slider.max = String(Math.max(1, layers.length - 1));
+    this.slider.value = String(layer);
+    this.slider.setAttribute("aria-valuetext", layers[layer] ?? "");
+    const heads = Array.from({ length: measure.heads }, (_, head) => [String(head), String(head + 1)] as const);
+    offer(this.headChoice, heads.length > 1 ? [["", "mean of all"], ...heads] : [], this.head === null ? "" : String(this.head));
+    offer(this.range, [["all", measure.scale === "weight" ? "0 to 1" : "of all layers"], ["own", "of this picture"]], wanted.ownScale ? "own" : "all");
+    this.offerText();
   }
 
   /** What is under the pointer, in words. */
@@ -240,21 +233,28 @@ class GridView {
   }
 
   /** Look at a cell: its attention below and beside the grid, its numbers in a table. */
-  private async choose(cell: Cell): Promise<void> {
+  private choose(cell: Cell): void {
     const inspection = this.inspection!;
+    this.cellRequest.abort();
+    this.cellRequest = new AbortController();
     this.cell = cell;
     this.strips = stripsOf(inspection, cell, null);
     this.renderDetails();
     this.draw();
-    if (!needsCell(inspection)) return;
+    if (needsCell(inspection)) void this.askCell(inspection, cell, this.cellRequest.signal);
+  }
+
+  private async askCell(inspection: Inspection, cell: Cell, signal: AbortSignal): Promise<void> {
+    const { model, line, target } = this.asked!;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    if (signal.aborted) return;
     try {
-      const { line, model, origin } = this.app;
-      const exact = await origin.cell(model, line.source, this.target(), cell.s, cell.t);
-      if (this.cell !== cell || this.inspection !== inspection) return;
+      const exact = await this.app.origin.cell(model, line, target, cell, signal);
+      if (signal.aborted) return;
       this.strips = stripsOf(inspection, cell, exact);
       this.draw();
     } catch (error) {
-      if (this.cell === cell) this.details.append(h("p", { class: "hint" }, (error as Error).message));
+      if (!signal.aborted) this.details.append(h("p", { class: "hint" }, (error as Error).message));
     }
   }
 
@@ -273,7 +273,7 @@ class GridView {
     if (event.key in moves) {
       const cell = moves[event.key];
       const inside = cell.s >= 0 && cell.t >= 0 && cell.s < this.inspection.source_tokens.length && cell.t < this.inspection.target_read.length;
-      if (inside) void this.choose(cell);
+      if (inside) this.choose(cell);
     } else if (event.key in layers) {
       this.wanted.layer = Math.max(0, Math.min(this.layers.length - 1, this.layer + layers[event.key]));
       this.draw();

@@ -33,10 +33,7 @@ async function start(root: HTMLElement): Promise<void> {
   }
   app = new App(origin);
   root.replaceChildren(...layout(app, setTheme));
-  if (!explorations) return;
-  app.setText(explorations.sentences.map(({ source }) => source).join("\n"));
-  app.lines.forEach((line, index) => (line.own = explorations.sentences[index].target ?? ""));
-  app.emit("place");
+  if (explorations) app.open(explorations.sentences);
 }
 
 function layout(app: App, setTheme: ReturnType<typeof followTheme>): HTMLElement[] {
@@ -70,7 +67,7 @@ function layout(app: App, setTheme: ReturnType<typeof followTheme>): HTMLElement
   });
   // Only the view that is looked at is drawn; the others are when they are turned to.
   for (const event of ["place", "lines", "models", "theme"] as const) app.on(event, () => views[shown]?.show());
-  app.on("line", (line) => line === app.line && views[shown]?.show());
+  app.on("line", (line, model) => line === app.line && model === app.model && views[shown]?.show());
   const named = VIEWS.findIndex((name) => `#${name.toLowerCase()}` === location.hash);
   const header = h("header", { class: "top" }, h("span", { class: "name" }, "jointnmt"), list, settings(app, setTheme));
   const main = h("main", {}, h("h1", { class: "unseen" }, "jointnmt: translate and explore"), bar, ...panels);

@@ -1,5 +1,6 @@
 // Where answers come from: a server, or the document that a file carries.
 
+import type { Cell } from "./strips";
 import type {
   Alternative, Alternatives, CellAnswer, Comparison, Explorations, Explored, Inspection, Model, Score, SearchTrace, Translation,
 } from "./types";
@@ -7,31 +8,38 @@ import type {
 /** Something that cannot be had here; the message says why. */
 export class Unavailable extends Error {}
 
+/** A sentence to ask about. */
+export interface Sentence {
+  source: string;
+  place: number | null; // among the sentences of a file, where a source may come twice
+}
+
 export interface Origin {
   readonly live: boolean;
   readonly models: Model[];
   /** Translate lines; each is told when it is ready. */
-  translate(model: Model, lines: string[], ready: Ready, signal: AbortSignal): Promise<void>;
+  translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void>;
   /** Translate from a beginning on, whose last word is finished. */
-  continued(model: Model, source: string, prefix: string): Promise<Translation>;
-  alternatives(model: Model, source: string, prefix: string): Promise<Alternative[]>;
-  inspect(model: Model, source: string, target: string | null): Promise<Inspection>;
-  cell(model: Model, source: string, target: string | null, s: number, t: number): Promise<CellAnswer>;
+  continued(model: Model, line: Sentence, prefix: string, signal: AbortSignal): Promise<Translation>;
+  alternatives(model: Model, line: Sentence, prefix: string): Promise<Alternative[]>;
+  inspect(model: Model, line: Sentence, target: string | null, signal: AbortSignal): Promise<Inspection>;
+  cell(model: Model, line: Sentence, target: string | null, cell: Cell, signal: AbortSignal): Promise<CellAnswer>;
   /** The search for a translation that has to begin with a prefix; empty: with anything. */
-  search(model: Model, source: string, prefix: string): Promise<SearchTrace>;
-  score(model: Model, source: string, target: string): Promise<Score>;
-  compare(models: Model[], source: string, target: string | null): Promise<Comparison>;
+  search(model: Model, line: Sentence, prefix: string, signal: AbortSignal): Promise<SearchTrace>;
+  score(model: Model, line: Sentence, target: string, signal: AbortSignal): Promise<Score>;
+  compare(models: Model[], line: Sentence, target: string | null, signal: AbortSignal): Promise<Comparison>;
 }
 
 export type Ready = (line: number, outcome: Translation | Error) => void;
 
 const CANDIDATES = 5;
-const REMEMBERED = 100;
+const REMEMBERED = 24_000_000; // characters of answers: two of the largest, or thousands of small ones
 
 /** A server, asked under addresses relative to the page's own. */
 export class Server implements Origin {
   readonly live = true;
-  private readonly answers = new Map<string, unknown>();
+  private readonly answers = new Map<string, { answer: unknown; size: number }>(); // the oldest first
+  private remembered = 0;
   private key = stored("key");
 
   private constructor(readonly models: Model[]) {}
@@ -43,7 +51,8 @@ export class Server implements Origin {
     return server;
   }
 
-  async translate(model: Model, texts: string[], ready: Ready, signal: AbortSignal): Promise<void> {
+  async translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void> {
+    const texts = lines.map(({ source }) => source);
     const body = { model: model.name, texts, num_best: Math.min(CANDIDATES, model.beam_size), alignments: true };
     const response = await this.fetch("v1/translate/stream", body, signal);
     let line = 0;
@@ -54,48 +63,58 @@ export class Server implements Origin {
     for (; line < texts.length; line++) ready(line, new Error("The server ended the answer early."));
   }
 
-  async continued(model: Model, source: string, prefix: string): Promise<Translation> {
+  async continued(model: Model, { source }: Sentence, prefix: string, signal: AbortSignal): Promise<Translation> {
     const body = { model: model.name, source, prefix, count: CANDIDATES, alignments: true };
-    const { source_tokens, alternatives } = await this.ask<Alternatives>("v1/alternatives", body);
+    const { source_tokens, alternatives } = await this.ask<Alternatives>("v1/alternatives", body, signal);
     const candidates = alternatives.map(({ candidate }) => candidate).sort((a, b) => b.score - a.score);
     return { source, source_tokens, translation: candidates[0]?.text ?? prefix, candidates };
   }
 
-  async alternatives(model: Model, source: string, prefix: string): Promise<Alternative[]> {
+  async alternatives(model: Model, { source }: Sentence, prefix: string): Promise<Alternative[]> {
     const body = { model: model.name, source, prefix, count: 8 };
     return (await this.ask<Alternatives>("v1/alternatives", body)).alternatives;
   }
 
-  inspect(model: Model, source: string, target: string | null): Promise<Inspection> {
-    return this.ask("v1/inspect", { model: model.name, source, target });
+  inspect(model: Model, { source }: Sentence, target: string | null, signal: AbortSignal): Promise<Inspection> {
+    return this.ask("v1/inspect", { model: model.name, source, target }, signal);
   }
 
-  cell(model: Model, source: string, target: string | null, s: number, t: number): Promise<CellAnswer> {
-    return this.ask("v1/inspect/cell", { model: model.name, source, target, source_position: s, target_position: t });
+  cell(model: Model, { source }: Sentence, target: string | null, { s, t }: Cell, signal: AbortSignal): Promise<CellAnswer> {
+    return this.ask("v1/inspect/cell", { model: model.name, source, target, source_position: s, target_position: t }, signal);
   }
 
-  search(model: Model, source: string, prefix: string): Promise<SearchTrace> {
-    return this.ask("v1/search", { model: model.name, source, prefix, pruned: 5 });
+  search(model: Model, { source }: Sentence, prefix: string, signal: AbortSignal): Promise<SearchTrace> {
+    return this.ask("v1/search", { model: model.name, source, prefix, pruned: 5 }, signal);
   }
 
-  async score(model: Model, source: string, target: string): Promise<Score> {
+  async score(model: Model, { source }: Sentence, target: string, signal: AbortSignal): Promise<Score> {
     const body = { model: model.name, sources: [source], targets: [target], alternatives: 5 };
-    return (await this.ask<{ scores: Score[] }>("v1/score", body)).scores[0];
+    return (await this.ask<{ scores: Score[] }>("v1/score", body, signal)).scores[0];
   }
 
-  compare(models: Model[], source: string, target: string | null): Promise<Comparison> {
-    return this.ask("v1/compare", { models: models.map(({ name }) => name), source, targets: target ? [target] : [] });
+  compare(models: Model[], { source }: Sentence, target: string | null, signal: AbortSignal): Promise<Comparison> {
+    return this.ask("v1/compare", { models: models.map(({ name }) => name), source, targets: target ? [target] : [] }, signal);
   }
 
-  /** The answer to a question, remembered. */
-  private async ask<T>(path: string, body?: unknown): Promise<T> {
+  /** The answer to a question, remembered as long as there is room. */
+  private async ask<T>(path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
     const question = path + JSON.stringify(body);
-    if (!this.answers.has(question)) {
-      const answer: T = await (await this.fetch(path, body)).json();
-      if (this.answers.size >= REMEMBERED) this.answers.delete(this.answers.keys().next().value!);
-      this.answers.set(question, answer);
+    const known = this.answers.get(question);
+    if (known) return known.answer as T;
+    const text = await (await this.fetch(path, body, signal)).text();
+    const answer = JSON.parse(text) as T;
+    this.remember(question, answer, text.length);
+    return answer;
+  }
+
+  private remember(question: string, answer: unknown, size: number): void {
+    this.remembered += size - (this.answers.get(question)?.size ?? 0);
+    this.answers.set(question, { answer, size });
+    for (const [oldest, { size: freed }] of this.answers) {
+      if (this.remembered <= REMEMBERED || oldest === question) break;
+      this.answers.delete(oldest);
+      this.remembered -= freed;
     }
-    return this.answers.get(question) as T;
   }
 
   private async fetch(path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
@@ -147,8 +166,8 @@ export class Carried implements Origin {
     this.models = document.models;
   }
 
-  async translate(model: Model, lines: string[], ready: Ready): Promise<void> {
-    lines.forEach((source, line) => ready(line, this.of(model, source).translation));
+  async translate(model: Model, lines: Sentence[], ready: Ready): Promise<void> {
+    lines.forEach((line, number) => ready(number, this.of(model, line).translation));
   }
 
   async continued(): Promise<Translation> {
@@ -159,8 +178,8 @@ export class Carried implements Origin {
     throw new Unavailable(NO_MODEL);
   }
 
-  async inspect(model: Model, source: string, target: string | null): Promise<Inspection> {
-    const { inspection, target_inspection } = this.of(model, source);
+  async inspect(model: Model, line: Sentence, target: string | null): Promise<Inspection> {
+    const { inspection, target_inspection } = this.of(model, line);
     const found = target === null || target === inspection?.translation ? inspection : target_inspection;
     if (!found) throw new Unavailable("This file does not hold the grid of that translation.");
     return found;
@@ -170,32 +189,32 @@ export class Carried implements Origin {
     throw new Unavailable("This file does not hold the attention of single cells: it would be too large.");
   }
 
-  async search(model: Model, source: string): Promise<SearchTrace> {
-    const { search } = this.of(model, source);
+  async search(model: Model, line: Sentence): Promise<SearchTrace> {
+    const { search } = this.of(model, line);
     if (!search) throw new Unavailable("This file does not hold the search for this sentence.");
     return search;
   }
 
-  async score(model: Model, source: string, target: string): Promise<Score> {
-    const { score } = this.of(model, source);
+  async score(model: Model, line: Sentence, target: string): Promise<Score> {
+    const { score } = this.of(model, line);
     if (score?.target === target) return score;
-    const found = (await this.compare([], source)).scores[model.name]?.find((each) => each.target === target);
+    const found = (await this.compare([], line)).scores[model.name]?.find((each) => each.target === target);
     if (!found) throw new Unavailable("To score another text, the model is needed: see this page by jointnmt serve.");
     return found;
   }
 
-  async compare(_: Model[], source: string): Promise<Comparison> {
-    return this.sentence(source).comparison;
+  async compare(_: Model[], line: Sentence): Promise<Comparison> {
+    return this.sentence(line).comparison;
   }
 
-  private sentence(source: string) {
-    const found = this.document.sentences.find((each) => each.source === source);
+  private sentence({ place }: Sentence) {
+    const found = place === null ? undefined : this.document.sentences[place];
     if (!found) throw new Unavailable("This file does not hold that sentence.");
     return found;
   }
 
-  private of(model: Model, source: string): Explored {
-    const found = this.sentence(source).by_model[model.name];
+  private of(model: Model, line: Sentence): Explored {
+    const found = this.sentence(line).by_model[model.name];
     if (!found) throw new Unavailable(`This file does not hold that sentence by ${model.name}.`);
     return found;
   }

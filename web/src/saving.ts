@@ -13,19 +13,11 @@ const PNG_SCALE = 2;
 /** Buttons that copy and save a picture. */
 export function savingButtons(picture: () => Picture | null): HTMLElement {
   const button = (text: string, label: string, action: (picture: Picture) => Promise<string>): HTMLButtonElement =>
-    h("button", {
-      type: "button",
-      class: "quiet",
-      title: label,
-      onclick: async (event: Event) => {
-        const shown = picture();
-        const pressed = event.currentTarget as HTMLButtonElement;
-        const done = shown ? await action(shown).catch((error) => `Not done: ${error.message}`) : "There is no picture yet.";
-        say(done);
-        pressed.textContent = shown ? "✓ " + text : text;
-        setTimeout(() => (pressed.textContent = text), 1200);
-      },
-    }, text);
+    actionButton(text, label, async () => {
+      const shown = picture();
+      if (!shown) throw new Error("there is no picture yet.");
+      return action(shown);
+    });
   return h("div", { class: "saving", role: "group", "aria-label": "Copy or save" },
     button("Copy JSON", "Copy the numbers as JSON", async ({ numbers }) => {
       await copy(JSON.stringify(numbers(), null, 1));
@@ -42,18 +34,36 @@ export function savingButtons(picture: () => Picture | null): HTMLElement {
   );
 }
 
+/** A button that shows whether its action was done; what the action returns is said, or why it failed. */
+export function actionButton(text: string, label: string, action: () => Promise<string>): HTMLButtonElement {
+  const press = async (): Promise<void> => {
+    const [mark, outcome] = await action().then((done) => ["✓", done], (error: Error) => ["✗", `Not done: ${error.message}`]);
+    say(outcome);
+    button.title = outcome;
+    button.textContent = `${mark} ${text}`;
+    setTimeout(() => {
+      button.title = label;
+      button.textContent = text;
+    }, mark === "✓" ? 1200 : 4000);
+  };
+  const button = h("button", { type: "button", class: "quiet", title: label, onclick: () => void press() }, text);
+  return button;
+}
+
 export async function copy(text: string): Promise<void> {
   if (navigator.clipboard) {
     await navigator.clipboard.writeText(text).then(() => (text = ""), () => undefined);
     if (!text) return;
   }
   // Files, and pages without TLS, may have no clipboard of their own.
+  const focused = document.activeElement;
   const field = h("textarea", { class: "unseen", "aria-hidden": "true" });
   field.value = text;
   document.body.append(field);
   field.select();
   const copied = document.execCommand("copy");
   field.remove();
+  if (focused instanceof HTMLElement) focused.focus();
   if (!copied) throw new Error("the browser does not let the page use the clipboard.");
 }
 

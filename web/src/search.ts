@@ -42,7 +42,7 @@ class SearchView {
     });
     const arrangement = choice("Order", [["rank", "by rank at each position"], ["tree", "as branches"]], "rank", (value) => {
       this.arrangement = value as Arrangement;
-      this.draw();
+      if (this.trace) this.drawTree();
     });
     this.element.append(this.asking.message,
       h("div", { class: "figure" },
@@ -56,11 +56,11 @@ class SearchView {
     if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
     const { pending, prefix } = app.rendering(line, model);
     if (pending) return;
-    const question = JSON.stringify([model.name, line.source, prefix, line.own]);
-    if (this.asking.isAsked(question) && this.trace) return this.draw();
-    const answer = async () => ({
-      trace: await app.origin.search(model, line.source, prefix),
-      own: line.own ? await app.origin.score(model, line.source, line.own) : null,
+    const question = JSON.stringify([model.name, line.place, line.source, prefix, line.own]);
+    if (this.asking.isAsked(question)) return this.draw();
+    const answer = async (signal: AbortSignal) => ({
+      trace: await app.origin.search(model, line, prefix, signal),
+      own: line.own ? await app.origin.score(model, line, line.own, signal) : null,
     });
     await this.asking.ask(question, answer, ({ trace, own }) => {
       [this.trace, this.own, this.prefix] = [trace, own, prefix];
@@ -76,19 +76,24 @@ class SearchView {
   private draw(): void {
     const { trace } = this;
     if (!trace) return;
-    const [left, top] = [this.stage.scrollLeft, this.stage.scrollTop];
-    this.stage.replaceChildren(treePicture(this.drawn()));
-    this.stage.scrollTo(left, top);
+    this.drawTree();
     const count = (fate: SearchNode["fate"]): number => trace.nodes.filter((node) => node.fate === fate).length;
     const begun = this.prefix && `Begins with “${this.prefix}”, changed by hand. `;
     this.note.textContent = `${begun}Beam of ${trace.beam_size}: ${count("kept")} kept, ${count("finished")} finished, ${count("pruned")} pruned shown (−: behind the last that was kept).`;
-    this.details.replaceChildren(...this.nodeDetails());
     this.tables.replaceChildren(this.finishedTable(), ...this.ownTable());
+  }
+
+  /** What depends on the chosen hypothesis. */
+  private drawTree(): void {
+    const [left, top] = [this.stage.scrollLeft, this.stage.scrollTop];
+    this.stage.replaceChildren(treePicture(this.drawn()));
+    this.stage.scrollTo(left, top);
+    this.details.replaceChildren(...this.nodeDetails());
   }
 
   private choose(id: number, spoken: boolean): void {
     this.selected = id;
-    this.draw();
+    this.drawTree();
     const box = this.stage.querySelector(`[data-node="${id}"]`);
     if (spoken) box?.scrollIntoView({ block: "nearest", inline: "nearest" });
     if (spoken) say(describe(this.trace!.nodes[id]));

@@ -1,50 +1,47 @@
 // The sentence, the model and the translation that pictures are of.
 
 import type { App } from "./app";
-import { choice, debounced, h } from "./dom";
+import { choice, debounced, h, offer } from "./dom";
 
 const PAUSE = 500;
 
 export function sentenceBar(app: App): HTMLElement {
-  const bar = h("div", { class: "sentence" });
-  const source = h("input", { type: "text", readonly: !app.origin.live, placeholder: "Type a sentence", spellcheck: "false" });
-  const own = h("input", { type: "text", placeholder: "optional", spellcheck: "false" });
+  const { live } = app.origin;
+  const source = h("input", { type: "text", readonly: !live, placeholder: "Type a sentence", spellcheck: "false", dir: "auto" });
+  const own = h("input", { type: "text", readonly: !live, placeholder: "optional", spellcheck: "false", dir: "auto" });
   const typed = debounced(PAUSE, () => app.setSource(source.value));
   const ownTyped = debounced(PAUSE, () => app.look({ own: own.value }));
-  source.addEventListener("input", typed);
-  own.addEventListener("input", ownTyped);
+  for (const [field, { later, now }] of [[source, typed], [own, ownTyped]] as const) {
+    field.addEventListener("input", later);
+    field.addEventListener("change", now); // before another sentence is looked at
+  }
+  const model = choice("Model", [], "", (name) => app.look({ model: app.models.find((each) => each.name === name)! }));
+  model.classList.add("model");
+  // Disabled, a button would lose the focus at the last sentence.
+  const step = (by: number, text: string, label: string): HTMLElement =>
+    h("button", {
+      type: "button", "aria-label": label,
+      onclick: () => app.look({ current: app.current + by }),
+    }, text);
+  const [before, next] = [step(-1, "‹", "Sentence before"), step(1, "›", "Next sentence")];
+  const place = h("span", { class: "hint" });
+  const stepper = h("span", { class: "stepper", role: "group", "aria-label": "Sentences" }, before, place, next);
+  const ownField = h("label", { class: "field wide" }, h("span", {}, "Your own translation"), own);
 
   const render = (): void => {
-    const { lines, current, models, model, origin } = app;
-    if (document.activeElement !== source) source.value = app.line.source;
-    if (document.activeElement !== own) own.value = app.line.own;
-    source.lang = model.source_language;
-    own.lang = model.target_language;
-    const step = (by: number, text: string, label: string): HTMLElement =>
-      h("button", {
-        type: "button", "aria-label": label, disabled: current + by < 0 || current + by >= lines.length,
-        onclick: () => app.look({ current: current + by }),
-      }, text);
-    const several = h("span", { class: "stepper", role: "group", "aria-label": "Sentence" },
-      step(-1, "‹", "Sentence before"), h("span", { class: "hint" }, `${current + 1} of ${lines.length}`), step(1, "›", "Next sentence"));
-    const modelChoice = (): HTMLElement => {
-      const found = choice("Model", models.map(({ name }) => [name, name] as const), model.name, (name) =>
-        app.look({ model: models.find((each) => each.name === name)! }));
-      found.classList.add("model");
-      return found;
-    };
-    const parts = [
-      h("label", { class: "field wide" }, h("span", {}, "Sentence"), source),
-      origin.live || app.line.own ? h("label", { class: "field wide" }, h("span", {}, "Your own translation"), own) : null,
-      models.length > 1 ? modelChoice() : null,
-      lines.length > 1 ? several : null,
-    ];
-    own.readOnly = !origin.live;
-    const focused = document.activeElement;
-    bar.replaceChildren(...parts.filter((part) => part !== null));
-    if (focused instanceof HTMLElement && bar.contains(focused)) focused.focus();
+    const { lines, current, line, models } = app;
+    if (document.activeElement !== source) source.value = line.source;
+    if (document.activeElement !== own) own.value = line.own;
+    source.lang = app.model.source_language;
+    own.lang = app.model.target_language;
+    ownField.hidden = !live && !line.own;
+    offer(model, models.map(({ name }) => [name, name] as const), app.model.name);
+    stepper.hidden = lines.length < 2;
+    place.textContent = `${current + 1} of ${lines.length}`;
+    before.setAttribute("aria-disabled", String(current === 0));
+    next.setAttribute("aria-disabled", String(current === lines.length - 1));
   };
   for (const event of ["place", "lines", "models"] as const) app.on(event, render);
   render();
-  return bar;
+  return h("div", { class: "sentence" }, h("label", { class: "field wide" }, h("span", {}, "Sentence"), source), ownField, model, stepper);
 }

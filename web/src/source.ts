@@ -18,6 +18,7 @@ export class SourceText {
   private readonly words = h("div", { class: "words" });
   private readonly field: HTMLTextAreaElement | null = null;
   private readonly rows = new Map<Line, { row: HTMLElement; words: Word[] }>();
+  private current: Line | null = null; // whose row is marked
 
   constructor(
     private readonly app: App,
@@ -54,14 +55,15 @@ export class SourceText {
       autocapitalize: "off",
       oninput: () => {
         this.render(field.value);
-        translate();
+        translate.later();
       },
     });
     const translate = debounced(PAUSE, () => this.app.setText(field.value));
     field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
-        this.app.setText(field.value);
+        translate.later();
+        translate.now();
       }
     });
     document.addEventListener("selectionchange", () => document.activeElement === field && this.caretMoved(field));
@@ -124,19 +126,25 @@ export class SourceText {
   }
 
   private renderPlace(): void {
-    for (const [line, { row }] of this.rows) row.classList.toggle("current", line === this.app.line && this.app.lines.length > 1);
+    if (this.current) this.markCurrent(this.current, false);
+    this.current = this.app.line;
+    this.markCurrent(this.current, this.app.lines.length > 1);
+  }
+
+  private markCurrent(line: Line, current: boolean): void {
+    this.rows.get(line)?.row.classList.toggle("current", current);
   }
 
   private renderLine(line: Line): void {
     const found = this.rows.get(line);
     if (!found || found.words.length || !found.row.isConnected) return;
     found.row.replaceWith(this.createRow(line, Number(found.row.dataset.line)));
-    this.renderPlace();
+    if (line === this.current) this.renderPlace();
   }
 
   private createRow(line: Line, number: number): HTMLElement {
     const tokens = this.app.models.map((model) => this.app.rendering(line, model).translation?.source_tokens).find(Boolean);
-    const words = tokens ? wordsOf(line.source, tokens) : [];
+    const words = tokens ? wordsOf(line.source, tokens, this.app.model.source_language) : [];
     const row = h("div", { "data-line": number }, ...spansOf(line.source, words));
     if (!line.source) row.textContent = "\u200b"; // a line of its height
     this.rows.set(line, { row, words });

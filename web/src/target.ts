@@ -2,8 +2,8 @@
 
 import type { App, Line } from "./app";
 import { openChoice } from "./change";
-import { h, say } from "./dom";
-import { copy } from "./saving";
+import { h, redrawn, say } from "./dom";
+import { actionButton, copy } from "./saving";
 import { spansOf, type Marked } from "./source";
 import { wordAlignment, wordsOf, type Word } from "./tokens";
 import type { Candidate, Model } from "./types";
@@ -18,6 +18,7 @@ export class TargetText {
   private readonly list = h("ol", { class: "sheet lines" });
   private readonly below = h("div", { class: "below" });
   private readonly rows = new Map<Line, Row>();
+  private current: Line | null = null; // whose item is marked
   private focusAfter: { line: Line; word: number } | null = null;
 
   constructor(
@@ -30,7 +31,7 @@ export class TargetText {
       h("header", {},
         h("h2", { title: name }, name),
         h("span", { class: "hint", title: `${parameters.toLocaleString("en")} parameters` }, `${family}, ${(parameters / 1e6).toFixed(1)} M`),
-        h("button", { type: "button", class: "quiet", onclick: () => this.copyAll() }, "Copy"),
+        actionButton("Copy", "Copy the translation", () => this.copyAll()),
       ),
       this.list, this.below);
     this.list.addEventListener("pointerover", (event) => this.hover(event.target as Element));
@@ -43,39 +44,51 @@ export class TargetText {
   }
 
   render(): void {
+    const focused = [...this.rows].find(([, { item }]) => item.contains(document.activeElement))?.[0];
+    const word = focused && this.focusedWord(focused);
     this.rows.clear();
     this.list.replaceChildren(...this.app.lines.map((line, number) => this.createItem(line, number)));
     this.renderPlace();
+    if (focused) this.focusWord(focused, word!);
+  }
+
+  /** The word of a line that has the focus, 0 if it is the line itself; null: it is elsewhere. */
+  private focusedWord(line: Line): number | null {
+    const focused = document.activeElement as HTMLElement | null;
+    return this.rows.get(line)!.item.contains(focused) ? Number(focused!.dataset.word ?? 0) : null;
   }
 
   renderLine(line: Line): void {
     const row = this.rows.get(line);
     if (!row) return;
+    const word = this.focusedWord(line);
     const item = this.createItem(line, Number(row.item.dataset.line));
-    const focused = row.item.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.word : null;
     row.item.replaceWith(item);
-    const pending = this.app.rendering(line, this.model).pending;
     if (line === this.app.line) this.renderPlace();
-    if (this.focusAfter?.line === line && !pending) {
-      this.focusWord(line, this.focusAfter.word);
-      this.focusAfter = null;
-    } else if (focused !== null) this.focusWord(line, Number(focused));
+    if (word !== null) this.focusWord(line, word);
+    if (this.focusAfter?.line !== line || this.app.rendering(line, this.model).pending) return;
+    if (document.activeElement === document.body) this.focusWord(line, this.focusAfter.word); // nobody has gone elsewhere
+    this.focusAfter = null;
   }
 
   /** Show which line is looked at: its words can be reached by keys, and its other translations stand below. */
   renderPlace(): void {
-    for (const [line, { item }] of this.rows) {
-      const current = line === this.app.line;
-      item.classList.toggle("current", current && this.app.lines.length > 1);
-      const spans = item.querySelectorAll("[data-word]");
-      spans.forEach((span, index) => {
-        if (current) span.setAttribute("role", "button");
-        else span.removeAttribute("role");
-        if (current) span.setAttribute("tabindex", index === 0 ? "0" : "-1");
-        else span.removeAttribute("tabindex");
-      });
-    }
-    this.below.replaceChildren(...this.belowOf(this.app.line));
+    if (this.current) this.markCurrent(this.current, false);
+    this.current = this.app.line;
+    this.markCurrent(this.current, true);
+    const lost = redrawn(this.below, ...this.belowOf(this.app.line));
+    if (lost) this.focusWord(this.app.line, 0);
+  }
+
+  private markCurrent(line: Line, current: boolean): void {
+    const item = this.rows.get(line)?.item;
+    item?.classList.toggle("current", current && this.app.lines.length > 1);
+    item?.querySelectorAll("[data-word]").forEach((span, index) => {
+      if (current) span.setAttribute("role", "button");
+      else span.removeAttribute("role");
+      if (current) span.setAttribute("tabindex", index === 0 ? "0" : "-1");
+      else span.removeAttribute("tabindex");
+    });
   }
 
   /** Mark the words that a source word is aligned with. */
@@ -97,7 +110,7 @@ export class TargetText {
   private createItem(line: Line, number: number): HTMLElement {
     const { translation, chosen, error, pending, prefix } = this.app.rendering(line, this.model);
     const candidate = translation?.candidates[chosen];
-    const words = candidate ? wordsOf(candidate.text, candidate.tokens) : [];
+    const words = candidate ? wordsOf(candidate.text, candidate.tokens, this.model.target_language) : [];
     const item = h("li", { "data-line": number, class: pending ? "pending" : null, lang: this.model.target_language });
     if (error) item.append(h("span", { class: "error", role: "alert" }, error));
     else if (candidate) item.append(...spansOf(candidate.text, words));
@@ -115,23 +128,21 @@ export class TargetText {
     const option = ({ text, score }: Candidate, index: number): HTMLElement =>
       h("label", { class: "candidate" },
         h("input", {
-          type: "radio", name: `candidate-${this.model.name}`, checked: index === chosen,
+          type: "radio", name: `candidate-${this.model.name}`, checked: index === chosen, "data-part": index,
           onchange: () => this.choose(line, index),
         }),
         h("span", { lang: this.model.target_language }, text || "(empty)"), h("span", { class: "number" }, score.toFixed(2)));
     const list = h("fieldset", {}, h("legend", {}, "Alternatives, best first, with their scores"),
       ...translation.candidates.map(option));
     if (!past.length) return [list];
-    const back = h("button", { type: "button", onclick: () => this.undo(line) }, "Undo the change");
-    const free = h("button", { type: "button", onclick: () => void this.app.retranslate(line, this.model, "", []) }, "Translate freely");
+    const back = h("button", { type: "button", "data-part": "back", onclick: () => this.undo(line) }, "Undo the change");
+    const free = h("button", { type: "button", "data-part": "free", onclick: () => void this.app.retranslate(line, this.model, "", []) }, "Translate freely");
     return [h("div", { class: "row" }, h("span", { class: "hint" }, `Begins with “${prefix}”`), back, prefix ? free : null), list];
   }
 
   private choose(line: Line, index: number): void {
     this.app.rendering(line, this.model).chosen = index;
-    this.app.emit("line", line);
-    this.below.querySelectorAll<HTMLInputElement>("input")[index]?.focus();
-    this.app.emit("place");
+    this.app.emit("line", line, this.model);
   }
 
   private undo(line: Line): void {
@@ -155,7 +166,7 @@ export class TargetText {
 
   private alignment(line: Line, words: readonly Word[]): { weights: number[][]; sources: Word[] } {
     const { translation, chosen } = this.app.rendering(line, this.model);
-    const sources = translation ? wordsOf(line.source, translation.source_tokens) : [];
+    const sources = translation ? wordsOf(line.source, translation.source_tokens, this.model.source_language) : [];
     const alignment = translation?.candidates[chosen]?.alignment;
     return { sources, weights: alignment ? wordAlignment(alignment, sources, words) : [] };
   }
@@ -171,13 +182,17 @@ export class TargetText {
   private pressed(event: KeyboardEvent): void {
     const span = (event.target as Element).closest<HTMLElement>("[data-word]");
     const line = this.lineOf(event.target as Element);
-    if (!span || !line) return;
+    if (!line) return;
+    if (event.key === "ArrowUp" || event.key === "ArrowDown") {
+      event.preventDefault();
+      return this.toLine(event.key === "ArrowUp" ? -1 : 1);
+    }
+    if (!span) return;
     const word = Number(span.dataset.word);
     const last = this.rows.get(line)!.words.length - 1;
     const steps: Record<string, number> = { ArrowLeft: word - 1, ArrowRight: word + 1, Home: 0, End: last };
     const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
     if (event.key in steps) this.focusWord(line, Math.max(0, Math.min(last, steps[event.key])));
-    else if (event.key === "ArrowUp" || event.key === "ArrowDown") this.toLine(event.key === "ArrowUp" ? -1 : 1);
     else if (event.key === "Enter" || event.key === " ") this.change(line, word);
     else if (event.key === "z" && (event.ctrlKey || event.metaKey)) this.undo(line);
     else if (plain && /^\p{L}$/u.test(event.key)) this.change(line, word, event.key);
@@ -190,9 +205,15 @@ export class TargetText {
     this.focusWord(this.app.line, 0);
   }
 
+  /** Focus a word of a line; of a line without any, the line itself. */
   private focusWord(line: Line, word: number): void {
-    const spans = this.rows.get(line)?.item.querySelectorAll<HTMLElement>("[data-word]");
-    if (!spans?.length) return;
+    const item = this.rows.get(line)?.item;
+    if (!item) return;
+    const spans = item.querySelectorAll<HTMLElement>("[data-word]");
+    if (!spans.length) {
+      item.tabIndex = -1;
+      return item.focus();
+    }
     const wanted = spans[Math.min(word, spans.length - 1)];
     spans.forEach((span) => span.setAttribute("tabindex", span === wanted ? "0" : "-1"));
     wanted.focus();
@@ -204,18 +225,23 @@ export class TargetText {
     const text = this.app.textOf(line, this.model);
     openChoice({
       anchor, typed, word: words[word].text, language: this.model.target_language,
-      find: () => this.app.origin.alternatives(this.model, line.source, text.slice(0, words[word].start).trimEnd()),
+      find: () => this.app.origin.alternatives(this.model, line, text.slice(0, words[word].start).trimEnd()),
       prefixOf: (other) => text.slice(0, words[word].start) + other,
       chosen: (prefix) => {
         this.focusAfter = { line, word: word + 1 };
-        void this.app.retranslate(line, this.model, prefix).then(() => say(`Translated anew: ${this.app.textOf(line, this.model)}`));
+        void this.app.retranslate(line, this.model, prefix).then(() => this.sayOutcome(line));
       },
       closed: () => this.focusWord(line, word), // the line may have been drawn anew meanwhile
     });
   }
 
-  private async copyAll(): Promise<void> {
+  private sayOutcome(line: Line): void {
+    const { pending, error } = this.app.rendering(line, this.model);
+    if (!pending && !error) say(`Translated anew: ${this.app.textOf(line, this.model)}`); // an error says itself
+  }
+
+  private async copyAll(): Promise<string> {
     await copy(this.app.lines.map((line) => this.app.textOf(line, this.model)).join("\n"));
-    say("The translation is on the clipboard.");
+    return "The translation is on the clipboard.";
   }
 }

@@ -2,6 +2,10 @@
 
 export const SPACE = "▁";
 const MARKS = new Set(["<s>", "</s>", "<pad>"]);
+const UNKNOWN = "<unk>";
+/** Languages written without spaces between words: each piece counts as a word, as for the server. */
+const UNSPACED = new Set(["zh", "ja", "th", "lo", "km", "my"]);
+const REACH = 30; // characters that no piece shows, at most, before one that is looked for
 
 export interface Word {
   text: string;
@@ -19,14 +23,14 @@ export function shown(piece: string): string {
 const isWordly = (text: string): boolean => /[\p{L}\p{N}\p{M}]/u.test(text);
 
 /** Groups of pieces that are a word or punctuation each; end marks belong to none. */
-export function groupsOf(pieces: readonly string[]): number[][] {
-  const marked = pieces.some((piece) => piece.startsWith(SPACE));
+export function groupsOf(pieces: readonly string[], language: string): number[][] {
+  const single = UNSPACED.has(language.split(/[-_]/)[0].toLowerCase()) || !pieces.some((piece) => piece.startsWith(SPACE));
   const groups: number[][] = [];
   let last = "";
   pieces.forEach((piece, place) => {
     if (MARKS.has(piece)) return;
     const content = piece.replaceAll(SPACE, "");
-    const begins = !marked || piece.startsWith(SPACE) || (last !== "" && isWordly(content) !== isWordly(last));
+    const begins = single || piece.startsWith(SPACE) || (last !== "" && isWordly(content) !== isWordly(last));
     if (begins || !groups.length) groups.push([place]);
     else groups[groups.length - 1].push(place);
     last = content;
@@ -34,22 +38,70 @@ export function groupsOf(pieces: readonly string[]): number[][] {
   return groups;
 }
 
-/** The words of a text with their places in it, found piece by piece; a piece that the text does not show has no width. */
-export function wordsOf(text: string, pieces: readonly string[]): Word[] {
-  const lower = text.toLowerCase();
-  let cursor = 0;
-  const words: Word[] = [];
-  for (const group of groupsOf(pieces)) {
-    const content = group.map((place) => pieces[place].replaceAll(SPACE, "")).join("").toLowerCase();
-    while (cursor < text.length && /\s/.test(text[cursor])) cursor++;
-    const found = content === "" ? -1 : lower.indexOf(content, cursor);
-    if (found >= 0 && found - cursor <= 30) words.push(word(text, found, found + content.length, group));
-    else if (content !== "") {
-      const end = cursor + (text.slice(cursor).match(/^\S+/)?.[0].length ?? 0);
-      words.push(word(text, cursor, end, group));
-    }
-    cursor = words.at(-1)?.end ?? cursor;
+/** What of a text a group of pieces is: texts that follow each other, with unknown ones between them. */
+interface Pattern {
+  parts: string[];
+  spaced: boolean; // it begins after a space
+}
+
+function patternOf(group: readonly number[], pieces: readonly string[]): Pattern {
+  const content = group.map((place) => pieces[place]).join("").replaceAll(SPACE, "");
+  return { parts: content.split(UNKNOWN).map(folded), spaced: pieces[group[0]].startsWith(SPACE) };
+}
+
+/** The text in lower case, letter by letter: its length stays the same. */
+function folded(text: string): string {
+  return text.replace(/\p{Lu}/gu, (letter) => {
+    const lower = letter.toLowerCase();
+    return lower.length === letter.length ? lower : letter;
+  });
+}
+
+/** Where a pattern stands in a text from a place on; open: an unknown piece follows. */
+function find(text: string, { parts }: Pattern, from: number): { start: number; end: number; open: boolean } | null {
+  let [start, end] = [parts[0] ? -1 : from, from];
+  for (const part of parts) {
+    if (!part) continue;
+    const found = text.indexOf(part, end);
+    if (found < 0 || found - end > REACH) return null;
+    if (start < 0) start = found;
+    end = found + part.length;
   }
+  return { start, end, open: !parts.at(-1) };
+}
+
+/** Where what was not found ends: where the next pattern begins, or a word of it if that was not found either. */
+function endOfUnknown(text: string, next: readonly Pattern[], from: number): number {
+  for (const [index, { parts: [first], spaced }] of next.entries()) {
+    if (!first) continue;
+    let found = text.indexOf(first, from);
+    while (spaced && found > 0 && !/\s/.test(text[found - 1])) found = text.indexOf(first, found + 1);
+    if (found < 0 || (!spaced && found - from > 2 * REACH)) continue;
+    const space = index ? text.slice(from, found).search(/\s/) : -1;
+    return space < 0 ? found : from + space;
+  }
+  const space = next.length ? text.slice(from).search(/\s/) : -1;
+  return space < 0 ? text.length : from + space;
+}
+
+/** The words of a text with their places in it, found piece by piece; of pieces that the text does not show there are none. */
+export function wordsOf(text: string, pieces: readonly string[], language: string): Word[] {
+  const lower = folded(text);
+  const groups = groupsOf(pieces, language).filter((group) => group.some((place) => pieces[place] !== SPACE));
+  const patterns = groups.map((group) => patternOf(group, pieces));
+  const words: Word[] = [];
+  let cursor = 0;
+  groups.forEach((group, index) => {
+    cursor += text.slice(cursor).match(/^\s*/)![0].length;
+    const found = find(lower, patterns[index], cursor) ?? { start: cursor, end: cursor - 1, open: true };
+    let { start, end } = found;
+    // An unknown piece stands for a letter at least; a piece that is not found may be one that the text does not show.
+    if (found.open) end = endOfUnknown(lower, patterns.slice(index + 1), Math.min(text.length, end + 1));
+    end = start + text.slice(start, end).trimEnd().length;
+    if (end <= start) return;
+    words.push(word(text, start, end, group));
+    cursor = end;
+  });
   return words;
 }
 

@@ -38,7 +38,7 @@ export function translateView(app: App): HTMLElement {
   };
   app.on("models", render);
   app.on("lines", () => targets.forEach((target) => target.render()));
-  app.on("line", (line) => targets.forEach((target) => target.renderLine(line)));
+  app.on("line", (line, model) => targets.find((target) => target.model === model)?.renderLine(line));
   app.on("place", () => targets.forEach((target) => target.renderPlace()));
   render();
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jointnmt.errors import DataError
 from jointnmt.serving.aside import aside
@@ -18,12 +19,24 @@ def check_lines(texts: Sequence[str], limits: Limits) -> None:
     Raises:
         RequestError: naming the limit.
     """
-    lines = [line for text in texts for line in text.splitlines() or [""]]
-    if len(lines) > limits.lines:
-        raise RequestError(400, f"The request has {len(lines)} lines; at most {limits.lines} are taken.")
-    longest = max(map(len, lines), default=0)
+    check_number(texts, limits)
+    longest = max(map(len, _lines(texts)), default=0)
     if refused := limits.refused_line(longest):
         raise RequestError(400, refused)
+
+
+def check_number(texts: Sequence[str], limits: Limits) -> None:
+    """Refuse too many lines, of whatever length.
+
+    Raises:
+        RequestError: naming the limit.
+    """
+    if (number := len(_lines(texts))) > limits.lines:
+        raise RequestError(400, f"The request has {number} lines; at most {limits.lines} are taken.")
+
+
+def _lines(texts: Sequence[str]) -> list[str]:
+    return [line for text in texts for line in text.splitlines() or [""]]
 
 
 def check_cells(
@@ -82,10 +95,38 @@ async def to_sentences(
     Raises:
         RequestError: if a sentence is too long, is no Unicode text, or lists are not equally long.
     """
-    if targets is not None and len(targets) != len(sources):
-        raise RequestError(400, f"{len(sources)} texts, but {len(targets)} targets or prefixes: give one for each.")
+    _check_pairs(sources, targets)
     texts = [*sources, *(targets or ())]
     return await aside(texts, lambda: _sentences(engine, sources, targets, limits, may_split, scored))
+
+
+async def to_sentences_or_errors(
+    engine: Engine, sources: Sequence[str], prefixes: Sequence[str] | None, limits: Limits, options: TranslationOptions
+) -> list[Sentence | RequestError]:
+    """Each line as a sentence to translate, or why it is refused.
+
+    Raises:
+        RequestError: if lists are not equally long.
+    """
+    _check_pairs(sources, prefixes)
+    given = prefixes or [""] * len(sources)
+
+    def admitted(number: int) -> Sentence | RequestError:
+        source, prefix = [sources[number]], [given[number]]
+        try:
+            check_lines([*source, *prefix], limits)
+            found = _sentences(engine, source, prefix, limits, may_split=options.long == "split", scored=False)
+            [sentence] = check_cells(engine, found, options, limits)
+        except RequestError as error:
+            return error
+        return replace(sentence, number=number)
+
+    return await aside([*sources, *given], lambda: list(map(admitted, range(len(sources)))))
+
+
+def _check_pairs(sources: Sequence[str], targets: Sequence[str] | None) -> None:
+    if targets is not None and len(targets) != len(sources):
+        raise RequestError(400, f"{len(sources)} texts, but {len(targets)} targets or prefixes: give one for each.")
 
 
 def _sentences(

@@ -74,6 +74,8 @@ class Dispatcher:
         Raises:
             BusyError: at once, if the queue is full.
         """
+        if not sentences:
+            return
         loop, arrived, ready = asyncio.get_running_loop(), asyncio.Event(), dict[int, Any]()
 
         def deliver(sentence: Sentence, outcome: Any) -> None:

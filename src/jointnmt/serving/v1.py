@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -13,7 +13,14 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from jointnmt.serving.admission import check_alignments, check_cells, check_lines, to_sentences
+from jointnmt.serving.admission import (
+    check_alignments,
+    check_cells,
+    check_lines,
+    check_number,
+    to_sentences,
+    to_sentences_or_errors,
+)
 from jointnmt.serving.dispatcher import refusal
 from jointnmt.serving.engine import Engine, ScoredTranslation, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
@@ -56,6 +63,8 @@ router = APIRouter(prefix="/v1", tags=["v1"], responses=ERRORS, dependencies=[De
 @router.post("/translate", response_model_exclude_none=True)
 async def translate(request: Request, asked: TranslateRequest, shared: Shared) -> TranslateAnswer:
     """Translate lines: n-best, scores, prefixes, alignments, gates, samples."""
+    check_lines(asked.texts, shared.config.limits)
+    check_lines(asked.prefixes or [], shared.config.limits)
     model, options = _translation(shared, asked)
 
     async def answer() -> list[Translation]:
@@ -78,14 +87,20 @@ async def translate(request: Request, asked: TranslateRequest, shared: Shared) -
 async def translate_stream(request: Request, asked: TranslateRequest, shared: Shared) -> StreamingResponse:
     """Translate a document as a stream: one JSON object a line, in order, each as soon as it is ready.
 
-    A line that cannot be translated is answered by its error, and the others go on.
+    A line that is refused, or cannot be translated, is answered by its error, and the others go on.
     """
+    limits = shared.config.limits
+    check_number(asked.texts, limits)
+    check_number(asked.prefixes or [], limits)
     model, options = _translation(shared, asked)
-    sentences = await shared.answer(request, _sentences(shared, model.engine, asked, options))
+    lines = await shared.answer(
+        request, to_sentences_or_errors(model.engine, asked.texts, asked.prefixes, limits, options)
+    )
+    sentences = [line for line in lines if isinstance(line, Sentence)]
     outcomes = shared.dispatcher.outcomes(Translating(model.engine, options), sentences)
     # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
     first = await shared.answer(request, _next(outcomes))
-    return StreamingResponse(_lines(shared, first, outcomes), media_type=LINES)
+    return StreamingResponse(_lines(shared, lines, first, outcomes), media_type=LINES)
 
 
 @router.post("/score", response_model_exclude_none=True)
@@ -142,8 +157,6 @@ def chosen(shared: Services, asked: OfModel) -> Served:
 def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, TranslationOptions]:
     """The model that is asked, and the options, within the limits."""
     limits = shared.config.limits
-    check_lines(asked.texts, limits)
-    check_lines(asked.prefixes or [], limits)
     if refused := limits.refused_breadth(asked.num_best, asked.beam_size or 1):
         raise RequestError(400, refused)
     if asked.sampling and asked.beam_size is not None:
@@ -177,22 +190,30 @@ async def _sentences(
 
 
 async def _next(outcomes: AsyncIterator[Any]) -> Any:
-    return await anext(outcomes)
+    return await anext(outcomes, None)
 
 
-async def _lines(shared: Services, first: Any, outcomes: AsyncIterator[Any]) -> AsyncIterator[str]:
-    """The lines of a stream; it ends with an error when the request's time is over."""
+async def _lines(
+    shared: Services, lines: Sequence[Sentence | RequestError], first: Any, outcomes: AsyncIterator[Any]
+) -> AsyncIterator[str]:
+    """The lines of a stream; it ends with an error when the request's time is over.
+
+    Args:
+        shared: the server.
+        lines: what was asked; those that were refused are answered by why.
+        first: the outcome of the first sentence among them.
+        outcomes: those of the others.
+    """
     end = time.monotonic() + shared.config.limits.request_seconds
-    number = 1
+    come = [first]
     async with aclosing(outcomes):  # type: ignore[type-var]
-        yield _line(number, first)
-        while True:
-            number += 1
+        for number, line in enumerate(lines, start=1):
+            if isinstance(line, RequestError):
+                yield _line(number, line)
+                continue
             try:
                 async with asyncio.timeout(max(0.0, end - time.monotonic())):
-                    outcome = await anext(outcomes)
-            except StopAsyncIteration:
-                return
+                    outcome = come.pop() if come else await anext(outcomes)
             except TimeoutError:
                 yield _line(
                     number, RequestError(503, "The request's time is over: the lines from here on are missing.")

@@ -1,0 +1,82 @@
+"""Modules of the page under node: words of a text, and which answers are remembered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.browser import WEB, missing, package
+
+CASES = [
+    # what the model has no piece for, within a word and by itself
+    ("de", "Das kostet 5€, sagte er.", "▁Das ▁kostet ▁5 <unk> , ▁sagte ▁er . </s>", "Das kostet 5€ , sagte er ."),
+    ("de", "Das kostet €5, sagte er.", "▁Das ▁kostet ▁ <unk> 5 , ▁sagte ▁er .", "Das kostet €5 , sagte er ."),
+    ("de", "🙂 🙃 sagte er", "▁ <unk> ▁ <unk> ▁sagte ▁er </s>", "🙂 🙃 sagte er"),
+    ("de", "der kleine Frosch sieht . Maus", "der <unk> <unk> sieht . <unk>", "der kleine Frosch sieht . Maus"),
+    # what was normalised, and what the text does not show
+    ("de", "Das „Wort“ ist", '▁Das ▁" Wort " ▁ist </s>', "Das „ Wort “ ist"),
+    ("de", "Das ist gut", "<2en> ▁Das ▁ist ▁gut </s>", "Das ist gut"),
+    # lower case, where a letter has two and where it has one
+    ("tr", "İstanbul güzel bir şehir.", "▁İ stan bul ▁güzel ▁bir ▁şehir .", "İstanbul güzel bir şehir ."),
+    ("tr", "İYİ bir ŞEHİR.", "▁i̇ yi̇ ▁bir ▁şehi̇r .", "İYİ bir ŞEHİR ."),
+    # without spaces between words
+    ("zh-CN", "我喜欢你。", "▁我 喜欢 你 。 </s>", "我 喜欢 你 。"),
+    ("ja", "犬が走る。", "▁犬 が 走る 。 </s>", "犬 が 走る 。"),
+]
+
+
+def evaluated(folder: Path, module: str, script: str) -> Any:
+    """What a script prints as JSON that imports a module as `page`."""
+    if not shutil.which("node"):
+        missing("there is no node")
+    bundled = folder / "module.mjs"
+    options = ["--bundle", "--format=esm", "--log-level=error", f"--outfile={bundled}"]
+    subprocess.run([package(".bin/esbuild"), WEB / "src" / module, *options], check=True, timeout=120)
+    script = f"import * as page from {json.dumps(bundled.as_uri())};{script}"
+    command = ["node", "--input-type=module", "--eval", script]
+    result = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True, encoding="utf-8")
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """The words of each case."""
+    cases = json.dumps([[text, pieces.split(" "), language] for language, text, pieces, _ in CASES])
+    script = f"console.log(JSON.stringify({cases}.map((each) => page.wordsOf(...each))));"
+    words: list[list[dict[str, Any]]] = evaluated(tmp_path_factory.mktemp("words"), "tokens.ts", script)
+    return words
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_words_are_found_in_their_text(found: list[list[dict[str, Any]]], number: int) -> None:
+    _, text, pieces, expected = CASES[number]
+    assert [word["text"] for word in found[number]] == expected.split()
+    cursor = 0
+    for word in found[number]:
+        assert word["start"] >= cursor and word["pieces"]
+        cursor = word["end"]
+    assert cursor <= len(text.encode("utf-16-le")) // 2
+    places = [place for word in found[number] for place in word["pieces"]]
+    told = [place for place, piece in enumerate(pieces.split(" ")) if piece not in ("</s>", "<2en>")]
+    assert places == told, "each piece belongs to one word"
+
+
+@pytest.mark.parametrize(("size", "asked"), [(10, "ab"), (9_000_000, "abcab")])
+def test_answers_are_remembered_up_to_a_size(tmp_path: Path, size: int, asked: str) -> None:
+    script = f"""
+      const asked = [];
+      globalThis.fetch = async (path, {{ body }}) => {{
+        if (path === "v1/models") return new Response('{{"models": []}}');
+        asked.push(JSON.parse(body).source);
+        return new Response("{{}}" + " ".repeat({size}));
+      }};
+      const server = await page.Server.connect();
+      for (const source of {json.dumps(list("ababab" if size < 100 else "abcacbab"))})
+        await server.inspect({{ name: "model" }}, {{ source, place: null }}, null);
+      console.log(JSON.stringify(asked.join("")));"""
+    assert evaluated(tmp_path, "origin.ts", script) == asked
