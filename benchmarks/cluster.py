@@ -24,6 +24,7 @@ from jointnmt.data.lines import text_lines
 
 BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.xz"
 WORKERS = 2
+PRECISION = ["--precision", "float32"]
 
 
 def measure(run: str, count: int, shard_rows: int) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def _plain(run: str, lines: Sequence[str], folder: Path) -> float:
     for number in range(WORKERS):
         path = folder / f"{number}.txt"
         path.write_text("".join(f"{line}\n" for line in lines[number::WORKERS]), encoding="utf-8")
-        commands.append(["translate", run, "--input", str(path), "--out", str(folder / f"{number}.translated")])
+        commands.append(["translate", run, *PRECISION, "--input", str(path), "--out", str(folder / f"{number}.en")])
     return _seconds(*commands)
 
 
@@ -64,10 +65,10 @@ def _cluster(run: str, lines: Sequence[str], folder: Path, shard_rows: int) -> f
     (folder / "all.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     rows = str(min(shard_rows, max(1, len(lines) // WORKERS)))
     where = [str(folder / "all.txt"), "--out", str(folder / "out")]
-    seconds = _seconds(["translate-corpus", run, *where, "--shard-rows", rows, "--workers", str(WORKERS)])
+    seconds = _seconds(["translate-corpus", run, *PRECISION, *where, "--shard-rows", rows, "--workers", str(WORKERS)])
     found = [line for path in sorted((folder / "out").glob("part-*")) for line in text_lines(path)]
     for number in range(WORKERS):
-        assert found[number::WORKERS] == list(text_lines(folder / f"{number}.translated")), "other translations"
+        assert found[number::WORKERS] == list(text_lines(folder / f"{number}.en")), "other translations"
     return seconds
 
 

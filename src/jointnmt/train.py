@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
@@ -273,7 +274,7 @@ def _conclude(run: TrainingRun) -> None:
                 verdict.advice,
             )
             return
-    logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, out)
+    logger.info("the model is in %s; translate with: jointnmt translate %s < source.txt", out, shlex.quote(str(out)))
 
 
 def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentation) -> Validation | None:

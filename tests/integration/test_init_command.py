@@ -72,14 +72,15 @@ def test_given_parts_are_taken_and_two_files_belong_together(invoke: Invoke, tmp
         for side, code in enumerate(("de", "en")):
             (tmp_path / f"{name}.{code}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
     files = sorted(path for path in tmp_path.iterdir() if path.is_file())
-    begun = invoke("init", tmp_path / "mine", "--from", *files, "--source", "en")
+    begun = invoke("init", tmp_path / "my own", "--from", *files, "--source", "en")
     assert begun.exit_code == 0, begun.output
+    assert f"jointnmt train '{tmp_path / 'my own' / 'recipe.yaml'}' --out" in begun.output
     assert "test 50 (test as given)" in begun.output
-    data = tmp_path / "mine" / "data"
+    data = tmp_path / "my own" / "data"
     assert (data / "test.en").read_text(encoding="utf-8").splitlines() == [target for _, target in PAIRS[900:950]]
-    assert "source_language: en" in (tmp_path / "mine" / "recipe.yaml").read_text(encoding="utf-8")
+    assert "source_language: en" in (tmp_path / "my own" / "recipe.yaml").read_text(encoding="utf-8")
 
-    again = invoke("init", tmp_path / "mine", "--from", *files)
+    again = invoke("init", tmp_path / "my own", "--from", *files)
     assert again.exit_code == 2 and "is not empty" in again.output
 
 
@@ -98,7 +99,8 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
     ("arguments", "code", "message"),
     [
         (["init", "NEW"], 2, "--from is missing"),
-        (["init", "NEW", "--from", "few.tsv"], 3, "to learn from"),
+        (["init", "NEW", "--from", "few.tsv"], 3, "to learn from, of 50 read; the other"),
+        (["init", ".", "--overwrite", "--from", "data/train.de", "data/train.en"], 2, "would be written over"),
         (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
         (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is no language code (is it de?)"),
         (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
@@ -115,9 +117,12 @@ def test_wrong_usage_is_told(
     monkeypatch.chdir(tmp_path)
     Path("few.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:50]), encoding="utf-8")
     Path("odd.tsv").write_text("".join(f"{n} 12\t{n} 13\n" for n in range(900)), encoding="utf-8")
+    Path("data").mkdir()
+    for side, name in enumerate(("data/train.de", "data/train.en")):
+        Path(name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
     Path("FULL").mkdir()
     Path("FULL/mine").touch()
     result = invoke(*arguments)
     assert result.exit_code == code, result.output
     assert message in result.output
-    assert not Path("NEW").exists()
+    assert not Path("NEW").exists() and len(Path("data/train.de").read_bytes().splitlines()) == len(PAIRS)

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import random
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from jointnmt.data.catalogue import BUNDLED
 from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, features, shifted_blocks
 from jointnmt.data.quality.check import CheckedText, check_texts
-from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean
+from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean, write_pairs
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
 from jointnmt.data.quality.problems import is_copy, is_garbled
 from jointnmt.data.quality.records import is_heading
@@ -210,7 +211,7 @@ def test_other_encodings_are_named_and_read_when_said(tmp_path: Path) -> None:
     (checked,) = check(tmp_path / "a.de", tmp_path / "a.en")
     bad = sum(not a.isascii() for a, _ in PAIRS)
     assert checked.counts()["unreadable"] == bad
-    assert any("not UTF-8" in note and "--encoding" in note for note in checked.notes)
+    assert any("not UTF-8" in note and "perhaps cp1252 (--encoding)" in note for note in checked.notes)
     (text,) = gather_texts([tmp_path / "a.de", tmp_path / "a.en"], encoding="cp1252")
     (checked,) = check_texts([text], (GERMAN, ENGLISH))
     assert checked.counts() == {"no-counterpart": 2}
@@ -293,6 +294,13 @@ def test_one_file_of_lines_lacks_the_other(tmp_path: Path) -> None:
         gather_texts([tmp_path / "a.de"])
 
 
+@pytest.mark.parametrize(("name", "advice"), [("a.csv", "as .tsv"), ("a.json", "as .jsonl")])
+def test_files_of_unread_kinds_are_told_how_to_be_saved(tmp_path: Path, name: str, advice: str) -> None:
+    (tmp_path / name).write_text('"ja","yes"\n', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"is not read in this format.*{advice}"):
+        gather_texts([tmp_path / name])
+
+
 def test_a_file_or_a_column_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("x\ty\n", encoding="utf-8")
     (tmp_path / "b").symlink_to("a.tsv")
@@ -340,6 +348,30 @@ def test_texts_in_other_languages_are_refused(tmp_path: Path) -> None:
     french = [("Je ne sais pas où se trouve la bibliothèque.", "Non so dove si trova la biblioteca di questa città.")]
     with pytest.raises(DataError, match="is in fr and it"):
         check(table(tmp_path / "a.tsv", PAIRS[:20]), table(tmp_path / "b.tsv", french * 9))
+
+
+def test_a_clean_copy_is_not_written_over_what_is_checked(tmp_path: Path) -> None:
+    for side, code in enumerate(("de", "en")):
+        (tmp_path / f"train.{code}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigurationError, match=r"train\.de: would be written over, and is one of your files"):
+        write_clean(check(*sorted(tmp_path.iterdir())), tmp_path / "." / "", ("de", "en"))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    paths = tmp_path / "a", tmp_path / "b"
+    write_pairs([("old", "alt")], paths)
+
+    def failing() -> Iterator[tuple[str, str]]:
+        yield "new", "neu"
+        raise OSError
+
+    with pytest.raises(OSError):
+        write_pairs(failing(), paths)
+    assert [path.read_text() for path in paths] == ["old\n", "alt\n"] and len([*tmp_path.iterdir()]) == 2
+    write_pairs([("new", "neu")], paths)
+    assert [path.read_text() for path in paths] == ["new\n", "neu\n"]
 
 
 def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:

@@ -235,6 +235,25 @@ def test_wrong_use_and_wrong_input_have_their_exit_codes(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["translate", "score", "align"])
+def test_a_file_that_is_read_is_not_written_over(invoke: Invoke, tmp_path: Path, command: str) -> None:
+    source, target = tmp_path / "de", tmp_path / "en"
+    source.write_text("und\n")
+    target.symlink_to(source)
+    read = ["--input", source] if command == "translate" else ["--source", source, "--target", source]
+    result = invoke(command, *read, "--out", target)
+    assert result.exit_code == 2 and "would be written over it" in " ".join(result.stderr.split())
+    assert source.read_text() == "und\n" and target.is_symlink()
+
+
+def test_what_an_interrupted_call_has_left_is_not_discarded_in_silence(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "de").write_text(TEXT)
+    (tmp_path / "en.part").write_text("and\n")
+    files = "--input", tmp_path / "de", "--out", tmp_path / "en"
+    assert "--resume would have gone on" in " ".join(invoke("translate", *files).stderr.split())
+    assert "--resume" not in invoke("translate", *files).stderr
+
+
 def test_a_missing_model_has_its_exit_code(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["translate", str(tmp_path)], input=TEXT)
     assert result.exit_code == 4

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
-from jointnmt.cli.lines import open_output
+from jointnmt.cli.lines import check_output, open_output
 from jointnmt.cli.options import (
     BatchCellsOption,
     DeviceOption,
@@ -39,6 +39,7 @@ def align(
     greatest weight on the end mark stays unaligned. Words are separated by spaces, after Moses tokenisation if the run
     has that. The alignment of an empty line is an empty line.
     """
+    check_output(output, [source, target])
     translator = Translator.load(run, device, precision, batch_cells)
     whole_words = pieces or translator.experiment.segmentation.kind == "word"
     check_sides(str(source), str(target), translator.segmentation.languages)

@@ -64,8 +64,7 @@ def contrast(
     command resumes.
     """
     for path in (scores, csv):
-        if path is not None:
-            check_output(path)
+        check_output(path, [suite, source, right, wrong])
     rule: Rule = "summed" if summed else "length-normalised"
     found, languages = read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
     runs = [each for each in (run, against) if each is not None]

@@ -18,6 +18,7 @@ from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
 from jointnmt.cli.options import COMPRESSED, BatchCellsOption, DeviceOption, JsonOption, PrecisionOption
 from jointnmt.cli.progress import ProgressBars
+from jointnmt.cli.texts import check_language
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import ALL_METRICS, METRICS, corpus_metrics
@@ -114,6 +115,7 @@ def evaluate(
         raise ConfigurationError(
             f"--metric {', '.join(unknown)}: there is no such metric; there are {', '.join(ALL_METRICS)}."
         )
+    check_language("--language", language)
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)
     eval_set = _eval_set(source, reference)

@@ -1,6 +1,7 @@
 """`jointnmt init`."""
 
 import logging
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -92,7 +93,9 @@ def _summary(project: "Project") -> list[str]:
     left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
     rate = (project.machine.rates or {})[project.machine.precision]
-    run = directory / "run"
+    recipe, run, source, target = (
+        shlex.quote(str(path)) for path in (project.recipe, directory / "run", *parts.paths("test"))
+    )
     return [
         "",
         f"{parts.directory}: sentence pairs: {counts}{given}{left_out}",
@@ -102,9 +105,9 @@ def _summary(project: "Project") -> list[str]:
         f"expect: {expectation(project.corpus.pairs)}.",
         "",
         "next:",
-        f"  jointnmt train {project.recipe} --out {run}",
-        f"  jointnmt evaluate {run} --source {parts.paths('test')[0]} --reference {parts.paths('test')[1]}",
-        f"  jointnmt translate {run} < {parts.paths('test')[0]}",
+        f"  jointnmt train {recipe} --out {run}",
+        f"  jointnmt evaluate {run} --source {source} --reference {target}",
+        f"  jointnmt translate {run} < {source}",
     ]
 
 

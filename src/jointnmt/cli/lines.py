@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -68,12 +68,20 @@ def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator
     unfinished.replace(path)
 
 
-def check_output(path: Path) -> None:
-    """Find out before the work whether its result can be written to a file.
+def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
+    """Find out before the work whether its result can be written.
+
+    Args:
+        path: the file; None: standard output.
+        read: the files of which the result is made, where they are files.
 
     Raises:
-        ConfigurationError: if it is a folder, or is in none.
+        ConfigurationError: if it is a folder, is in none, or is one of the files that are read.
     """
+    if path is None:
+        return
+    if path.is_file() and any(each is not None and each.is_file() and each.samefile(path) for each in read):
+        raise ConfigurationError(f"{path}: is read, and the result would be written over it. Name another file.")
     if path.is_dir():
         raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
     if not path.parent.is_dir():

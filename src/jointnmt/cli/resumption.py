@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,8 @@ def resumable_output(
             done = _cut(stream, rows_have_numbers)
             logger.info("%s: goes on after line %d", path, done)
         else:
+            if stream.tell():
+                logger.warning("%s: of an interrupted call, is begun again; --resume would have gone on", part)
             stream.truncate(0)
             write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
         with named_at_the_end(path, part, "; the same command with --resume goes on"):
@@ -77,7 +80,8 @@ def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
             f"{part}: cannot be resumed: {made_of}, which says what it was made of, is missing or damaged. "
             "Leave --resume out to begin again."
         ) from None
-    if changed := differences(before, json.loads(json.dumps(facts))):
+    changed = differences(before, json.loads(json.dumps(facts)))
+    if changed := [re.sub(r": [0-9a-f]{64} -> [0-9a-f]{64}$", ": another file", each) for each in changed]:
         raise ConfigurationError(
             f"{part}: was made of something else: {'; '.join(changed)}. Give what it was made of, or leave --resume "
             "out to begin again."

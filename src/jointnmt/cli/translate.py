@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jointnmt.cli.conversation import at_a_terminal
+from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import BatchCellsOption, DeviceOption, EnsembleArgument, OutputOption, PrecisionChoiceOption
 from jointnmt.cli.translate_job import TranslationJob
 from jointnmt.cli.translate_options import (
@@ -90,6 +91,7 @@ def translate(
         raise ConfigurationError("--limit changes a limit of --untrusted: add --untrusted.")
     lengths = length_penalty, max_length_factor, max_length_offset
     search = GivenSearch(beam, *lengths, no_unknown, sample, temperature, top_k, top_p, seed)
+    check_output(output, [input, prefix])
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     typed = given is None and at_a_terminal()
     options = TranslationOptions(

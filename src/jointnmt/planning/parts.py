@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.quality.check import CheckedText
+from jointnmt.data.quality.clean import check_not_read, new_files
 from jointnmt.data.quality.texts import CorpusPart
 from jointnmt.errors import DataError
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
@@ -45,25 +45,18 @@ def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tupl
 
     Raises:
         DataError: if there are too few pairs to train on.
+        ConfigurationError: if one of these files would be written over a checked one.
     """
     assigned = _assigned(checked, seed)
     numbers = np.concatenate(list(assigned.values()))
     pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
     if pairs["train"] < FEWEST_PAIRS:
-        raise DataError(
-            f"There are {pairs['train']:,} sentence pairs to learn from, of {sum(map(len, checked)):,} read; at least "
-            f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. "
-            "`jointnmt data check` says what is wrong with the others."
-        )
+        raise DataError(_too_few(pairs, checked))
+    paths = [directory / f"{name}.{language}" for name in PARTS.values() for language in languages]
+    check_not_read(paths, checked)
     directory.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        files = {
-            part: [
-                stack.enter_context((directory / f"{name}.{language}").open("w", encoding="utf-8", newline="\n"))
-                for language in languages
-            ]
-            for part, name in PARTS.items()
-        }
+    with new_files(paths) as streams:
+        files = {part: streams[2 * place : 2 * place + 2] for place, part in enumerate(PARTS)}
         for number, text in enumerate(checked):
             for part, pair in zip(assigned[number].tolist(), text.good_pairs(), strict=True):
                 for stream, sentence in zip(files.get(part, ()), (pair.source, pair.target), strict=part in files):
@@ -71,6 +64,18 @@ def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tupl
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
     return CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
+
+
+def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) -> str:
+    """Why there are too few pairs, and what to do."""
+    read, good = sum(map(len, checked)), sum(int(text.good.sum()) for text in checked)
+    bad = f"; {read - good:,} have a problem (`jointnmt data check` says which)" if good < read else ""
+    return (
+        f"There are {pairs['train']:,} sentence pairs to learn from, of {read:,} read{bad}; the other "
+        f"{good - pairs['train']:,} are held out for validation and testing, or share a sentence with those. At least "
+        f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. Add text, or write a recipe "
+        "that begins with a trained model (training.from)."
+    )
 
 
 def _assigned(checked: Sequence[CheckedText], seed: int) -> dict[int, npt.NDArray[np.uint8]]:

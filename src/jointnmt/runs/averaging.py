@@ -110,6 +110,6 @@ def choose_checkpoints(
     if len(paths) < wanted:
         raise ModelError(
             f"{run}: keeps only {len(paths)} such checkpoints, not {wanted}. Ask for fewer; training.keep_best and "
-            "training.keep_last set how many are kept."
+            "training.keep_last set how many a training keeps."
         )
     return paths

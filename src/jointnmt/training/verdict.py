@@ -102,10 +102,10 @@ def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
     """What to try in another RUN, the likeliest first."""
     schedule = directory.read_experiment().training.schedule
     advice = []
-    if updates < 3 * schedule.warmup_steps:
+    if updates < 3 * schedule.warmup_steps and (shorter := max(1, updates // 10)) < schedule.warmup_steps:
         advice.append(
             f"the warm-up of {schedule.warmup_steps:,} updates left the learning rate low in most of the {updates:,} "
-            f"updates: set training.schedule.warmup_steps to {max(1, updates // 10):,}"
+            f"updates: set training.schedule.warmup_steps to {shorter:,}"
         )
     advice.append("train for longer (training.max_updates, training.schedule.zero_at), with a higher patience")
     advice.append("look at some lines of the training text: does line i of one side translate line i of the other")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.problems import NUMBERS
@@ -26,6 +27,35 @@ def check_folder(directory: Path, overwrite: bool = False) -> None:
         raise ConfigurationError(f"{directory}: is not empty. Choose another folder, or say --overwrite.")
 
 
+def check_not_read(written: Iterable[Path], checked: Sequence[CheckedText]) -> None:
+    """Refuse to write over the files of checked texts, which are read while others are written.
+
+    Raises:
+        ConfigurationError: naming the file.
+    """
+    read = {file.resolve() for each in checked for file in each.text.files}
+    for path in written:
+        if path.resolve() in read:
+            raise ConfigurationError(f"{path}: would be written over, and is one of your files. Choose another folder.")
+
+
+@contextmanager
+def new_files(paths: Sequence[Path], errors: str = "strict") -> Iterator[list[TextIO]]:
+    """Files to write text to, which get their names when all are whole; after an error, what was there is there."""
+    unfinished = [path.with_name(f".{path.name}.new") for path in paths]
+    try:
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(path.open("w", encoding="utf-8", errors=errors, newline="\n"))
+                for path in unfinished
+            ]
+        for path, name in zip(unfinished, paths, strict=True):
+            path.replace(name)
+    finally:
+        for path in unfinished:
+            path.unlink(missing_ok=True)
+
+
 def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str]) -> dict[str, int]:
     """Write the pairs without a problem as `PART.LANGUAGE`, and all others, with their reasons, to `removed.tsv`.
 
@@ -33,10 +63,16 @@ def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tupl
 
     Returns:
         Pairs of each part.
+
+    Raises:
+        ConfigurationError: if one of these files would be written over a checked one.
     """
+    parts = list(dict.fromkeys(each.text.part for each in checked))
+    written = [directory / f"{part}.{language}" for part in parts for language in languages]
+    check_not_read([*written, directory / REMOVED], checked)
     directory.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
-    for part in dict.fromkeys(each.text.part for each in checked):
+    for part in parts:
         counts[part] = sum(int(each.good.sum()) for each in checked if each.text.part == part)
         texts = (each for each in checked if each.text.part == part)
         pairs = ((pair.source, pair.target) for text in texts for pair in text.good_pairs())
@@ -48,7 +84,7 @@ def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tupl
 def write_removed(checked: Sequence[CheckedText], path: Path) -> None:
     """Write the pairs that have a problem: place, reason, source, target."""
     names = {number: name for name, number in NUMBERS.items()}
-    with path.open("w", encoding="utf-8", errors="replace", newline="\n") as stream:
+    with new_files([path], errors="replace") as (stream,):
         for each in checked:
             for pair, number in zip(each.text.pairs(), each.problems.tolist(), strict=True):
                 if number:
@@ -59,8 +95,7 @@ def write_removed(checked: Sequence[CheckedText], path: Path) -> None:
 
 def write_pairs(pairs: Iterable[tuple[str, str]], paths: tuple[Path, Path]) -> None:
     """Write sentence pairs to two files, a sentence a line; white space within a line becomes one space."""
-    with ExitStack() as stack:
-        streams = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+    with new_files(paths) as streams:
         for pair in pairs:
             for stream, text in zip(streams, pair, strict=True):
                 stream.write(" ".join(text.split()) + "\n")

@@ -10,6 +10,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -32,6 +33,14 @@ PART_NAMES: tuple[tuple[CorpusPart, tuple[str, ...]], ...] = (
 
 NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new", "old", "out", "val", "dev")
 """Words in names of files that are as short as codes of languages."""
+
+
+UNREAD = {
+    ".csv": "Save the table with tabs between its columns, as .tsv.",
+    ".json": "Write one JSON object a line, as .jsonl.",
+    ".xlsx": "Save the table with tabs between its columns, as .tsv.",
+}
+"""What to do with files of kinds that are not read."""
 
 
 class GivenPair(NamedTuple):
@@ -241,8 +250,14 @@ def _guessed(path: Path) -> str:
             bad.append(raw)
         if len(bad) == HEAD_LINES:
             break
-    best = from_bytes(b"\n".join(bad)).best()
-    return best.encoding if best else ""
+    text = b"\n".join(bad)
+    best = from_bytes(text).best()
+    if best is None:
+        return ""
+    with suppress(UnicodeDecodeError):
+        if text.decode("cp1252") == str(best):  # these letters are the same bytes in both; rarer ones may not be
+            return "cp1252"
+    return best.encoding
 
 
 def _code(path: Path) -> str | None:
@@ -267,6 +282,8 @@ def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
         stem = re.sub(rf"(?<![a-z0-9]){re.escape(code)}(?![a-z0-9])", "*", path.name.lower()) if code else path.name
         groups[str(path.with_name(stem))].append(path)
     odd = [path for group in groups.values() if len(group) != 2 for path in group]
+    if len(files) == 1 and (advice := UNREAD.get(files[0].suffix.lower())):
+        raise ConfigurationError(f"{files[0]}: is not read in this format. {advice}")
     if len(files) == 1:
         raise ConfigurationError(
             f"{files[0]}: holds one side of the pairs, line by line; the file of its translations is missing. Give "
