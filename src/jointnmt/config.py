@@ -166,7 +166,7 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
         if item["type"] == "extra_forbidden":
             what = f"is not a known key{_suggestion(config, item['loc'])}"
         else:  # a mapping is not shown: the message names its keys
-            what = _expected(item)
+            what = expected(item)
             what += "" if isinstance(given, Mapping) else f" (given: {shorten(repr(given), 200)})"
         if item["type"] == "string_type" and isinstance(given, bool):
             what += ", as YAML reads no, yes, off and on: put it into quotes"
@@ -199,7 +199,7 @@ WORDS = {
 """What is expected, by pydantic's types of errors."""
 
 
-def _expected(item: Any) -> str:
+def expected(item: Any) -> str:
     """What an error of pydantic expects, in the words of recipes."""
     known = WORDS.get(item["type"])
     if known is None:

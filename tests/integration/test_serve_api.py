@@ -304,6 +304,16 @@ def test_v1_lists_models_and_chooses_among_them(client: TestClient) -> None:
     assert post(client, "/v1/translate", texts=["der Hund"], model="letters", **pair)["model"] == "letters"
     assert "Name a model" in error(client, "/v1/translate", texts=["x"])
     assert "no model 'other'" in error(client, "/v1/translate", texts=["x"], model="other")
+
+
+def test_wrong_keys_and_values_are_told_in_the_words_of_recipes(client: TestClient) -> None:
+    for values, message in (
+        ({"texts": ["x"], "beam": 3}, "Invalid request: beam: is not a known key"),
+        ({"texts": "x"}, "Invalid request: texts: should be a list"),
+        ({"texts": ["x"], "num_best": "3"}, "Invalid request: num_best: should be a whole number"),
+        ({}, "Invalid request: texts is missing"),
+    ):
+        assert error(client, "/v1/translate", **values) == message
     assert "from de to en" in error(client, "/v1/translate", texts=["x"], model="main", target_language="de")
 
 

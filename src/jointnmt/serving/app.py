@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 import jointnmt
+from jointnmt.config import expected
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.serving import libretranslate, v1, v1_exploration
 from jointnmt.serving.direct import ErrorAnswers, ShortWay
@@ -136,8 +137,10 @@ def _described(error: dict[str, object]) -> str:
     place = error["loc"]
     assert isinstance(place, tuple)
     where = ".".join(str(part) for part in place if part != "body")
-    missing = error["type"] == "missing"
-    return f"{where} is missing" if missing else f"{where}: {error['msg']}" if where else str(error["msg"])
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    what = "is not a known key" if error["type"] == "extra_forbidden" else expected(error)
+    return f"{where}: {what}" if where else what
 
 
 def _add_protection(app: FastAPI, services: Services) -> None:
