@@ -264,7 +264,7 @@ def _parse(kind: type[Any], values: dict[str, Any]) -> Any:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
+        raise RequestValidationError(error.errors(include_url=False)) from None
 
 
 def _text(value: object) -> str | None:
