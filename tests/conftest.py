@@ -41,6 +41,15 @@ def fixed_seed() -> None:
 
 
 @pytest.fixture(autouse=True)
+def own_consoles() -> None:
+    """Consoles of every test's own: they keep the width of the terminal that they were made for."""
+    from jointnmt.cli.console import stderr, stdout  # not before its shapes are to be checked
+
+    for console in (stdout, stderr):
+        console.cache_clear()
+
+
+@pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An empty cache for every test."""
     monkeypatch.setenv("JOINTNMT_CACHE", f"{tmp_path}-cache")
