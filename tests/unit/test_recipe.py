@@ -162,7 +162,7 @@ def test_recipes_are_listed_and_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     caplog.set_level("INFO")
-    listed = CliRunner().invoke(app, ["recipes"])
+    listed = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["recipes"])
     assert not caplog.records  # a list of recipes takes none of them
     assert listed.exit_code == 0 and all(name in listed.output for name in names())
     assert "The Transformer baseline." in listed.output
