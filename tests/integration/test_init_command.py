@@ -101,6 +101,7 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
         (["init", "NEW"], 2, "--from is missing"),
         (["init", "NEW", "--from", "few.tsv"], 3, "to learn from, of 50 read; the other"),
         (["init", ".", "--overwrite", "--from", "data/train.de", "data/train.en"], 2, "would be written over"),
+        (["init", ".", "--overwrite", "--from", "removed.tsv"], 2, "removed.tsv: would be written over"),
         (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
         (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is no language code (is it de?)"),
         (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
@@ -117,6 +118,7 @@ def test_wrong_usage_is_told(
     monkeypatch.chdir(tmp_path)
     Path("few.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:50]), encoding="utf-8")
     Path("odd.tsv").write_text("".join(f"{n} 12\t{n} 13\n" for n in range(900)), encoding="utf-8")
+    Path("removed.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
     Path("data").mkdir()
     for side, name in enumerate(("data/train.de", "data/train.en")):
         Path(name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
@@ -125,4 +127,6 @@ def test_wrong_usage_is_told(
     result = invoke(*arguments)
     assert result.exit_code == code, result.output
     assert message in result.output
-    assert not Path("NEW").exists() and len(Path("data/train.de").read_bytes().splitlines()) == len(PAIRS)
+    assert not Path("NEW").exists() and all(
+        len(Path(name).read_bytes().splitlines()) == len(PAIRS) for name in ("data/train.de", "removed.tsv")
+    )

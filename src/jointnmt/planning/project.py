@@ -12,7 +12,7 @@ from typing import Any
 
 from jointnmt.data.lines import text_lines
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.data.quality.clean import REMOVED, write_pairs, write_removed
+from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
 from jointnmt.planning.parts import CorpusParts, write_parts
 from jointnmt.planning.recipe import recipe_text
@@ -63,7 +63,9 @@ def write_project(
 
     Raises:
         DataError: if there are too few pairs.
+        ConfigurationError: if a checked file would be written over.
     """
+    check_not_read([directory / REMOVED, directory / RECIPE], checked)
     parts = write_parts(checked, directory / DATA, languages, seed)
     write_removed(checked, directory / REMOVED)
     name = directory.resolve().name or "mine"
