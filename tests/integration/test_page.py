@@ -14,8 +14,8 @@ from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, compare, next_words, trace_search
-from support.browser import chromium, open_page, package, watched
-from support.page import CLIPBOARD, copied, settled, show, text_of, words
+from support.browser import chromium, open_page, package
+from support.page import copied, settled, show, source_field, text_of, visited, words
 from support.serving import live, services, wait_until, write_model
 
 SOURCE, OTHER = "der Hund sieht die Katze .", "die Katze hört nicht"
@@ -52,19 +52,13 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The page with two sentences in it; its script must not fail."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.add_init_script(CLIPBOARD)
-    found = open_page(context)
-    problems = watched(found)
-    found.goto(address)
-    field = found.get_by_label("Source text, one sentence a line")
-    field.fill(f"{SOURCE}\n{OTHER}")
-    expect(words(found, "transformer", 1).first).to_be_visible()
-    expect(words(found, "grid", 1).first).to_be_visible()
-    field.press("Control+Home")  # the line with the caret is looked at
-    yield found
-    context.close()
-    assert problems == []
+    with visited(browser, address) as found:
+        field = source_field(found)
+        field.fill(f"{SOURCE}\n{OTHER}")
+        expect(words(found, "transformer", 1).first).to_be_visible()
+        expect(words(found, "grid", 1).first).to_be_visible()
+        field.press("Control+Home")  # the line with the caret is looked at
+        yield found
 
 
 def click_cell(page: Page, s: int, t: int) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Locator, Page, Request, Route, expect
+from playwright.sync_api import Browser, Error, Page, Request, Route, expect
 
-from support.browser import chromium, open_page, watched
-from support.page import CLIPBOARD, copied, settled, show, text_of, words
+from support.browser import chromium
+from support.page import copied, settled, show, source_field, text_of, visited, words
 from support.serving import live, services, wait_until, write_model
 
 SOURCE, OTHER = "der Hund sieht die Katze .", "die Katze hört nicht"
@@ -42,28 +42,17 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.add_init_script(CLIPBOARD)
-    found = open_page(context)
-    problems = watched(found)
-    found.goto(address)
-    expect(source(found)).to_be_visible()
-    yield found
-    context.close()
-    assert [each for each in problems if "503" not in each] == []
-
-
-def source(page: Page) -> Locator:
-    return page.get_by_label("Source text, one sentence a line")
+    with visited(browser, address, harmless="503") as found:
+        yield found
 
 
 def fill(page: Page, *lines: str) -> None:
     """Translate lines; the first one is looked at."""
-    source(page).fill("\n".join(lines))
+    source_field(page).fill("\n".join(lines))
     for number, line in enumerate(lines):
         for model in MODELS if line else ():
             expect(words(page, model, number).first).to_be_visible()
-    source(page).press("Control+Home")
+    source_field(page).press("Control+Home")
 
 
 def body(request: Request) -> dict[str, Any]:
@@ -115,13 +104,13 @@ def is_focused(page: Page, script: str) -> bool:
 
 
 def test_a_line_that_is_refused_leaves_the_others(page: Page) -> None:
-    source(page).fill(f"der Hund\n{'der ' * 20}\ndie Katze")
+    source_field(page).fill(f"der Hund\n{'der ' * 20}\ndie Katze")
     for model in MODELS:
         expect(words(page, model, 0).first).to_be_visible()
         expect(words(page, model, 2).first).to_be_visible()
         expect(page.get_by_label(f"Translation by {model}").get_by_role("alert")).to_contain_text("21 tokens")
     before = asked(page, "stream")
-    source(page).fill("der Hund\nder Mann\ndie Katze")
+    source_field(page).fill("der Hund\nder Mann\ndie Katze")
     for model in MODELS:
         expect(words(page, model, 1).first).to_be_visible()
     assert [body(request)["texts"] for request in before] == [["der Mann"]] * 3
@@ -129,10 +118,10 @@ def test_a_line_that_is_refused_leaves_the_others(page: Page) -> None:
 
 def test_what_failed_is_tried_again(page: Page) -> None:
     page.route(STREAM, lambda route: route.fulfill(status=503, json={"error": "The server is busy."}))
-    source(page).fill("der Hund\ndie Katze")
+    source_field(page).fill("der Hund\ndie Katze")
     expect(page.get_by_role("alert").filter(has_text="busy")).to_have_count(6)
     page.unroute(STREAM)
-    source(page).press("Control+Enter")
+    source_field(page).press("Control+Enter")
     for model in MODELS:
         expect(words(page, model, 1).first).to_be_visible()
     expect(page.get_by_role("alert").filter(has_text="busy")).to_have_count(0)
@@ -140,10 +129,10 @@ def test_what_failed_is_tried_again(page: Page) -> None:
 
 def test_looking_at_another_line_does_not_begin_the_translation_again(page: Page) -> None:
     held = Held(page, STREAM)
-    source(page).fill("\n".join([SOURCE, OTHER, "der Hund"]))
+    source_field(page).fill("\n".join([SOURCE, OTHER, "der Hund"]))
     held.wait(3)
     for key in ("Control+Home", "ArrowDown", "ArrowDown"):
-        source(page).press(key)
+        source_field(page).press(key)
         page.wait_for_timeout(50)
     page.get_by_role("checkbox", name="third").uncheck()
     page.wait_for_timeout(100)
@@ -183,7 +172,7 @@ def test_an_answer_leaves_the_reader_where_they_are(page: Page) -> None:
     held = Held(page, ALTERNATIVES, lambda asked: bool(asked["prefix"]))
     change_word(page, "grid", "not")
     held.wait()
-    source(page).click()
+    source_field(page).click()
     held.release()
     settled(page)
     expect(words(page, "grid").first).to_have_text("not")
@@ -193,7 +182,7 @@ def test_an_answer_leaves_the_reader_where_they_are(page: Page) -> None:
 def test_another_models_answer_does_not_move_what_is_open(page: Page) -> None:
     held = Held(page, STREAM, lambda asked: asked["model"] == "grid")
     words_come = Held(page, ALTERNATIVES)
-    source(page).fill(SOURCE)
+    source_field(page).fill(SOURCE)
     held.wait()
     words(page, "transformer").nth(0).click()
     words_come.wait()
@@ -352,7 +341,7 @@ def test_what_was_just_typed_is_not_lost(page: Page) -> None:
 
 
 def test_texts_have_the_direction_of_their_script(page: Page) -> None:
-    source(page).fill("שלום")
+    source_field(page).fill("שלום")
     script = """each => {
       const range = document.createRange();
       range.selectNodeContents(each);
@@ -360,6 +349,8 @@ def test_texts_have_the_direction_of_their_script(page: Page) -> None:
       return (text.left + text.right) / 2 > (box.left + box.right) / 2;
     }"""
     assert page.locator(".source .words > div").first.evaluate(script)
-    assert source(page).evaluate("each => getComputedStyle(each).unicodeBidi") == "plaintext", "as the words behind it"
-    source(page).fill("der Hund")
+    assert source_field(page).evaluate("each => getComputedStyle(each).unicodeBidi") == "plaintext", (
+        "as the words behind it"
+    )
+    source_field(page).fill("der Hund")
     assert not page.locator(".source .words > div").first.evaluate(script)

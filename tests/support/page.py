@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from support.browser import open_page, watched
 
 CLIPBOARD = "if (navigator.clipboard) navigator.clipboard.writeText = async (text) => { window.copied = text; };"
 """A script by which the page's clipboard can be read."""
+
+
+@contextmanager
+def visited(browser: Browser, address: str, harmless: str = "") -> Iterator[Page]:
+    """The page of a server; its script must not fail, nor log an error that does not contain `harmless`."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.add_init_script(CLIPBOARD)
+    found = open_page(context)
+    problems = watched(found)
+    found.goto(address)
+    expect(source_field(found)).to_be_visible()
+    yield found
+    context.close()
+    assert [each for each in problems if not harmless or harmless not in each] == []
+
+
+def source_field(page: Page) -> Locator:
+    return page.get_by_label("Source text, one sentence a line")
 
 
 def words(page: Page, model: str, line: int = 0) -> Locator:

@@ -9,7 +9,7 @@ of layers.
 """
 
 from jointnmt.scaling.report import scaling_report, write_report
-from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcome, trained_outcomes
+from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcomes
 from jointnmt.scaling.sizes import (
     AttentionStack,
     StackSize,
@@ -42,7 +42,6 @@ __all__ = [
     "scaling_report",
     "step_size",
     "three_runs",
-    "trained_outcome",
     "trained_outcomes",
     "width_ratio",
     "write_report",
