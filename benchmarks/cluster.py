@@ -2,8 +2,8 @@
 
     python -m benchmarks.cluster --lines 12000
 
-Both translate the same lines with the same model, one thread each. Seconds are those of whole commands; without the
-start, the seconds of the same commands for two lines are taken off.
+Both translate the same lines with the same model, one thread each; more lines than the corpus has repeat it. Seconds
+are those of whole commands; without the start, the seconds of the same commands for two lines are taken off.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ PRECISION = ["--precision", "float32"]
 def measure(run: str, count: int, shard_rows: int) -> dict[str, Any]:
     """Seconds of both ways, and how efficient the workers are."""
     every = [line.split("\t")[0] for line in text_lines(BUNDLED)]
-    lines = every[:: len(every) // count][:count]
+    lines = list(islice(cycle(every[:: max(1, len(every) // count)]), count))
     with tempfile.TemporaryDirectory() as name:
         seconds = {}
         for what, texts in (("start", lines[:WORKERS]), ("whole", lines)):
