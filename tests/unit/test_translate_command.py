@@ -84,6 +84,7 @@ def test_text_on_the_command_line_is_translated_at_once(invoke: Invoke, expected
         assert (result.exit_code, result.stdout) == (2, "")
         assert reason in " ".join(result.stderr.split())
     assert "text:2: a sentence has" in invoke("translate", "und", "Hund sieht die Katze . " * 6).stderr
+    assert "text:1: a sentence has" in invoke("translate", "Hund sieht die Katze . " * 99).stderr  # too long for a name
 
 
 def test_the_last_of_two_settings_counts(invoke: Invoke) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,7 +120,7 @@ def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> lis
     given = [*texts, *more]
     if given and input is not None:
         raise ConfigurationError("Give what to translate either as text or by --input, not both.")
-    if names := [each for each in texts if Path(each).is_file()]:
+    if names := [each for each in texts if os.path.isfile(each)]:  # noqa: PTH113 (a text may be too long for a name)
         raise ConfigurationError(
             f"{names[0]}: is a file. To translate its lines, name it by --input; to translate this name, by --text."
         )
