@@ -170,6 +170,7 @@ def test_tags_are_pieces_by_themselves_that_no_text_makes(kind: Any, joint: bool
         assert each.source.encode("<bt> ab")[0] == "<bt>"
         assert each.source.encode_ids("<bt> ab")[1:] == each.source.encode_ids("ab")
         assert each.source.encode("  <bt>  ") == []
+        assert all(each.source.encode(f"<bt>{space}ab")[0] == "<bt>" for space in "\t\u3000\u00a0")
         assert each.target.encode_ids("<bt> ab")[:1] != each.source.encode_ids("<bt> ab")[:1]
         assert each.source.decode_ids(each.source.encode_ids("<2en> ab")) == "ab"
 

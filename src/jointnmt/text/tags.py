@@ -23,5 +23,5 @@ def check_tag(tag: str) -> None:
 
 def split_tag(text: str, tags: Sequence[str]) -> tuple[str, str]:
     """The tag that a text begins with, or nothing, and the rest."""
-    first, _, rest = text.lstrip().partition(" ")
+    first, rest = (*text.split(maxsplit=1), "", "")[:2]
     return (first, rest) if first in tags else ("", text)
