@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from jointnmt.text.moses import Moses, PunctuationNormalizer
+from jointnmt.text.moses import Moses, PunctuationNormalizer, Truecaser
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,9 @@ def test_normalising_takes_no_longer_for_very_many_full_stops() -> None:
 
 def test_a_normaliser_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(PunctuationNormalizer("de"))).normalize("„Ja“") == '"Ja"'
+
+
+def test_a_sentence_begins_with_a_capital_letter_where_its_script_has_one() -> None:
+    truecaser = Truecaser.learn(["a b"])
+    assert truecaser.detruecase(["ja", ".", "éa"]) == ["Ja", ".", "Éa"]
+    assert truecaser.detruecase(["გამარჯობა", "."]) == ["გამარჯობა", "."]

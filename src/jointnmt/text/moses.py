@@ -13,6 +13,9 @@ from jointnmt.extras import extra
 LONG_ELLIPSIS = re.compile(r"(\.{64,})")
 """Runs of full stops that are kept from the normaliser, whose time grows with the square of their length."""
 
+MTAVRULI = frozenset(map(chr, range(0x1C90, 0x1CC0)))
+"""Georgian capitals, for words and titles all in capitals."""
+
 
 class Moses:
     """Tokenises and detokenises text of one language, by the rules of the Moses scripts and without their escapes.
@@ -105,8 +108,10 @@ class Truecaser:
         return " ".join(found)
 
     def detruecase(self, tokens: Sequence[str]) -> list[str]:
-        """Tokens with a capital letter at the begin of each sentence."""
-        return list(self._detruecaser.detruecase(" ".join(tokens)))
+        """Tokens with a capital letter at the begin of each sentence; Georgian has none there."""
+        words = " ".join(tokens).split()
+        found = self._detruecaser.detruecase(" ".join(words))
+        return [word if cased[:1] in MTAVRULI else cased for word, cased in zip(words, found, strict=True)]
 
 
 def _with_shares(counts: Counter[str]) -> str:
