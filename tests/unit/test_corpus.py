@@ -70,6 +70,13 @@ def test_default_fields(tmp_path: Path) -> None:
     assert read(config(tmp_path, {"path": "a.tsv"}, {"path": "a.jsonl"})) == [("eins", "one"), ("zwei", "two")]
 
 
+def test_keys_may_have_dots_in_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text.de": "zwei", "text": {"de": "other", "x.en": "two"}}\n')
+    assert read(config(tmp_path, {"path": "a.jsonl", "source_field": "text.de", "target_field": "text.x.en"})) == [
+        ("zwei", "two")
+    ]
+
+
 def test_a_file_of_pairs_may_have_a_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:
     (tmp_path / "a.tsv.xz").write_bytes(lzma.compress(b"\xef\xbb\xbfeins\tone\r\nzwei\ttwo"))
     assert read(config(tmp_path, {"path": "a.tsv.xz"})) == [("eins", "one"), ("zwei", "two")]

@@ -7,9 +7,11 @@ import json
 import lzma
 import os
 import random
+import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +21,10 @@ from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, feature
 from jointnmt.data.quality.check import CheckedText, check_texts
 from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean, write_pairs
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
-from jointnmt.data.quality.problems import is_copy, is_garbled
+from jointnmt.data.quality.problems import CheckLimits, comparable, is_copy, is_garbled, problem_of
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
-from jointnmt.data.quality.texts import GivenText, gather_texts
+from jointnmt.data.quality.texts import GivenPair, GivenText, gather_texts
 from jointnmt.errors import ConfigurationError, DataError
 from support.messy import messy_table, sentence_pairs
 
@@ -139,6 +141,68 @@ def write_tmx(path: Path, pairs: list[tuple[str, str]]) -> None:
     path.write_text(f"{head}\n{units}\n</body></tmx>", encoding="utf-8")
 
 
+def write_many_languages(path: Path, pairs: list[tuple[str, str]]) -> None:
+    """A translation memory with German, English and French, or what stands for it."""
+    units = "".join(
+        f'<tu><tuv xml:lang="de"><seg>{a}</seg></tuv><tuv xml:lang="en"><seg>{b}</seg></tuv>'
+        f'<tuv xml:lang="fr-CA"><seg>Une phrase, numéro {number}.</seg></tuv></tu>'
+        for number, (a, b) in enumerate(pairs)
+    )
+    path.write_text(
+        f'<?xml version="1.0"?><tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', "utf-8"
+    )
+
+
+FRENCH = [f"Une phrase, numéro {number}." for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ({}, PAIRS[0]),
+        ({"target": "fr"}, (PAIRS[0][0], FRENCH[0])),
+        ({"source": "en"}, (PAIRS[0][1], PAIRS[0][0])),
+        ({"source": "fr", "target": "en"}, (FRENCH[0], PAIRS[0][1])),
+        ({"columns": ["fr-CA", "de"]}, (FRENCH[0], PAIRS[0][0])),
+    ],
+)
+def test_languages_are_chosen_out_of_a_memory_of_several(
+    tmp_path: Path, said: dict[str, Any], first: tuple[str, str]
+) -> None:
+    write_many_languages(tmp_path / "mine.tmx", PAIRS[:50])
+    (text,) = gather_texts([tmp_path / "mine.tmx"], **said)
+    (turned,), _ = settle_languages([text], said.get("source"), said.get("target"))
+    pair = next(turned.pairs())
+    assert (pair.source, pair.target) == first
+    named = said.get("columns") or ("source" in said and "target" in said)
+    assert bool(named) != any("read are the languages" in note for note in text.notes)
+
+
+@pytest.mark.parametrize("said", [{"source": "it"}, {"columns": ["0", "1"]}])
+def test_a_language_that_a_memory_lacks_is_refused_with_those_it_has(tmp_path: Path, said: dict[str, Any]) -> None:
+    write_many_languages(tmp_path / "mine.tmx", PAIRS[:50])
+    with pytest.raises(ConfigurationError, match=r"has the languages de, en, fr-CA, but not (it|0)\."):
+        gather_texts([tmp_path / "mine.tmx"], **said)
+
+
+def test_endings_count_in_capitals_too(tmp_path: Path) -> None:
+    write_tmx(tmp_path / "MEMORY.TMX", PAIRS[:50])
+    (tmp_path / "T.TSV.GZ").write_bytes(gzip.compress("".join(f"{a}\t{b}\n" for a, b in PAIRS[:50]).encode()))
+    texts, _ = settle_languages(gather_texts([tmp_path / "MEMORY.TMX", tmp_path / "T.TSV.GZ"]))
+    assert [[pair.source for pair in text.pairs()] for text in texts] == [[source for source, _ in PAIRS[:50]]] * 2
+    (tmp_path / "a.tmx.gz").write_bytes(gzip.compress(b"no markup"))
+    with pytest.raises(DataError, match="is no TMX file"):
+        gather_texts([tmp_path / "a.tmx.gz"])
+
+
+def test_corpora_whose_names_have_both_languages_belong_together_by_their_endings(tmp_path: Path) -> None:
+    """As those of OPUS."""
+    files = [tmp_path / f"{name}.de-en.{code}" for name in ("A", "B") for code in ("de", "en")]
+    for path in files:
+        path.write_text("x\n", encoding="utf-8")
+    assert [text.files for text in gather_texts(files)] == [tuple(files[:2]), tuple(files[2:])]
+
+
 def write_xliff(path: Path, pairs: list[tuple[str, str]]) -> None:
     units = "".join(
         f'<trans-unit id="{number}"><source>{a}</source><target>{b}</target></trans-unit>'
@@ -196,6 +260,19 @@ def test_several_texts_are_turned_the_same_way(tmp_path: Path) -> None:
     assert [pair.source for text in texts for pair in text.pairs()] == [source for source, _ in PAIRS[:99]]
 
 
+def test_sides_that_look_alike_stay_as_they_are_said(tmp_path: Path) -> None:
+    """Both are taken for English: exchanging them would agree with no more of what is said."""
+    pairs = [(f"{b} Is it so?", b) for _, b in PAIRS[:50]]
+    texts, _ = settle_languages(gather_texts([table(tmp_path / "a.tsv", pairs)]), source="pcm", target="en")
+    assert [(pair.source, pair.target) for pair in texts[0].pairs()] == pairs
+    assert not texts[0].notes
+
+
+def test_a_text_whose_sides_are_exchanged_has_a_note(tmp_path: Path) -> None:
+    (text,), _ = settle_languages(gather_texts(write_kind(tmp_path, "lines")), source="en")
+    assert text.notes == (f"{text.name}: is read with its sides exchanged, the second one as the source",)
+
+
 def test_a_language_that_letters_do_not_tell_is_believed_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "a.hsb").write_text("Dobry dźeń wšitkim ludźom na swěće.\n" * 9, encoding="utf-8")
     (tmp_path / "a.en").write_text("Good day to all people of the world.\n" * 9, encoding="utf-8")
@@ -238,6 +315,15 @@ def test_the_language_of_short_lines_is_told_by_several_together(tmp_path: Path)
     assert [(side.language, side.sure) for side in sides] == [("de", True), ("en", True)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+@pytest.mark.parametrize("said", [None, "utf-32"])
+def test_wide_encodings_are_known_by_their_mark(tmp_path: Path, encoding: str, said: str | None) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{a}\t{b}\r\n" for a, b in PAIRS[:9]), encoding=encoding, newline="")
+    (text,) = gather_texts([tmp_path / "a.txt"], encoding=said)
+    assert [(pair.source, pair.target) for pair in text.pairs()] == PAIRS[:9]
+    assert f"is {encoding.upper()}, not" in text.notes[0] and "CRLF" in text.notes[1]
+
+
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "utf_16_be", "UTF-32-LE"])
 def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encoding: str) -> None:
     """And a letter of them that is none is counted: here a surrogate by itself."""
@@ -273,6 +359,8 @@ def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Pat
         ("a.tmx", b"<?xml version='1.0'?><tmx version='1.4'><header/><body/></tmx>", "is empty: there is no pair"),
         ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "is a PDF, not text"),
         ("a.tsv", b"PK\x03\x04\x14", "document of an office program, not text"),
+        ("a.parquet", b"PAR1\x15\x04", "a Parquet table, not text"),
+        ("a.tsv", gzip.compress(b"a\tb\n"), r"compressed by gzip.*\.gz"),
     ],
 )
 def test_files_without_text_are_refused_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -372,6 +460,8 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.read_text() for path in paths] == ["old\n", "alt\n"] and len([*tmp_path.iterdir()]) == 2
     write_pairs([("new", "neu")], paths)
     assert [path.read_text() for path in paths] == ["new\n", "neu\n"]
+    with pytest.raises(ConfigurationError, match="written twice"):
+        write_pairs([("a", "b")], (paths[0], paths[0]))
 
 
 def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:
@@ -383,9 +473,54 @@ def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:
     check_folder(tmp_path, overwrite=True)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("Grüße", False), ("GrÃ¼ÃŸe", True), ("a\ufffdb", True), ("Ã", False)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Grüße", False), ("GrÃ¼ÃŸe", True), ("a\ufffdb", True), ("Ã", False),
+        ("â€œJaâ€\x9d", True), ("Ã\x81vila", True), ("é\x81", False), ("語\x81", False),
+    ],
+)  # fmt: skip
 def test_garbled(text: str, expected: bool) -> None:
     assert is_garbled(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [("â€œJaâ€\x9d", "garbled"), ("a\x7fb", "unreadable"), ("a\x9db", "unreadable"), ("a\x85b", ""), ("a\tb", "")],
+)
+def test_control_characters_are_unreadable_unless_they_are_of_garbled_letters(source: str, problem: str) -> None:
+    assert problem_of(GivenPair(2, source, "something else"), CheckLimits()) == problem
+
+
+def test_sentences_are_comparable_but_for_case_punctuation_and_composition() -> None:
+    assert comparable("Für Ávila!") == comparable(unicodedata.normalize("NFD", "für ávila"))
+    assert comparable("ฉันเห็นเสือ") != comparable("ฉันเห็นเสื้อ")  # a tiger, a shirt: the tone alone differs
+    assert comparable("वह दिन आया") != comparable("वह दान आया")
+
+
+def test_a_sentence_of_decomposed_letters_is_the_same(tmp_path: Path) -> None:
+    decomposed = [(unicodedata.normalize("NFD", a), b) for a, b in PAIRS if not a.isascii()][:50]
+    held_out = [(source, f"Another version: {target}") for source, target in decomposed[1:]]
+    checked = check(table(tmp_path / "a.tsv", [*PAIRS, decomposed[0]]), table(tmp_path / "a-test.tsv", held_out))
+    assert [each.counts() for each in checked] == [{"duplicate": 1, "overlap": 49}, {}]
+
+
+def test_half_a_surrogate_pair_is_unreadable(tmp_path: Path) -> None:
+    records = [{"source": a, "target": b} for a, b in PAIRS[:50]]
+    records[7]["target"] = "half \ud83d"
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
+    (checked,) = check(tmp_path / "a.jsonl")
+    (finding,) = quality_report([checked], (GERMAN, ENGLISH)).texts[0].findings
+    assert (finding.problem, finding.count, finding.examples[0].target) == ("unreadable", 1, "half ?")
+    write_clean([checked], tmp_path / "clean", ("de", "en"))
+
+
+def test_keys_may_have_dots_in_their_names(tmp_path: Path) -> None:
+    records = ({"id": {"x.de": a}, "text.en": b} for a, b in PAIRS[:50])
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
+    (text,) = gather_texts([tmp_path / "a.jsonl"])
+    assert text.selection.fields == ("id.x.de", "text.en")
+    assert [(pair.source, pair.target) for pair in text.pairs()] == PAIRS[:50]
 
 
 def test_a_copy_is_a_sentence_not_a_name() -> None:

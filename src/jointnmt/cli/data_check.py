@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.cli.texts import ColumnsOption, EncodingOption, SourceLanguageOption, TargetLanguageOption, read_texts
+from jointnmt.cli.texts import (
+    ColumnsOption,
+    EncodingOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+    check_different,
+    read_texts,
+)
 from jointnmt.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -42,10 +49,12 @@ def data_check(
     if fix is not None:
         check_folder(fix, overwrite)
     checked, languages = read_texts(files, source, target, columns, encoding)
+    codes = languages[0].language or "source", languages[1].language or "target"
+    if fix is not None:
+        check_different(codes)
     report = quality_report(checked, languages)
     typer.echo(json.dumps(report.plain(), ensure_ascii=False) if as_json else report.render())
     if fix is not None:
-        codes = languages[0].language or "source", languages[1].language or "target"
         for part, count in write_clean(checked, fix, codes).items():
             logger.info("%s: %s pairs in %s.%s and %s.%s", fix, f"{count:,}", part, codes[0], part, codes[1])
         logger.info("%s: %s pairs left out, with reasons, in %s", fix, f"{report.pairs - report.good:,}", REMOVED)

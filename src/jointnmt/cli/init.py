@@ -13,6 +13,7 @@ from jointnmt.cli.texts import (
     EncodingOption,
     SourceLanguageOption,
     TargetLanguageOption,
+    check_different,
     check_language,
     read_texts,
 )
@@ -79,9 +80,9 @@ def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
             check_language(f"the {option} language", codes[-1])
         else:
             raise ConfigurationError(f"The {option} language is {side.reason}. Say it: --{option} CODE, such as de.")
-    if codes[0] == codes[1]:
-        raise ConfigurationError(f"Source and target are both {codes[0]}. Say the languages: --source, --target.")
-    return codes[0], codes[1]
+    agreed = codes[0], codes[1]
+    check_different(agreed)
+    return agreed
 
 
 def _summary(project: "Project") -> list[str]:

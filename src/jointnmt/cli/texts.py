@@ -26,7 +26,7 @@ ColumnsOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE,TARGET",
-        help="In files of pairs: columns from 0, or keys of JSON.",
+        help="In files of pairs: columns from 0, keys of JSON, or languages of TMX.",
         show_default="told by content",
     ),
 ]
@@ -52,7 +52,7 @@ def read_texts(
     _check_encoding(encoding)
     check_language("--source", source)
     check_language("--target", target)
-    texts, languages = settle_languages(gather_texts(files, wanted, encoding), source, target)
+    texts, languages = settle_languages(gather_texts(files, wanted, encoding, source, target), source, target)
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
     with stderr().status("reading") if shown else nullcontext() as status:
 
@@ -61,6 +61,16 @@ def read_texts(
                 status.update(f"{what}: {done:,} pairs")
 
         return check_texts(texts, languages, progress=progress), languages
+
+
+def check_different(codes: tuple[str, str]) -> None:
+    """Refuse one language for both sides, of which files would have the same names.
+
+    Raises:
+        ConfigurationError: saying what to do.
+    """
+    if codes[0] == codes[1]:
+        raise ConfigurationError(f"Source and target are both {codes[0]}. Say the languages: --source, --target.")
 
 
 def _check_encoding(encoding: str | None) -> None:

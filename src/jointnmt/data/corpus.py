@@ -188,10 +188,11 @@ def lines_of_stream(stream: IO[bytes], begun: bool = False) -> Iterator[bytes]:
 
 def open_text(path: Path) -> IO[bytes]:
     """A file to read, decompressed if its name has an ending of `COMPRESSED`."""
-    if path.suffix == ".gz":
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))
-    if path.suffix == ".xz":
+    if suffix == ".xz":
         return lzma.open(path, "rb")
-    if path.suffix == ".bz2":
+    if suffix == ".bz2":
         return bz2.open(path, "rb")
     return path.open("rb")

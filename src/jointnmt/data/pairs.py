@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jointnmt.data.corpus import DataConfig, ParallelText, read_lines
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -190,17 +190,29 @@ def _split_json(content: str, fields: Sequence[int | str], origin: str) -> list[
         raise _BadPairError("invalid", "not JSON", origin) from None
     sides = []
     for key in map(str, fields):
-        value = record
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+        value = json_value(record, key)
         if not isinstance(value, str):
             raise _BadPairError("invalid", f"no string under the key {key!r}", origin)
         if "\0" in value:
             raise _BadPairError("invalid", "NUL byte", origin)
-        if any("\ud800" <= character <= "\udfff" for character in value):
+        if has_surrogate(value):
             raise _BadPairError("invalid", "half of a surrogate pair", origin)
         sides.append(value)
     return sides
+
+
+def json_value(record: Any, key: str) -> Any:
+    """The value of a key of a JSON object, or else, with dots, of a key within another's value; None: there is none."""
+    if not isinstance(record, dict) or key in record:
+        return record[key] if isinstance(record, dict) else None
+    parts = key.split(".")
+    keys = ((".".join(parts[:number]), ".".join(parts[number:])) for number in range(1, len(parts)))
+    return next((value for outer, inner in keys if (value := json_value(record.get(outer), inner)) is not None), None)
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether text has half of a surrogate pair, as escapes of JSON may make it: it is not Unicode then."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _zip_lines(source: Path, target: Path) -> Iterator[Row]:

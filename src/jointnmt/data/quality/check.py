@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,9 +46,9 @@ class CheckedText:
     words: npt.NDArray[np.int32]
     """`[pairs, 2]`: words, or characters in languages without spaces."""
     sides: npt.NDArray[np.uint64]
-    """`[pairs, 2]`: digests of the sentences, without case and punctuation."""
+    """`[pairs, 2]`: digests of the sentences, as they are `comparable`."""
     digests: npt.NDArray[np.uint64]
-    """`[pairs]`: of both sentences, as they stand."""
+    """`[pairs]`: of both sentences as they stand, their letters composed."""
     blocks: list[ShiftedBlock] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What concerns the whole text."""
@@ -119,7 +120,8 @@ def _read(
         if not problem and _is_foreign(sides, languages):
             problem = "language"
         columns.problems.append(NUMBERS[problem] if problem else 0)
-        columns.digests += _digest(f"{' '.join(sides[0].split())}\t{' '.join(sides[1].split())}")
+        composed = [unicodedata.normalize("NFC", " ".join(side.split())) for side in sides]
+        columns.digests += _digest("\t".join(composed))
         for side, language, words in zip(sides, languages, frequent, strict=True):
             columns.lengths.append(len(side))
             columns.words.append(_num_words(side, language))

@@ -41,7 +41,13 @@ def check_not_read(written: Iterable[Path], checked: Sequence[CheckedText]) -> N
 
 @contextmanager
 def new_files(paths: Sequence[Path], errors: str = "strict") -> Iterator[list[TextIO]]:
-    """Files to write text to, which get their names when all are whole; after an error, what was there is there."""
+    """Files to write text to, which get their names when all are whole; after an error, what was there is there.
+
+    Raises:
+        ConfigurationError: if two of them are the same.
+    """
+    if twice := [path for number, path in enumerate(paths) if path in paths[:number]]:
+        raise ConfigurationError(f"{twice[0]}: would be written twice. Name two files, as for two languages.")
     unfinished = [path.with_name(f".{path.name}.new") for path in paths]
     try:
         with ExitStack() as stack:

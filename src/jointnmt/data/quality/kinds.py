@@ -20,11 +20,19 @@ DOCUMENTS = {
     b"PK\x03\x04": "an archive, or a document of an office program",
     b"\xd0\xcf\x11\xe0": "a document of an office program",
     b"{\\rtf": "an RTF document",
+    b"PAR1": "a Parquet table",
 }
 """Files that people take for text, by the bytes that they begin with."""
 
 
-BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF32_LE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+GZIP = b"\x1f\x8b"
+WIDE_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order marks of encodings of several bytes; that of UTF-32 begins with that of UTF-16."""
 BLANK = b" \t\r\n\v\f\0"
 """White space, in encodings of several bytes too."""
 
@@ -46,7 +54,7 @@ def head_of(path: Path) -> bytes:
         raise DataError(
             f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
         ) from error
-    mark = next((mark for mark in BYTE_ORDER_MARKS if head.startswith(mark)), b"")
+    mark = next((mark for mark in (codecs.BOM_UTF8, *WIDE_MARKS) if head.startswith(mark)), b"")
     if not head.removeprefix(mark).strip(BLANK):
         raise DataError(f"{path}: is empty: there is no text in it.")
     for beginning, what in DOCUMENTS.items():
@@ -55,19 +63,26 @@ def head_of(path: Path) -> bytes:
                 f"{path}: is {what}, not text. Save it as plain text in UTF-8, a sentence in each line, or a table as "
                 "tab-separated text."
             )
+    if head.startswith(GZIP):
+        raise DataError(f"{path}: is compressed by gzip. Decompress it, or let its name end in .gz.")
     return head
+
+
+def marked_encoding(head: bytes) -> str | None:
+    """The encoding of several bytes whose mark a file begins with; None: there is no such mark."""
+    return next((encoding for mark, encoding in WIDE_MARKS.items() if head.startswith(mark)), None)
 
 
 def kind_of(path: Path, head: bytes) -> PairKind | None:
     """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
-    named = suffixes[-1].lower() if suffixes else ""
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in COMPRESSED]
+    named = suffixes[-1] if suffixes else ""
     if named in (".tsv", ".jsonl", ".tmx"):
         return named  # type: ignore[return-value]
     if named in (".xlf", ".xliff", ".sdlxliff"):
         return ".xliff"
-    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
-    lines = [line for line in head.decode(encoding, "replace").split("\n")[:HEAD_LINES][:-1] if line.strip()]
+    text = head.decode(marked_encoding(head) or "utf-8", "replace")
+    lines = [line for line in text.split("\n")[:HEAD_LINES][:-1] if line.strip()]
     if lines and sum("\t" in line for line in lines) > 0.9 * len(lines):
         return ".tsv"
     if lines and all(line.startswith("{") for line in lines[:10]) and _is_json(lines[0]):

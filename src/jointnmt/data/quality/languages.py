@@ -73,12 +73,13 @@ def _oriented(
     text: GivenText, sides: tuple[SideLanguage, SideLanguage], wanted: tuple[SideLanguage, SideLanguage]
 ) -> GivenText:
     codes, expected = ([base_language(side.language) for side in each] for each in (sides, wanted))
-    if codes == expected:
-        return text
-    if codes == expected[::-1]:
-        return swapped(text)
-    if codes[0] == expected[1] or codes[1] == expected[0]:
-        return swapped(text)
+    as_given, exchanged = (
+        sum(code == other != "" for code, other in zip(each, expected, strict=True)) for each in (codes, codes[::-1])
+    )
+    if exchanged > as_given:
+        turned = swapped(text)
+        note = f"{turned.name}: is read with its sides exchanged, the second one as the source"
+        return replace(turned, notes=(*turned.notes, note))
     if all(side.sure for side in (*sides, *wanted)) and not set(codes) & set(expected):
         raise DataError(
             f"{text.name}: is in {codes[0]} and {codes[1]}, but the source should be {expected[0]} and the target "

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from jointnmt.data.corpus import UNREADABLE, open_text
 from jointnmt.data.quality.records import PairFields
-from jointnmt.errors import DataError, reason
+from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.extras import extra
 
 MARKUP = (".tmx", ".xliff")
 
 
-def markup_pairs(path: Path, selection: PairFields) -> Iterator[tuple[int, str, str, str]]:
+def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple[int, str, str, str]]:
     """Line, source, target and problem of each unit; line breaks within a sentence become spaces.
 
     Read are the languages of `selection`.
@@ -25,7 +25,7 @@ def markup_pairs(path: Path, selection: PairFields) -> Iterator[tuple[int, str, 
         DataError: if the file is damaged, or has another format than its name says.
     """
     source, target = (language or "" for language in selection.languages)
-    for number, (line, texts) in enumerate(_units(path), start=1):
+    for number, (line, texts) in enumerate(_read(path, kind)[1], start=1):
         sides = [_of_language(texts, language) for language in (source, target)]
         if sides[0] is None or sides[1] is None:
             yield line or number, "", "", f"no {source if sides[0] is None else target} side"
@@ -33,24 +33,59 @@ def markup_pairs(path: Path, selection: PairFields) -> Iterator[tuple[int, str, 
             yield line or number, " ".join(sides[0].split()), " ".join(sides[1].split()), ""
 
 
-def markup_languages(path: Path) -> tuple[str, str]:
-    """The languages of source and target: the one that the file names as the source, and the most frequent other one.
+def select_languages(
+    path: Path, kind: str, columns: Sequence[str] | None, source: str | None = None, target: str | None = None
+) -> PairFields:
+    """The languages of source and target: as named, or else the one that the file states, and the most frequent other.
 
     They are called `source` and `target` if the file has no names for them.
 
+    Args:
+        path: of the file.
+        kind: one of `MARKUP`.
+        columns: codes of both languages as they stand in the file, if they are named.
+        source: code of the source language, which chooses among more than two; None: not said.
+        target: likewise.
+
     Raises:
+        ConfigurationError: if the file lacks a language that is named.
         DataError: if there is no pair in it.
     """
-    counts = Counter(language for _, texts in _units(path) for language in texts)
+    stated, units = _read(path, kind)
+    counts = Counter(language for _, texts in units for language in texts)
     if not counts:
         raise DataError(f"{path}: is empty: there is no pair in it.")
     common = [language for language, _ in counts.most_common()]
-    stated = _stated_source(path)
-    source = next(
-        (each for each in common if stated and _base(each) == _base(stated)), common[0] if common else "source"
+    if columns is not None:
+        source, target = columns
+    elif len(set(map(_base, common))) <= 2:
+        source, target = None, None
+    named = [None if code is None else _present(path, common, code) for code in (source, target)]
+    likely = sorted(common, key=lambda each: stated is None or _base(each) != _base(stated))
+    first = named[0] or _another(likely, named[1]) or "source"
+    second = named[1] or _another(common, first) or "target"
+    rest = [each for each in common if _base(each) not in (_base(first), _base(second))]
+    note = f"{path}: read are the languages {first} and {second}, not {', '.join(rest)}" if rest else ""
+    return PairFields(note="" if all(named) else note, languages=(first, second))
+
+
+def _present(path: Path, languages: Sequence[str], code: str) -> str:
+    """The one of a file's languages that a code means, with its region if there are several."""
+    found = [each for each in languages if _base(each) == _base(code)]
+    if not found:
+        raise ConfigurationError(
+            f"{path}: has the languages {', '.join(languages)}, but not {code}. Name two of them: --source, --target, "
+            "or --columns as they stand in the file."
+        )
+    return code if code in found else found[0]
+
+
+def _another(languages: Sequence[str], known: str | None) -> str | None:
+    """The first language that is another one than a known one, or at least of another region."""
+    others = [each for each in languages if each != known]
+    return next(
+        (each for each in others if known is None or _base(each) != _base(known)), others[0] if others else None
     )
-    target = next((each for each in common if each != source), "target")
-    return source, target
 
 
 def _of_language(texts: dict[str, str], language: str) -> str | None:
@@ -63,31 +98,21 @@ def _base(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
-def _units(path: Path) -> list[tuple[int, dict[str, str]]]:
-    return _read(path)[1]
-
-
-def _stated_source(path: Path) -> str | None:
-    return _read(path)[0]
-
-
 @lru_cache(4)
-def _read(path: Path) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
+def _read(path: Path, kind: str) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
     """The source language that the file states, and its units: line, and text by language."""
     with extra("data"):
         from lxml.etree import LxmlError
     try:
         with open_text(path) as stream:
             content = stream.read()
-        return _memory(content) if ".tmx" in path.suffixes else _document(content)
+        return _memory(content) if kind == ".tmx" else _document(content)
     except UNREADABLE as error:
         raise DataError(
             f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
         ) from error
     except (LxmlError, ValueError) as error:
-        raise DataError(
-            f"{path}: is no {path.suffix.removeprefix('.').upper()} file, or is damaged: {error}."
-        ) from error
+        raise DataError(f"{path}: is no {kind.removeprefix('.').upper()} file, or is damaged: {error}.") from error
 
 
 def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:

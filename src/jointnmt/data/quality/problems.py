@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+import unicodedata
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +34,10 @@ PROBLEMS = {
 NUMBERS = {name: number for number, name in enumerate(PROBLEMS, start=1)}
 """How a problem is stored; 0: none."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+
+UNDEFINED = frozenset("\x81\x8d\x8f\x90\x9d")
+"""Characters of the bytes that Windows-1252 does not define: what reads it makes these of them, as browsers do."""
 
 SMOOTHING = 10.0
 """Characters added to both sides before their ratio is taken: of short sentences it varies much."""
@@ -41,7 +46,7 @@ SMOOTHING = 10.0
 class CheckLimits(Config):
     """From where on a pair counts as odd."""
 
-    max_words: int = Field(100, ge=2, le=100_000, description="words of a side, or characters without spaces / 4")
+    max_words: int = Field(100, ge=2, le=100_000, description="words of a side, or a twelfth of its characters")
     max_ratio: float = Field(
         2.5, gt=1, le=1000, description="length of a side over the other's, against the median of the text"
     )
@@ -59,11 +64,12 @@ def problem_of(pair: GivenPair, limits: CheckLimits) -> str:
         return "header"
     if not pair.source.strip() or not pair.target.strip():
         return "empty"
-    if _CONTROL.search(pair.source) or _CONTROL.search(pair.target):
+    garbled = is_garbled(pair.source) or is_garbled(pair.target)
+    if not garbled and (_CONTROL.search(pair.source) or _CONTROL.search(pair.target)):
         return "unreadable"
     if max(_words(pair.source), _words(pair.target)) > limits.max_words:
         return "long"
-    if is_garbled(pair.source) or is_garbled(pair.target):
+    if garbled:
         return "garbled"
     if is_copy(pair.source, pair.target):
         return "copy"
@@ -86,9 +92,20 @@ def is_garbled(text: str) -> bool:
     if "\ufffd" in text:
         return True
     try:
-        return text.encode("cp1252").decode("utf-8") != text
+        return text.encode("cp1252", "jointnmt.undefined_bytes").decode("utf-8") != text
     except UnicodeError:
         return False
+
+
+def _same_byte(error: UnicodeError) -> tuple[bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    letters = error.object[error.start : error.end]
+    if not UNDEFINED.issuperset(letters):
+        raise error
+    return letters.encode("latin-1"), error.end
+
+
+codecs.register_error("jointnmt.undefined_bytes", _same_byte)
 
 
 def odd_ratios(
@@ -109,5 +126,10 @@ def odd_ratios(
 
 
 def comparable(text: str) -> str:
-    """A sentence without what two versions of it may differ in: case, punctuation, spaces."""
-    return "".join(filter(str.isalnum, text.casefold())) or text.strip()
+    """A sentence without what two versions of it may differ in: case, punctuation, spaces, composed letters or not.
+
+    Combining marks stay, as they are the vowels and tones of many scripts.
+    """
+    text = unicodedata.normalize("NFC", text)
+    kept = (letter for letter in text.casefold() if letter.isalnum() or unicodedata.category(letter).startswith("M"))
+    return "".join(kept) or text.strip()

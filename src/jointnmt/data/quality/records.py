@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jointnmt.data.pairs import has_surrogate, json_value
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.languages import languages_by_name
 
@@ -57,18 +58,12 @@ class PairFields:
             record = json.loads(content)
         except (ValueError, RecursionError):
             return "", "", "not JSON" if content.strip() else "empty line"
-        values = [_value(record, key) for key in self.fields]
+        values = [json_value(record, key) for key in self.fields]
         for key, value in zip(self.fields, values, strict=True):
             if not isinstance(value, str):
                 return "", "", f"no text under the key {key!r}"
         source, target = (" ".join(str(value).split()) for value in values)
-        return source, target, ""
-
-
-def _value(record: Any, key: str) -> Any:
-    for part in key.split("."):
-        record = record.get(part) if isinstance(record, dict) else None
-    return record
+        return source, target, "half of a surrogate pair" if has_surrogate(source + target) else ""
 
 
 def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:

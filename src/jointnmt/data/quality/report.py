@@ -95,7 +95,7 @@ def _text_report(checked: CheckedText) -> TextReport:
         if number and len(examples[names[number]]) < MOST_EXAMPLES:
             problem = f"({pair.problem})" if pair.problem else ""
             source, target = pair.source or problem, pair.target or (problem if pair.source else "")
-            examples[names[number]].append(Example(pair.line, source, target))
+            examples[names[number]].append(Example(pair.line, _printable(source), _printable(target)))
             missing -= 1
     return TextReport(
         text=checked.text.name,
@@ -106,6 +106,11 @@ def _text_report(checked: CheckedText) -> TextReport:
         findings=tuple(Finding(name, count, tuple(examples[name])) for name, count in counts.items()),
         shifted=tuple((block.begin + 1, block.end, block.shift) for block in checked.blocks),
     )
+
+
+def _printable(text: str) -> str:
+    """Text with what is not Unicode replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _rendered(text: TextReport) -> list[str]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
-from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of
-from jointnmt.data.quality.markup import MARKUP, markup_languages, markup_pairs
+from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
+from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
 from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.extras import extra
@@ -93,7 +93,7 @@ class GivenText:
             DataError: if a file cannot be read.
         """
         if self.kind in MARKUP:
-            yield from (GivenPair(*pair) for pair in markup_pairs(self.files[0], self.selection))
+            yield from (GivenPair(*pair) for pair in markup_pairs(self.files[0], self.kind, self.selection))
             return
         columns = [decoded_lines(*each) for each in zip(self.files, self.encodings, strict=True)]
         for line, row in enumerate(zip_longest(*columns, fillvalue=MISSING), start=1):
@@ -114,7 +114,8 @@ MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
 PROBLEMS = {MISSING: "no counterpart", UNDECODABLE: "wrong encoding", NUL: "NUL byte"}
 """What stands for a line that cannot be used: no text has a NUL byte."""
 
-WIDE = ("utf-16", "utf-32")
+CRLF = {"utf-16": b"\r\0\n", "utf-32": b"\r\0\0\0\n"}
+WIDE = tuple(CRLF)
 """Encodings in which a line feed is no single byte: their bytes are decoded as a whole, not line by line."""
 
 BAD_BYTES = "\udc80"
@@ -151,16 +152,23 @@ def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def gather_texts(
-    files: Sequence[Path], columns: Sequence[str] | None = None, encoding: str | None = None
+    files: Sequence[Path],
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
 ) -> list[GivenText]:
     """The texts that files are: files of pairs by themselves, files of lines two by two, by their names.
 
     Args:
         files: in any order; two files of lines belong together if their names differ in a language code alone, or if
             there are no other two.
-        columns: of source and target in files of pairs, numbers from 0 or keys; None: found by their content.
-        encoding: of files that are not UTF-8 without NUL bytes (nor UTF-16 with its mark); None: their bad lines are
-            problems.
+        columns: of source and target in files of pairs, numbers from 0, keys or codes of languages; None: found by
+            their content.
+        encoding: of files that are not UTF-8 without NUL bytes (nor UTF-16 or UTF-32 with its mark); None: their bad
+            lines are problems.
+        source: code of the source language, which chooses among the languages of a translation memory; None: not said.
+        target: likewise.
 
     Raises:
         DataError: if a file cannot be read.
@@ -185,7 +193,7 @@ def gather_texts(
         elif kind == ".jsonl":
             text = replace(text, selection=select_keys(path, _sample(text), columns))
         else:
-            text = replace(text, selection=PairFields(languages=markup_languages(path)))
+            text = replace(text, selection=select_languages(path, kind, columns, source, target))
         texts.append(_with_extra_columns(text))
     for pair in _two_by_two(singles):
         texts.append(_described(GivenText(pair, "lines"), [head_of(path) for path in pair], encoding))
@@ -206,10 +214,9 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
     """The text with the encodings of its files, and notes on them."""
     encodings, notes = [], []
     for path, head in zip(text.files, heads, strict=True):
-        found = "utf-8"
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            found = "utf-16"
-            notes.append(f"{path}: is UTF-16, not UTF-8")
+        found = marked_encoding(head) or "utf-8"
+        if found != "utf-8":
+            notes.append(f"{path}: is {found.upper()}, not UTF-8")
         elif head.startswith(b"\xef\xbb\xbf"):
             notes.append(f"{path}: begins with a byte order mark")
         if found == "utf-8" and text.kind not in MARKUP and not _is_utf8(path, nul=encoding is None):
@@ -219,7 +226,7 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
                 notes.append(f"{path}: is read as {encoding}")
             else:
                 notes.append(f"{path}: is not UTF-8 throughout" + (f"; perhaps {guess} (--encoding)" if guess else ""))
-        if (b"\r\0\n" if found.startswith("utf-16") else b"\r\n") in head:
+        if CRLF.get(found[:6], b"\r\n") in head:
             notes.append(f"{path}: lines end in CRLF, as on Windows")
         encodings.append(found)
     return replace(text, encodings=tuple(encodings), notes=tuple(notes))
@@ -262,14 +269,18 @@ def _guessed(path: Path) -> str:
 
 def _code(path: Path) -> str | None:
     """The language code in a file's name: its ending, or else a word of its stem."""
-    name = path.name
+    found = _code_in(path.name.lower())
+    return found.group() if found else None
+
+
+def _code_in(name: str) -> re.Match[str] | None:
+    """The place of the language code in a file's name in lower case."""
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    words = name.lower().split(".")
-    for word in [*reversed(words[1:]), *re.split(r"[-_]", words[0])]:
-        if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4})?", word) and word not in NO_CODES:
-            return word
-    return None
+    stem, *endings = re.finditer(r"[^.]*", name)
+    words = [*reversed(endings), *re.finditer(r"[^-_]+", stem.group())]
+    codes = re.compile(r"[a-z]{2,3}([-_][a-z]{2,4})?")
+    return next((word for word in words if codes.fullmatch(word.group()) and word.group() not in NO_CODES), None)
 
 
 def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
@@ -278,8 +289,9 @@ def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
         return [(files[0], files[1])]
     groups: dict[str, list[Path]] = defaultdict(list)
     for path in files:
-        code = _code(path)
-        stem = re.sub(rf"(?<![a-z0-9]){re.escape(code)}(?![a-z0-9])", "*", path.name.lower()) if code else path.name
+        name = path.name.lower()
+        code = _code_in(name)
+        stem = f"{name[: code.start()]}*{name[code.end() :]}" if code else path.name
         groups[str(path.with_name(stem))].append(path)
     odd = [path for group in groups.values() if len(group) != 2 for path in group]
     if len(files) == 1 and (advice := UNREAD.get(files[0].suffix.lower())):
