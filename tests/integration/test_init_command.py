@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,29 @@ def test_given_parts_are_taken_and_two_files_belong_together(invoke: Invoke, tmp
 
     again = invoke("init", tmp_path / "my own", "--from", *files)
     assert again.exit_code == 2 and "is not empty" in again.output
+
+
+@pytest.mark.slow
+def test_what_the_recipe_would_refuse_is_in_no_part(invoke: Invoke, tmp_path: Path) -> None:
+    """Pairs of too many pieces, in a given test text too; and those that share a sentence with what is held out."""
+    twice = [pair for a, b in PAIRS[:500] for pair in ((a, b), (a, f"So {b}"))]
+    dice = random.Random(1)
+    words = [" ".join("".join(dice.choices("0123456789", k=9)) for _ in range(70)) for _ in range(4)]
+    for name, pairs in (("my", [*twice, (words[0], words[1])]), ("my-test", [*PAIRS[600:650], (words[2], words[3])])):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    files = ["--from", tmp_path / "my.tsv", tmp_path / "my-test.tsv", "--source", "de", "--target", "en"]
+    begun = invoke("init", tmp_path / "made", *files)
+    assert begun.exit_code == 0, begun.output
+    assert "test 50 (test as given)" in begun.output and "pairs read" not in begun.output
+    removed = [line.split("\t") for line in (tmp_path / "made" / "removed.tsv").read_text("utf-8").splitlines()]
+    overlap = [source for _, reason, source, _ in removed if reason == "overlap"]
+    data = tmp_path / "made" / "data"
+    sides = {part: (data / f"{part}.de").read_text("utf-8").splitlines() for part in ("train", "valid", "test")}
+    assert overlap and set(overlap) <= set(sides["valid"]) and not set(overlap) & set(sides["train"])
+    assert sum(map(len, sides.values())) + len(removed) == len(twice) + 52
+    model = Experiment.load(tmp_path / "made" / "recipe.yaml").model
+    long = [place for place, reason, *_ in removed if reason == "long"]
+    assert model.max_length == 64 and long == [f"{tmp_path / 'my.tsv'}:1001", f"{tmp_path / 'my-test.tsv'}:51"]
 
 
 def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_path: Path) -> None:

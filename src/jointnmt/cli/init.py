@@ -92,6 +92,7 @@ def _summary(project: "Project") -> list[str]:
     parts, plan, directory = project.parts, project.plan, project.directory
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.pairs.items())
     left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
+    left_out += f"; {project.too_long:,} more are longer than the model takes" if project.too_long else ""
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
     rate = (project.machine.rates or {})[project.machine.precision]
     recipe, run, source, target = (

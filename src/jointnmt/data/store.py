@@ -158,6 +158,7 @@ def build_store(
     which: Which = "train",
     progress: Callable[[int], None] = lambda pairs: None,
     pool: Pool | None = None,
+    quiet: bool = False,
 ) -> TokenStore:
     """Segment the texts and filter them, or open the store that has been made of the same content and settings.
 
@@ -172,6 +173,7 @@ def build_store(
         which: of the texts.
         progress: is told how many pairs have been segmented.
         pool: does the work; None: `config.processes` of this machine, or this process alone if the text is small.
+        quiet: do not log how many pairs are kept.
 
     Raises:
         ConfigurationError: if there is no such text, or the cache folder cannot be written.
@@ -204,7 +206,8 @@ def build_store(
             ) from error
     store = TokenStore(directory, [text.files[0] for text in texts], [text.weight for text in texts])
     level = logging.WARNING if anew and store.report.removed else logging.INFO
-    logger.log(level, "%s: %s", which, store.report.render())
+    if not quiet:
+        logger.log(level, "%s: %s", which, store.report.render())
     return store
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 @dataclass(frozen=True)
 class CorpusParts:
-    """What was written."""
+    """Which pairs are in which part, and where those are written."""
 
     directory: Path
     languages: tuple[str, str]
@@ -34,36 +34,52 @@ class CorpusParts:
     """Good pairs that share a sentence with what is held out."""
     given: tuple[CorpusPart, ...]
     """Parts that were there already, by the names of their files; the others are held out of the training text."""
+    assigned: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
+    """Of each text, the parts of its good pairs."""
 
     def paths(self, part: CorpusPart) -> tuple[Path, Path]:
         """The files of a part, source and target."""
         return self.directory / f"{part}.{self.languages[0]}", self.directory / f"{part}.{self.languages[1]}"
 
+    def pairs_with_parts(self, checked: Sequence[CheckedText]) -> Iterator[tuple[int, tuple[str, str]]]:
+        """The good pairs of the texts with their parts, in the order of the files; a space for any white space."""
+        for number, text in enumerate(checked):
+            for part, pair in zip(self.assigned[number].tolist(), text.good_pairs(), strict=True):
+                yield part, (" ".join(pair.source.split()), " ".join(pair.target.split()))
 
-def write_parts(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> CorpusParts:
-    """Divide the pairs without a problem into parts and write them, as `PART.LANGUAGE`.
+
+def divide(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> CorpusParts:
+    """Divide the pairs without a problem into parts, for `write_parts` to write into a folder.
 
     Raises:
         DataError: if there are too few pairs to train on.
-        ConfigurationError: if one of these files would be written over a checked one.
+        ConfigurationError: if one of the files would be written over a checked one.
     """
     assigned = _assigned(checked, seed)
     numbers = np.concatenate(list(assigned.values()))
     pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
     if pairs["train"] < FEWEST_PAIRS:
         raise DataError(_too_few(pairs, checked))
-    paths = [directory / f"{name}.{language}" for name in PARTS.values() for language in languages]
-    check_not_read(paths, checked)
-    directory.mkdir(parents=True, exist_ok=True)
-    with new_files(paths) as streams:
-        files = {part: streams[2 * place : 2 * place + 2] for place, part in enumerate(PARTS)}
-        for number, text in enumerate(checked):
-            for part, pair in zip(assigned[number].tolist(), text.good_pairs(), strict=True):
-                for stream, sentence in zip(files.get(part, ()), (pair.source, pair.target), strict=part in files):
-                    stream.write(" ".join(sentence.split()) + "\n")
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
-    return CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given)
+    parts = CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given, assigned)
+    check_not_read([path for name in PARTS.values() for path in parts.paths(name)], checked)
+    return parts
+
+
+def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
+    """Write the parts, as `PART.LANGUAGE`; good pairs that are in none of them get the problem `overlap`."""
+    paths = [path for name in PARTS.values() for path in parts.paths(name)]
+    parts.directory.mkdir(parents=True, exist_ok=True)
+    with new_files(paths) as streams:
+        files = {part: streams[2 * place : 2 * place + 2] for place, part in enumerate(PARTS)}
+        for part, pair in parts.pairs_with_parts(checked):
+            for stream, sentence in zip(files.get(part, ()), pair, strict=part in files):
+                stream.write(sentence + "\n")
+    for number, text in enumerate(checked):
+        left_out = text.good
+        left_out[left_out] = parts.assigned[number] == LEFT_OUT
+        text.mark(left_out, "overlap")
 
 
 def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) -> str:

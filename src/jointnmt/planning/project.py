@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from jointnmt.data.lines import text_lines
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
-from jointnmt.planning.parts import CorpusParts, write_parts
+from jointnmt.planning.holdout import TRAIN
+from jointnmt.planning.parts import CorpusParts, divide, write_parts
 from jointnmt.planning.recipe import recipe_text
-from jointnmt.planning.sizing import CorpusCounts, Family, Machine, Plan, plan, size_for
+from jointnmt.planning.sizing import CorpusCounts, Family, Machine, Plan, max_length, plan, size_for
 from jointnmt.planning.speed import machine as this_machine
 from jointnmt.planning.speed import measure_speed
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ class Project:
 
     directory: Path
     parts: CorpusParts
+    too_long: int
+    """Pairs that have more pieces than the model takes, and are in no part."""
     corpus: CorpusCounts
     machine: Machine
     plan: Plan
@@ -61,16 +65,22 @@ def write_project(
 ) -> Project:
     """Write the parts of the text and a recipe for it, with the speed of this machine measured.
 
+    Pairs that are in no part get their problems, `long` or `overlap`, and are in `removed.tsv` with the others.
+
     Raises:
         DataError: if there are too few pairs.
         ConfigurationError: if a checked file would be written over.
     """
     check_not_read([directory / REMOVED, directory / RECIPE], checked)
-    parts = write_parts(checked, directory / DATA, languages, seed)
-    write_removed(checked, directory / REMOVED)
+    good = sum(int(text.good.sum()) for text in checked)
+    parts, segmentation, corpus = _divided(checked, directory / DATA, languages, seed)
+    too_long = good - sum(int(text.good.sum()) for text in checked)
+    sample = islice(_train_pairs(parts, checked), 0, None, max(1, corpus.pairs // SAMPLE))
     name = directory.resolve().name or "mine"
     with tempfile.TemporaryDirectory() as scratch:
-        segmentation, corpus = _segmented(parts)
+        write_pairs(sample, (Path(scratch) / "train.source", Path(scratch) / "train.target"))
+        write_parts(parts, checked)
+        write_removed(checked, directory / REMOVED)
         machine, translation = _measured(name, parts, corpus, segmentation, family, Path(scratch))
     chosen = plan(corpus, machine, family)
     (directory / RECIPE).write_text(
@@ -79,14 +89,50 @@ def write_project(
     Experiment.load(directory / RECIPE)  # or it is an error here, not later
     rules = chosen.values["validation"]
     validations = chosen.updates // rules["every_updates"] * min(parts.pairs["valid"], rules["bleu_sentences"])
-    return Project(directory, parts, corpus, machine, chosen, (chosen.seconds or 0) + validations * translation)
+    seconds = (chosen.seconds or 0) + validations * translation
+    return Project(directory, parts, too_long, corpus, machine, chosen, seconds)
 
 
-def _segmented(parts: CorpusParts) -> tuple[Segmentation, CorpusCounts]:
+def _divided(
+    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int
+) -> tuple[CorpusParts, Segmentation, CorpusCounts]:
+    """The parts, of pairs that the model of the recipe takes, a segmentation, and what that counts in the text.
+
+    Longer pairs are marked, and the others divided again, until there are none: as training learns its pieces from what
+    is written, they are learnt from that here, too.
+    """
+    while True:
+        parts = divide(checked, directory, languages, seed)
+        segmentation, corpus = _segmented(parts, checked)
+        if not _mark_long(checked, segmentation, max_length(corpus)):
+            return parts, segmentation, corpus
+
+
+def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit: int) -> bool:
+    """Give good pairs with more pieces than the limit on a side the problem `long`; False if there are none."""
+    found = False
+    for text in checked:
+        long = text.good
+        long[long] = [
+            _is_longer(segmentation.source, pair.source, limit) or _is_longer(segmentation.target, pair.target, limit)
+            for pair in text.good_pairs()
+        ]
+        text.mark(long, "long")
+        found = found or bool(long.any())
+    return found
+
+
+def _is_longer(segmenter: Segmenter, text: str, limit: int) -> bool:
+    """Whether a sentence has more pieces than a limit, end mark included; no piece has less than a character."""
+    most = len(unicodedata.normalize("NFC", text)) + 2  # the mark of its first word, and the end mark
+    return most > limit and len(segmenter.encode_ids(text)) + 1 > limit
+
+
+def _segmented(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
     """A segmentation of the size for this corpus, and what it counts in the text."""
     pairs, words = parts.pairs["train"], parts.words
     config = SegmentationConfig(joint=True, vocabulary_size=size_for(words).vocabulary, split_punctuation=True)
-    text = list(islice(_pairs(parts), 0, None, 1 + pairs // MOST_SEGMENTED))
+    text = list(islice(_train_pairs(parts, checked), 0, None, 1 + pairs // MOST_SEGMENTED))
     sides = tuple(list(side) for side in zip(*text, strict=True))
     segmentation = Segmentation.train(config, sides[0], sides[1], *parts.languages)
     sources, targets = segmentation.source.encode_ids_batch(sides[0]), segmentation.target.encode_ids_batch(sides[1])
@@ -95,20 +141,20 @@ def _segmented(parts: CorpusParts) -> tuple[Segmentation, CorpusCounts]:
     return segmentation, CorpusCounts(pairs, words, pieces, longest)
 
 
-def _pairs(parts: CorpusParts) -> Iterator[tuple[str, str]]:
-    source, target = parts.paths("train")
-    yield from zip(text_lines(source), text_lines(target), strict=True)
+def _train_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
+    return (pair for part, pair in parts.pairs_with_parts(checked) if part == TRAIN)
 
 
 def _measured(
     name: str, parts: CorpusParts, corpus: CorpusCounts, segmentation: Segmentation, family: Family, scratch: Path
 ) -> tuple[Machine, float]:
-    """This machine with the rates of the planned model, and the seconds that a sentence takes in a validation."""
+    """This machine with the rates of the planned model, and the seconds that a sentence takes in a validation.
+
+    `scratch` has a sample of the training text.
+    """
     logger.info("measuring how fast this machine trains a model of this size")
     here = this_machine()
     values: dict[str, Any] = dict(plan(corpus, here, family).values)
-    step = max(1, corpus.pairs // SAMPLE)
-    write_pairs(islice(_pairs(parts), 0, None, step), (scratch / "train.source", scratch / "train.target"))
     source, target = parts.paths("valid")
     values["data"] = {
         "root": str(scratch),

@@ -152,7 +152,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer")
     updates = max(100, round(size.passes * corpus.target_pieces / size.update_pieces))
     updates = math.ceil(updates / VALIDATIONS) * VALIDATIONS  # so that the last update is validated
     warmup = math.ceil(updates / WARMUP_SHARE)
-    longest = min(LONGEST, max(64, _rounded(1.25 * (corpus.longest or LONGEST))))
+    longest = max_length(corpus)
     values: dict[str, Any] = {
         "segmentation": {
             "kind": "bpe",
@@ -175,6 +175,11 @@ def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer")
     rate = (machine.rates or {}).get(machine.precision)
     seconds = None if not rate else updates * size.update_pieces / rate
     return Plan(size, updates, warmup, values, seconds)
+
+
+def max_length(corpus: CorpusCounts) -> int:
+    """Most pieces of a sentence that the recipe admits, end mark included: some more than the training text has."""
+    return min(LONGEST, max(64, _rounded(1.25 * (corpus.longest or LONGEST))))
 
 
 def _model(family: Family, size: ModelSize) -> dict[str, Any]:

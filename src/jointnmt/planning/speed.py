@@ -58,7 +58,7 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     training = experiment.training.model_copy(update={"devices": 1})
     data = experiment.data.model_copy(update={"cache": cache})
     experiment = experiment.model_copy(update={"data": data, "training": training})
-    store, fabric = build_store(experiment.data, segmentation), launch_fabric(training)
+    store, fabric = build_store(experiment.data, segmentation, quiet=True), launch_fabric(training)
     precisions = ("bfloat16",) if torch.cuda.is_available() else PRECISIONS
     trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in precisions}
     rates = measure_rates(trainers, SECONDS)
@@ -67,7 +67,7 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
 
 def _translation(experiment: Experiment, segmentation: Segmentation, trainer: Trainer) -> float:
     rules = experiment.validation.model_copy(update={"bleu_sentences": TRANSLATED})
-    store = build_store(experiment.data, segmentation, "validation")
+    store = build_store(experiment.data, segmentation, "validation", quiet=True)
     validation = Validation(
         trainer.fabric, store, segmentation, rules, experiment.batches, experiment.search, trainer.config.precision
     )
