@@ -82,6 +82,13 @@ def test_what_a_worker_cannot_do_is_told_as_an_error_of_the_command(
     assert "Traceback" not in said.read_text()
 
 
+def test_a_folder_within_the_input_is_refused(run: Path, rows: tuple[Path, list[str]], tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = ["translate-corpus", run, rows[0], "--out", rows[0] / "out", "--column", "german"]
+    assert start_command(said, *command).wait(300) == 2
+    assert "lies within the input" in said.read_text() and not (rows[0] / "out").exists()
+
+
 def test_a_cluster_that_is_not_there_is_told(run: Path, rows: tuple[Path, list[str]], tmp_path: Path) -> None:
     said = tmp_path / "said"
     command = ["translate-corpus", run, rows[0] / "2.jsonl", "--out", tmp_path / "out", "--column", "german"]

@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import parquet
 
-from jointnmt.cluster.corpus import InputCorpus, shards_of
+from jointnmt.cluster.corpus import InputCorpus, check_outside, shards_of
 from jointnmt.cluster.rows import Format
 from jointnmt.cluster.session import connected
 from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, packed, translate_each
@@ -95,6 +96,49 @@ def test_an_empty_file_has_no_shard(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"")
     (tmp_path / "b.txt").write_bytes(BOM)
     assert shards_of(InputCorpus.find(str(tmp_path)).index(3), 3) == []
+
+
+@pytest.mark.parametrize("address", ["{}", "{}/*.txt", "{}/*/*.txt", "{}/**"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_hidden_files_and_folders_are_none_of_a_corpus(address: str, memory: bool, tmp_path: Path) -> None:
+    """Those above it are another matter."""
+    root = f"memory:/{tmp_path}/_mine/.in" if memory else f"{tmp_path}/_mine/.in"
+    fs, path = fsspec.core.url_to_fs(root)
+    for name in ("a.txt", "b/c.txt", "_a.txt", ".a.txt", "_b/c.txt", ".b/c.txt", "b/_c.txt"):
+        fs.pipe(f"{path}/{name}", b"x\n") if memory else Folder(root).write(name, b"x\n")
+    found = [each.removeprefix(f"{path}/") for each in InputCorpus.find(address.format(root)).paths]
+    expected = {"{}/*.txt": ["a.txt"], "{}/*/*.txt": ["b/c.txt"]}
+    assert found == expected.get(address, ["a.txt", "b/c.txt"])
+
+
+@pytest.mark.parametrize(
+    ("address", "out", "refused"),
+    [
+        ("in", "in", True), ("in/", "in/out", True), ("in", "in/b/../_out", True), ("in", "inner", False),
+        ("in/*.txt", "in", True), ("in/*.txt", "in/out", False), ("in/*/*.txt", "in/out", True),
+        ("in/**/*.txt", "in/b/out", True), ("in/**", "in/b/out", True), ("in/a.txt", "out", False),
+        ("in", "link", True),
+    ],
+)  # fmt: skip
+def test_a_folder_within_the_input_is_refused(
+    address: str, out: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("x\n")
+    (tmp_path / "link").symlink_to("in")
+    with pytest.raises(ConfigurationError, match="lies within the input") if refused else nullcontext():
+        check_outside(out, address)
+
+
+def test_addresses_are_compared_within_a_file_system(tmp_path: Path) -> None:
+    fsspec.filesystem("memory").pipe("/within/a.txt", b"x\n")
+    with pytest.raises(ConfigurationError, match="lies within the input"):
+        check_outside("memory://within/out", "memory://within")
+    check_outside("memory://without", "memory://within")
+    check_outside("/within/out", "memory://within")
+    with pytest.raises(ConfigurationError, match="lies within the input"):
+        check_outside(f"{tmp_path}/out", f"file://{tmp_path}")
 
 
 def test_json_lines_are_kept_byte_for_byte(run: Path, tmp_path: Path) -> None:

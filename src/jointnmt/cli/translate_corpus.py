@@ -113,8 +113,9 @@ def translate_corpus(
         import ray  # noqa: F401 (imported where it is used, after the model has been read)
 
         from jointnmt.cluster import translation
-        from jointnmt.cluster.corpus import InputCorpus
+        from jointnmt.cluster.corpus import InputCorpus, check_outside
         from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob
+    check_outside(out, input)
     model = Translator.load(members_of(run), "cpu")
     options = TranslationOptions(
         search=search.changed(model.experiment.search),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from fsspec.utils import glob_translate
 
 from jointnmt.cluster.rows import Format, JsonRows, ParquetRows, ShardRows, TextRows, check_columns, lines_from
 from jointnmt.data.corpus import BYTE_ORDER_MARK, COMPRESSED, UNREADABLE
@@ -155,6 +157,30 @@ class InputCorpus:
         return {"format": self.format, "column": self.column, "into": self.into, **counts, "sha256": digest}
 
 
+def check_outside(out: str, address: str) -> None:
+    """Refuse a folder for translations that lies within the input: they would be input of the next call.
+
+    Raises:
+        ConfigurationError: if it does.
+    """
+    (fs, path), (other, folder) = file_system(address), file_system(out)
+    if fs != other:
+        return
+    if "file" in fs.protocol:
+        path, folder = (Path(each).resolve().as_posix() for each in (path, folder))
+    if fs.isdir(path):
+        within = PurePosixPath(folder).is_relative_to(path)
+    else:
+        parent, _, name = path.rpartition("/")
+        pattern = glob_translate(f"{parent}/{name if '**' in name else '*'}")
+        within = "*" in path and re.match(pattern, f"{folder}/part") is not None
+    if within:
+        raise ConfigurationError(
+            f"--out {out}: lies within the input, {address}, and would be a part of it when the command goes on. Name "
+            "a folder outside."
+        )
+
+
 def shards_of(files: Sequence[IndexedFile], shard_rows: int) -> list[Shard]:
     """The shards of indexed files, in the order of their rows."""
     return [Shard(number, *place) for number, place in enumerate(_places(files, shard_rows))]
@@ -215,14 +241,19 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _files(fs: Any, path: str) -> list[str]:
-    """The files of an address; what begins with a dot or an underscore is none of a corpus."""
+    """The files of an address; what begins with a dot or an underscore, folders included, is none of a corpus."""
     if fs.isdir(path):
-        found = fs.find(path)
+        folder, found = path, fs.find(path)
     elif "*" in path:
+        folder = path.partition("*")[0].rpartition("/")[0]
         found = [each for each in fs.glob(path) if not fs.isdir(each)]
     else:
         return [path] if fs.exists(path) else []
-    return [each for each in found if not PurePosixPath(each).name.startswith((".", "_"))]
+    return [path for path in found if not any(map(_is_hidden, path.removeprefix(folder).split("/")))]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 def _format(path: str) -> Format:
