@@ -262,6 +262,24 @@ def test_moses_follows_the_language_of_each_side() -> None:
     assert (segmentation.source.language, segmentation.target.language) == ("fr", "en")
 
 
+def test_moses_follows_the_language_of_a_region(tmp_path: Path) -> None:
+    """But not in what was trained before these rules were written down."""
+    regions, plain = (
+        train("word", ["L'eau"], ["it's"], codes, moses=True) for codes in (("fr-CA", "en-GB"), ("fr", "en"))
+    )
+    regions.save(tmp_path)
+    for each in (regions, Segmentation.load(tmp_path)):
+        assert each.languages == ("fr-CA", "en-GB")
+        assert each.source.encode("L'eau") == plain.source.encode("L'eau") == ["L'", "eau"]
+    settings = json.loads((tmp_path / "segmentation.json").read_text())
+    assert settings.pop("rules") == ["fr", "en"]
+    (tmp_path / "segmentation.json").write_text(json.dumps(settings))
+    before = Segmentation.load(tmp_path)
+    assert before.source.decode(["L'", "eau"]) == "L' eau" and before.fingerprint() != regions.fingerprint()
+    before.save(tmp_path)
+    assert json.loads((tmp_path / "segmentation.json").read_text()) == settings
+
+
 def test_moses_makes_no_escapes_and_undoes_none() -> None:
     assert Moses("en").tokenize("a&b [c]") == "a & b [ c ]"
     assert Moses("en").detokenize(["a", "&amp;", "b"]) == "a &amp; b"

@@ -21,6 +21,8 @@ class Preparation:
     moses: Moses | None = None
     normalizer: PunctuationNormalizer | None = None
     truecaser: Truecaser | None = None
+    language: str = ""
+    """Whose rules these are."""
 
     @classmethod
     def of(cls, config: SegmentationConfig, language: str, truecaser: Truecaser | None = None) -> Self:
@@ -29,6 +31,7 @@ class Preparation:
             Moses(language) if config.moses else None,
             PunctuationNormalizer(language) if config.normalize_punctuation else None,
             truecaser,
+            language,
         )
 
     def apply(self, text: str) -> str:

@@ -20,6 +20,7 @@ from typing import Self
 from jointnmt.errors import JointNMTError, MissingPackageError, ModelError, reason
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.kept_lines import KeptLines
+from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Truecaser
 from jointnmt.text.pieces import SPACE, Vocabulary, compact, read_vocabulary
 from jointnmt.text.preparation import Preparation, divided
@@ -27,6 +28,8 @@ from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.tags import split_tag
 
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
+_RULES = "rules"
+"""The setting that names the languages of Moses' rules, if they are others than those of the text: without a region."""
 _OWN = {side: f"{side}.pieces" for side in ("source", "target")}
 """The pieces that a side's training text has, each with its count, as `subword-nmt get-vocab` writes them."""
 _TRUECASE = {side: f"{side}.truecase" for side in ("source", "target")}
@@ -51,6 +54,11 @@ class Segmentation:
     def languages(self) -> tuple[str, str]:
         """Of source and target."""
         return self.source.language, self.target.language
+
+    @property
+    def rules(self) -> tuple[str, str]:
+        """The languages whose rules of Moses are those of source and target."""
+        return self.source.rules, self.target.rules
 
     @property
     def joint(self) -> bool:
@@ -95,6 +103,8 @@ class Segmentation:
         """Write the vocabularies and the settings into `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         settings = {"config": self.config.plain(), "languages": [self.source.language, self.target.language]}
+        if self.rules != self.languages:
+            settings[_RULES] = list(self.rules)
         files = {_SETTINGS: json.dumps(settings, indent=2) + "\n"}
         sides = {_JOINT: self.source} if self.config.joint else {_SOURCE: self.source, _TARGET: self.target}
         files |= {name: compact(segmenter.to_json()) + "\n" for name, segmenter in sides.items()}
@@ -122,12 +132,15 @@ class Segmentation:
             settings = json.loads(read(_SETTINGS))
             config = SegmentationConfig.parse(settings["config"], origin=str(directory / _SETTINGS))
             source_language, target_language = settings["languages"]
+            source_rules, target_rules = settings.get(_RULES, settings["languages"])
             names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
             source, target = (read_vocabulary(read(name)) for name in names)
             if missing := [tag for tag in config.tags if tag + SPACE not in source.ids]:
                 raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
             counts = {side: _read_counts(read(_OWN[side])) if config.counts_pieces else None for side in _OWN}
             truecasers = {side: Truecaser(read(_TRUECASE[side])) if config.truecase else None for side in _TRUECASE}
+            before = Preparation.of(config, source_rules, truecasers["source"])
+            before_target = Preparation.of(config, target_rules, truecasers["target"])
         except MissingPackageError:
             raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, JointNMTError) as error:
@@ -136,8 +149,8 @@ class Segmentation:
                 "or train again."
             ) from error
         return cls(
-            Segmenter(source, config, source_language, config.tags, truecasers["source"], counts["source"]),
-            Segmenter(target, config, target_language, (), truecasers["target"], counts["target"]),
+            Segmenter(source, config, source_language, config.tags, before, counts["source"]),
+            Segmenter(target, config, target_language, (), before_target, counts["target"]),
         )
 
     def fingerprint(self) -> str:
@@ -147,6 +160,7 @@ class Segmentation:
             if not settings[name]:
                 del settings[name]
         parts = [json.dumps(settings, sort_keys=True), self.source.language, self.target.language]
+        parts += [] if self.rules == self.languages else self.rules
         parts += [self.source.to_json(), self.target.to_json()]
         for side in (self.source, self.target):
             parts += [] if side.counts is None else [json.dumps(side.counts)]
@@ -161,8 +175,9 @@ class _TrainingText:
         self, config: SegmentationConfig, language: str, texts: Iterable[str], tags: Sequence[str] = ()
     ) -> None:
         self._config, self._language, self._tags = config, language, tags
+        self._rules = base_language(language) if config.moses or config.normalize_punctuation else language
         untagged = (split_tag(text, config.tags)[1] for text in texts) if tags else texts
-        prepared = map(Preparation.of(config, language).apply, untagged)
+        prepared = map(Preparation.of(config, self._rules).apply, untagged)
         again = config.truecase or config.num_merges is not None
         self._lines: Iterable[str] = KeptLines(prepared) if again else prepared
         self._truecaser = Truecaser.learn(self._lines) if config.truecase else None
@@ -181,7 +196,8 @@ class _TrainingText:
     def segmenter(self, vocabulary: Vocabulary) -> Segmenter:
         """What cuts this side's text into pieces of the vocabulary, as far as the text has them."""
         counts = self._counts(vocabulary) if self._config.counts_pieces else None
-        return Segmenter(vocabulary, self._config, self._language, self._tags, self._truecaser, counts)
+        preparation = Preparation.of(self._config, self._rules, self._truecaser)
+        return Segmenter(vocabulary, self._config, self._language, self._tags, preparation, counts)
 
     def _counts(self, vocabulary: Vocabulary) -> dict[str, int]:
         """How often the text has which pieces, the most frequent first, and all its characters."""

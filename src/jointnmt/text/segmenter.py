@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from jointnmt.errors import DataError
 from jointnmt.text.config import SegmentationConfig
-from jointnmt.text.moses import Truecaser
 from jointnmt.text.pieces import SPACE, BytePairs, Merges, OwnPieces, Vocabulary
 from jointnmt.text.preparation import Preparation, divided
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
@@ -26,18 +25,28 @@ class Segmenter:
         config: SegmentationConfig,
         language: str,
         tags: Sequence[str] = (),
-        truecaser: Truecaser | None = None,
+        preparation: Preparation | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> None:
-        """`counts` are of the pieces in the side's training text, if the configuration asks for them."""
+        """A segmenter with these pieces.
+
+        Args:
+            vocabulary: of this side, or of both.
+            config: how it was learnt.
+            language: of the text.
+            tags: that a text may begin with.
+            preparation: of a text before it is segmented; None: as configured, for this language.
+            counts: of the pieces in the side's training text, if the configuration asks for them.
+        """
         self.config = config
         self.tags = tuple(tags)
         self.language = language
-        self.truecaser, self.counts = truecaser, counts
+        self.counts = counts
         vocabulary = vocabulary if counts is None else _own_pieces(vocabulary, config, counts)
         self._vocabulary = vocabulary
         self._remembered: dict[str, list[int]] = {}
-        self._preparation = Preparation.of(config, language, truecaser)
+        self._preparation = Preparation.of(config, language) if preparation is None else preparation
+        self.truecaser, self.rules = self._preparation.truecaser, self._preparation.language
         marked = {tag + SPACE: tag for tag in config.tags}
         ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
         self._pieces = (*SPECIAL_PIECES, *(marked.get(piece, piece) for piece in ordinary))
