@@ -139,8 +139,8 @@ class Segmentation:
                 raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
             counts = {side: _read_counts(read(_OWN[side])) if config.counts_pieces else None for side in _OWN}
             truecasers = {side: Truecaser(read(_TRUECASE[side])) if config.truecase else None for side in _TRUECASE}
-            before = Preparation.of(config, source_rules, truecasers["source"])
-            before_target = Preparation.of(config, target_rules, truecasers["target"])
+            source_preparation = Preparation.of(config, source_rules, truecasers["source"])
+            target_preparation = Preparation.of(config, target_rules, truecasers["target"])
         except MissingPackageError:
             raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, JointNMTError) as error:
@@ -149,8 +149,8 @@ class Segmentation:
                 "or train again."
             ) from error
         return cls(
-            Segmenter(source, config, source_language, config.tags, before, counts["source"]),
-            Segmenter(target, config, target_language, (), before_target, counts["target"]),
+            Segmenter(source, config, source_language, config.tags, source_preparation, counts["source"]),
+            Segmenter(target, config, target_language, (), target_preparation, counts["target"]),
         )
 
     def fingerprint(self) -> str:
