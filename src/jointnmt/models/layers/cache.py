@@ -206,8 +206,7 @@ class CachedState:
     ) -> Float[Tensor, "G R V"]:
         """`newest(x)`, the logits of the newest position, after `advance`; replayed, once it repeats itself.
 
-        Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only. The logits are to be
-        used before the next position.
+        Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only.
         """
         if torch.is_grad_enabled():
             return newest(x)
