@@ -190,9 +190,7 @@ class Reformer(TranslationModel):
             x = checkpointed(layer, self.config, x, masks, lexical, None, attn_weights)
         alignments: list[Tensor] | None = None if attn_weights is None else []
         logits: Tensor = self.output(self.reduction(x, mask, alignments))  # Eq. 6
-        if attn_weights is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
-            attn_weights.target = [weights.transpose(1, 2) for weights in attn_weights.target]
-            attn_weights.source = [weights.transpose(1, 2) for weights in attn_weights.source]
+        if attn_weights is not None:
             attn_weights.alignment = alignments[0] if alignments else None
         return logits
 

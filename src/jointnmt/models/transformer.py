@@ -242,7 +242,7 @@ class Transformer(TranslationModel):
         )
         logits = self._decode(x, projected, masks, [None] * len(self.layers), attn_weights)
         if attn_weights is not None:
-            means = [weights.float().mean(dim=1) for weights in attn_weights.cross]
+            means = [weights.float().mean(dim=1) for weights in attn_weights.cross[-len(self.layers) :]]
             attn_weights.alignment = torch.stack(means).mean(dim=0)
         return logits
 

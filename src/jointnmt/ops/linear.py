@@ -13,7 +13,16 @@ from torch.nn import functional
 
 from jointnmt.ops.backend import uses_kernels, uses_own_gemm
 from jointnmt.ops.dropout import Dropout
-from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of, rows_or_norm, zeros
+from jointnmt.ops.native.calls import (
+    broadcast_to,
+    call,
+    empty,
+    exact,
+    is_sequence_or_grid,
+    rows_of,
+    rows_or_norm,
+    zeros,
+)
 from jointnmt.ops.native.packed import PackedLinear
 from jointnmt.ops.norm import Biased, Normed, norm_again
 
@@ -58,7 +67,8 @@ def mlp_update(
     value = x.value if isinstance(x, Normed) else x
     if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
         return Biased(hidden.mlp(value, output))
-    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)) or not uses_kernels(
+    fits = is_sequence_or_grid(value) or not dropout.active  # a dropout mask is broadcast
+    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear) and fits) or not uses_kernels(
         value, *hidden.weight.shape
     ):
         return Biased(output(dropout(functional.relu(hidden(x)))))

@@ -119,3 +119,13 @@ def test_layers_take_float32_under_autocast() -> None:
         result = layer(x).total
     result.sum().backward()
     assert x.grad is not None and x.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("places", [(60,), (2, 3, 2, 5)])
+def test_dropout_of_a_hidden_layer_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
+    torch.manual_seed(19)
+    block = FeedForward(16, 16, SharedDropout(0.5))
+    for layer in (block.hidden, block.output):
+        torch.nn.init.eye_(layer.weight)
+    kept = block(torch.ones(*places, 16)).total.flatten(0, -2) != 0
+    assert not (kept == kept[:1]).all(0).any()

@@ -180,3 +180,16 @@ def test_a_norm_may_have_an_epsilon_of_its_own() -> None:
     x, norm = torch.randn(2, 3, 32), torch.nn.LayerNorm(32, eps=1.0)
     assert_close(layer_norm(x, norm), norm(x), rtol=1e-5, atol=1e-5)
     assert_close(add_norm(x, x, NO_DROPOUT, norm)[1].value, norm(2 * x), rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.parametrize("places", [(64,), (2, 3, 2, 5)])
+def test_dropout_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
+    """Each number by itself, as in the plain form."""
+    torch.manual_seed(9)
+    x, dropout, norm = torch.zeros(*places, 32), SharedDropout(0.5), norm_of(32)
+    for total in (dropout_add(x, x + 1, dropout), add_norm(x, x + 1, dropout, norm)[0]):
+        kept = (total != 0).flatten(0, -2)
+        assert total.unique().tolist() == [0, 2] and not (kept == kept[:1]).all(0).any()
+    with torch.no_grad():
+        assert_close(layer_norm(x + 1, norm), norm(x + 1))
