@@ -149,7 +149,7 @@ def next_words(
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     with translator.autocast():
         model = translator.reading([sentence])
-        likeliest = next_tokens(model, batch, min(POOL, segmenter.vocabulary_size))[0][-1]
+        likeliest = next_tokens(model, batch, POOL)[0][-1]
         [whole] = rescore(model, batch)
     if target_limit(sentence.source_tokens, search) - given <= 1:
         likeliest = [(token, value) for token, value in likeliest if token == eos_id]
