@@ -84,13 +84,6 @@ def mlp_update(
     return Biased(functional.linear(activation, output.weight), left)
 
 
-def mlp(
-    x: Float[Tensor, "B *places E"] | Normed, hidden: nn.Module, output: nn.Module, dropout: Dropout
-) -> Float[Tensor, "B *places E"]:
-    """`mlp_update` with the last bias added."""
-    return mlp_update(x, hidden, output, dropout).total
-
-
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The value of `x`, and the source to recompute it from in the backward pass; empty if the value is to be saved.
 

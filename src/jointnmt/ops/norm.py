@@ -23,7 +23,7 @@ EPS = 1e-5
 class Normed(NamedTuple):
     """The output of a layer norm, with what is needed to recompute it.
 
-    `linear` and `mlp` save `source` for their backward pass instead of `value`, and recompute the norm there.
+    `linear` and `mlp_update` save `source` for their backward pass instead of `value`, and recompute the norm there.
     """
 
     value: Float[Tensor, "B *places E"]

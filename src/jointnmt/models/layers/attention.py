@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from jointnmt.models.interface import AttentionRecord
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear, projection
@@ -16,15 +16,6 @@ from jointnmt.ops import AttentionMask, Biased, Normed, axial_attention, cached_
 
 Lexical = Sequence[Tensor]
 """The summands of a projected lexical input (`Shortcut.project`), each broadcast to the layer's input."""
-
-
-class AttentionRecord(NamedTuple):
-    """Where an attention layer appends its weights and gates, if a caller wants them."""
-
-    weights: list[Tensor]
-    """Attention weights, before dropout."""
-    gates: list[Tensor]
-    """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
 
 
 def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortcut | None) -> Linear:
