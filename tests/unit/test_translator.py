@@ -362,7 +362,7 @@ def test_batches_are_larger_for_a_transformer_on_a_cpu_unless_told_otherwise(seg
     assert make(segmentation, model=transformer).max_cells == 200_000
     assert make(segmentation, max_cells=7, model=transformer).max_cells == 7
     assert make(segmentation).max_cells == 50_000
-    assert default_cells("cuda", "transformer") == default_cells("cuda", "reformer-fast") == 1_000_000
+    assert default_cells("cuda", is_grid=False) == default_cells("cuda", is_grid=True) == 1_000_000
 
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:
