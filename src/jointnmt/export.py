@@ -91,7 +91,7 @@ def transformer_spec(model: Transformer, segmentation: Segmentation) -> Transfor
     config = model.config
     layers = config.encoder_layers, config.decoder_layers
     spec = TransformerSpec.from_config(layers, config.num_heads, pre_norm=config.norm == "pre")
-    positions = sinusoids(0, max(POSITIONS, 2 * (config.max_length or 0)), config.embed_dim)
+    positions = sinusoids(max(POSITIONS, 2 * (config.max_length or 0)), config.embed_dim)
     for side in (spec.encoder, spec.decoder):
         side.position_encodings.encodings = positions.numpy()
     spec.encoder.embeddings[0].weight = _plain(model.source_embedding.weight)

@@ -39,7 +39,7 @@ from jointnmt.models import FAMILIES, build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.reference import Reference
 from jointnmt.models.reformer import ReformerBaseConfig
-from jointnmt.ops import AttentionMask, BFloat16Linear, add_norm, axial_attention, dropout_mask, mlp
+from jointnmt.ops import AttentionMask, BFloat16Linear, add_norm, axial_attention, dropout_mask, mlp_update
 from jointnmt.ops.native import library
 from support.tiny_run import write_run
 
@@ -279,7 +279,7 @@ def test_the_machine_is_measured_and_described() -> None:
     [
         (lambda x: add_norm(x, x, NO_DROPOUT, torch.nn.LayerNorm(512)), "norm and element-wise"),
         (lambda x: dropout_mask(x.shape, 0.1, x), "norm and element-wise"),
-        (lambda x: mlp(x, *LAYERS, NO_DROPOUT), "matrix products"),
+        (lambda x: mlp_update(x, *LAYERS, NO_DROPOUT).total, "matrix products"),
         (
             lambda x: axial_attention([x[None].repeat(1, 1, 3)], 8, 1, AttentionMask.causal(2000, x), NO_DROPOUT),
             "attention",

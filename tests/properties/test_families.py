@@ -114,6 +114,17 @@ def test_attention_weights_are_distributions(model: TranslationModel) -> None:
     assert not alignment.transpose(1, 2)[padding].any()
 
 
+def test_a_second_pass_appends_its_weights_and_leaves_the_first_ones_alone(model: TranslationModel) -> None:
+    both, single = AttentionMaps(), AttentionMaps()
+    source, target = sources(SOURCE_LENGTHS), target_inputs((6, 6, 6))
+    model(source, target, single)
+    for _ in range(2):
+        model(source, target, both)
+    for place in ("encoder", "decoder", "cross", "prenet", "source", "target"):
+        assert_close(getattr(both, place), 2 * getattr(single, place))
+    assert_close(both.alignment, single.alignment)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_asking_for_weights_changes_no_gradient(variant: str) -> None:
     """Fused attention has no weights to show, so that they are computed in another way."""

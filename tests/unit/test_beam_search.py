@@ -249,11 +249,42 @@ def test_wrong_use_is_refused() -> None:
     model = TableModel(vocabulary=6)
     with pytest.raises(ConfigurationError, match="6 best translations were asked for, but beam_size is 5"):
         beam_search(model, pad_rows(SOURCES), SearchConfig(beam_size=5), num_best=6)
+    with pytest.raises(ConfigurationError, match="num_best is 0, but must be at least 1"):
+        beam_search(model, pad_rows(SOURCES), SearchConfig(), num_best=0)
     model.train()
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
         beam_search(model, pad_rows(SOURCES), SearchConfig())
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
         rescore(model, Batch.collate([[4]], [[4]]))
+
+
+def test_a_model_of_which_a_part_is_in_training_is_refused() -> None:
+    """A layer that was switched by itself, or put in later."""
+    model = TableModel(vocabulary=6)
+    model.part = torch.nn.Dropout(0.1)
+    for refused in (
+        lambda: beam_search(model, pad_rows(SOURCES), SearchConfig()),
+        lambda: rescore(model, Batch.collate([[4]], [[4]])),
+    ):
+        with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+            refused()
+    assert rescore(model.eval(), Batch.collate([[4]], [[4]]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ([pad_id, pad_id, pad_id], "source 1 of the batch has no tokens"),
+        ([pad_id, 4, eos_id], "source 1 of the batch has padding before a token"),
+        ([4, pad_id, eos_id], "source 1 of the batch has padding before a token"),
+    ],
+)
+def test_a_source_without_tokens_or_with_padding_before_one_is_refused(wrong: list[int], expected: str) -> None:
+    source = torch.tensor([[5, 4, eos_id], wrong])
+    with pytest.raises(ValueError, match=expected):
+        beam_search(TableModel(vocabulary=6), source, SearchConfig())
+    with pytest.raises(ValueError, match="source 0 of the batch has no tokens"):
+        beam_search(TableModel(vocabulary=6), source[:, :0], SearchConfig())
 
 
 def test_a_model_that_gives_no_numbers_is_an_error() -> None:

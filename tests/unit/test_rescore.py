@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from jointnmt.data.batch import Batch
+from jointnmt.ops import log_softmax
 from jointnmt.search import LengthPenalty, rescore
-from jointnmt.search.scoring import token_log_probabilities
 from jointnmt.text.special import bos_id, eos_id
 from support.table_model import TableModel
 
@@ -28,9 +28,9 @@ def test_each_token_has_its_log_probability_given_all_before_it() -> None:
 
 def test_log_probabilities_have_float32_precision_at_least() -> None:
     logits = torch.randn(3, 50)
-    assert token_log_probabilities(logits.bfloat16()).dtype == torch.float32
-    assert token_log_probabilities(logits.double()).dtype == torch.float64
-    assert torch.equal(token_log_probabilities(logits.half()), logits.half().float().log_softmax(-1))
+    assert log_softmax(logits.bfloat16()).dtype == torch.float32
+    assert log_softmax(logits.double()).dtype == torch.float64
+    assert torch.equal(log_softmax(logits.half()), logits.half().float().log_softmax(-1))
 
 
 def test_scores_are_normalised_by_a_power_of_the_length() -> None:

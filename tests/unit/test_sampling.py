@@ -148,6 +148,8 @@ def test_wrong_use_is_refused() -> None:
     model = TableModel(vocabulary=6)
     with pytest.raises(ValueError, match="1 generators for 4 sentences"):
         sample(model, pad_rows(SOURCES), SamplingConfig(), generators(1))
+    with pytest.raises(ValueError, match="num_samples is 0, but must be at least 1"):
+        sample(model, pad_rows(SOURCES), SamplingConfig(), generators(), num_samples=0)
     for wrong in ({"temperature": 0}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": 0}):
         with pytest.raises(ValidationError):
             SamplingConfig.model_validate(wrong)

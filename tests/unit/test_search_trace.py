@@ -112,3 +112,11 @@ def test_next_tokens_are_the_likeliest_ones() -> None:
             values[[pad_id, bos_id]] = -float("inf")
             assert [token for token, _ in choices] == values.argsort(descending=True)[:3].tolist()
             assert [value for _, value in choices] == pytest.approx(values.sort(descending=True).values[:3].tolist())
+
+
+def test_next_tokens_are_no_more_than_are_possible() -> None:
+    """Padding and begin marks are none of them, however many are asked for."""
+    for count in (9, 12):
+        [[first, _]] = next_tokens(TableModel(vocabulary=9), Batch.collate([[4]], [[5]]), count)
+        assert sorted(token for token, _ in first) == [each for each in range(9) if each not in (pad_id, bos_id)]
+        assert all(value > -float("inf") for _, value in first)

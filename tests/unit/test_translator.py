@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator import Candidate, TranslationOptions, Translator
+from jointnmt.translator import Candidate, TranslationOptions, Translator, searching
 from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
 from jointnmt.translator.preprocessing import EncodedSentence
@@ -198,6 +198,29 @@ def test_alignments_are_those_of_the_model(segmentation: Segmentation, reduction
             assert np.allclose(each.alignment, maps.alignment[0].detach().numpy(), atol=1e-6)
 
 
+def score_of(candidates: Sequence[Candidate]) -> float:
+    """Of translations of one sentence after the other, with length penalty 1."""
+    return sum(each.log_probability for each in candidates) / sum(len(each.tokens) for each in candidates)
+
+
+def test_translations_of_a_split_line_are_in_the_order_of_their_scores(
+    segmentation: Segmentation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its sentences are joined by rank, and the better ones may have the lower score together; samples are in
+    the order of drawing."""
+
+    def candidate(text: str, mean: float, length: int) -> Candidate:
+        return Candidate(text, ("x",) * length, (mean,) * length, mean, complete=True)
+
+    found = [candidate("a", -2.0, 10), candidate("b", -2.1, 1)], [candidate("c", -0.1, 1), candidate("d", -0.2, 10)]
+    monkeypatch.setattr(searching, "translate_sentences", lambda *_: iter(found))
+    translator = make(segmentation, model={"max_length": 6})
+    for search, expected in ((SearchConfig(), ["b d", "a c"]), (SamplingConfig(), ["a c", "b d"])):
+        split = options(long="split", num_best=2, search=search)
+        [line] = translator.translate_stream(["Hund sieht Katze . Katze hört Hund ."], split)
+        assert [each.text for each in line.candidates] == expected
+
+
 def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segmentation: Segmentation) -> None:
     translator = make(segmentation, model={"max_length": 6})
     sentences = ["Hund sieht Katze .", "Katze !", "Katze hört Hund nicht ."]
@@ -209,8 +232,10 @@ def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segme
     found = list(translator.translate_stream(lines, split))[1]
     parts = list(translator.translate_stream(sentences, split))
     assert found.source_tokens == tuple(token for part in parts for token in part.source_tokens)
-    for number, candidate in enumerate(found.candidates):
-        each = [part.candidates[number] for part in parts]
+    joined = [[part.candidates[number] for part in parts] for number in (0, 1)]
+    joined.sort(key=lambda each: -score_of(each))
+    assert [each.score for each in found.candidates] == pytest.approx([score_of(each) for each in joined])
+    for candidate, each in zip(found.candidates, joined, strict=True):
         assert candidate.text == " ".join(one.text for one in each if one.text)
         assert candidate.log_probability == pytest.approx(sum(one.log_probability for one in each))
         assert candidate.score == pytest.approx(candidate.log_probability / len(candidate.tokens))
@@ -337,7 +362,7 @@ def test_batches_are_larger_for_a_transformer_on_a_cpu_unless_told_otherwise(seg
     assert make(segmentation, model=transformer).max_cells == 200_000
     assert make(segmentation, max_cells=7, model=transformer).max_cells == 7
     assert make(segmentation).max_cells == 50_000
-    assert default_cells("cuda", "transformer") == default_cells("cuda", "reformer-fast") == 1_000_000
+    assert default_cells("cuda", is_grid=False) == default_cells("cuda", is_grid=True) == 1_000_000
 
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:

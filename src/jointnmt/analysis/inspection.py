@@ -21,7 +21,7 @@ from jointnmt.analysis.states import stacks_of
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
-from jointnmt.search.scoring import token_log_probabilities
+from jointnmt.ops import log_softmax
 from jointnmt.text.special import BOS, EOS
 from jointnmt.translator import Translator
 from jointnmt.translator.exploration import encoded
@@ -167,7 +167,7 @@ def inspect_pair(
         for name, stack in stacks_of(model).items():
             hooks.enter_context(streams[name].follow(stack.layers))
         logits = model(batch.source, batch.target_input, maps)
-    chosen = token_log_probabilities(logits)[0].gather(-1, batch.target_output[0].unsqueeze(-1)).squeeze(-1)
+    chosen = log_softmax(logits)[0].gather(-1, batch.target_output[0].unsqueeze(-1)).squeeze(-1)
     segmentation = translator.segmentation
     target_tokens = (BOS, *map(segmentation.target.piece, sentence.target), EOS)
     told = len(chosen)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
 
+from jointnmt.models.common import ModelSettings
 from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
 from jointnmt.models.reformer import Reformer, ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import Transformer, TransformerConfig
 
 ModelConfig = Annotated[TransformerConfig | ReformerBaseConfig | ReformerFastConfig, Field(discriminator="family")]
 
-FAMILIES = {
+FAMILIES: dict[str, tuple[type[ModelSettings], Callable[..., TranslationModel]]] = {
     "transformer": (TransformerConfig, Transformer),
     "reformer-base": (ReformerBaseConfig, Reformer),
     "reformer-fast": (ReformerFastConfig, Reformer),

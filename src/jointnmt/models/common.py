@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -44,6 +44,9 @@ MAX_LAYERS = 500
 
 class ModelSettings(Config):
     """Sizes and rates of every family."""
+
+    is_grid: ClassVar[bool] = False
+    """Whether the model computes a grid: its memory then grows with cells, otherwise with tokens."""
 
     embed_dim: int = Field(256, ge=2, le=65_536, description="E: features of a token, a position, a cell")
     num_heads: int = Field(4, ge=1, le=4096, description="H: heads of every attention layer; divides embed_dim")

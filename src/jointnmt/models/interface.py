@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-
-from jointnmt.models.layers.attention import AttentionRecord
 
 
 class DecoderState(Protocol):
@@ -33,6 +31,15 @@ class DecoderState(Protocol):
         dropped ones.
         """
         ...
+
+
+class AttentionRecord(NamedTuple):
+    """Where an attention layer appends its weights and gates, if a caller wants them."""
+
+    weights: list[Tensor]
+    """Attention weights, before dropout."""
+    gates: list[Tensor]
+    """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
 
 
 @dataclass

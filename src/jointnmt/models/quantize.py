@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from functools import partial
 from typing import Literal
 
@@ -16,6 +17,8 @@ from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.native.packed import has_int8_gemm
 
+logger = logging.getLogger(__name__)
+
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 PACKED = {"float32": Float32Linear, "bfloat16": BFloat16Linear, "int8": Int8Linear}
 
@@ -27,7 +30,8 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     Its linear layers have weights of this precision; without kernels for 8-bit integers, the projection to the
     vocabulary has bfloat16 in their place. On a CPU they are packed for the kernels, so that a translation does not
     depend on what else is in its batch; without kernels those of float32 and bfloat16 stay as they are. Where none are
-    packed, layer norms are in half precision, too. All other weights, such as the embeddings, are the model's own.
+    packed, layer norms are in half precision, too. All other weights, such as the embeddings, are the model's own; so
+    are those of linear layers of PyTorch, of which a warning tells unless float32 is asked for.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     packs = precision in PACKED and (precision == "int8" or on_cpu)
@@ -43,6 +47,14 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
             return projection(module)
         return half(module) if isinstance(module, LayerNorm) and not packs else module
 
+    left = [
+        name for name, each in model.named_modules() if isinstance(each, nn.Linear) and not isinstance(each, Linear)
+    ]
+    if left and precision != "float32":
+        logger.warning(
+            "%d layers of the model stay in its own precision, as only jointnmt's Linear is prepared for %s: %s",
+            *(len(left), precision, ", ".join(left)),
+        )
     replaced = {id(module): new for module in model.modules() if (new := prepared(module)) is not module}
     if not replaced:
         return model

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple, cast
 
 from jaxtyping import Float, Int
@@ -25,7 +24,7 @@ from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.reduction import Reduction, ReductionKind
 from jointnmt.models.layers.shortcut import lexical_summands
 from jointnmt.models.transformer import Encoder
-from jointnmt.ops import AttentionMask, add_norm, dropout_add, grid_of_sides, normed, to_autocast_dtype
+from jointnmt.ops import AttentionMask, add_norm, dropout_add, grid_of_sides, normed
 from jointnmt.text.special import pad_id
 
 SOURCE_AXIS, TARGET_AXIS = 1, 2
@@ -33,6 +32,8 @@ SOURCE_AXIS, TARGET_AXIS = 1, 2
 
 class ReformerSettings(ModelSettings):
     """Settings of both Reformers."""
+
+    is_grid = True
 
     num_layers: int = Field(7, ge=1, le=MAX_LAYERS, description="grid layers, each of target and source attention")
     shared_dropout: bool = Field(True, description="Dropout1d and Dropout2d on the grid; false: ordinary dropout")
@@ -88,6 +89,18 @@ class GridLexical(NamedTuple):
     def plus(self, other: GridLexical) -> GridLexical:
         """The sum of two sides: the summands of both."""
         return GridLexical(self.target + other.target, self.source + other.source)
+
+
+class SourceSide(NamedTuple):
+    """What decoding keeps of the source."""
+
+    side: Float[Tensor, "B S 1 E"]
+    """Of the grid's input."""
+    lexical: tuple[GridLexical, ...]
+    """The same, as the shortcuts of each layer project it."""
+
+
+GridCache = CachedState[SourceSide]
 
 
 class GridLayer(nn.Module):
@@ -180,7 +193,7 @@ class Reformer(TranslationModel):
     ) -> Float[Tensor, "B T V"]:
         mask = source != pad_id
         source_side = self.encode(source, attn_weights)[:, :, None]  # [B, S, 1, E]
-        target_side = to_autocast_dtype(self.target_embedding(target_input))[:, None]  # [B, 1, T, E]
+        target_side = self.target_embedding(target_input)[:, None]  # [B, 1, T, E]
         x = grid_of_sides(source_side, target_side)  # Eq. 4
         masks = GridMasks(
             source=AttentionMask.padding(mask, x, axes=3), target=AttentionMask.causal(target_input.shape[1], x)
@@ -190,45 +203,34 @@ class Reformer(TranslationModel):
             x = checkpointed(layer, self.config, x, masks, lexical, None, attn_weights)
         alignments: list[Tensor] | None = None if attn_weights is None else []
         logits: Tensor = self.output(self.reduction(x, mask, alignments))  # Eq. 6
-        if attn_weights is not None:  # [B, kept axis, H, ...] -> [B, H, kept axis, ...]
-            attn_weights.target = [weights.transpose(1, 2) for weights in attn_weights.target]
-            attn_weights.source = [weights.transpose(1, 2) for weights in attn_weights.source]
+        if attn_weights is not None:
             attn_weights.alignment = alignments[0] if alignments else None
         return logits
 
     def encode(self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None) -> Float[Tensor, "B S E"]:
         """The source side of the grid's input: embeddings, or the output of the PreNet over them."""
-        embedded = to_autocast_dtype(self.source_embedding(source))
+        embedded: Tensor = self.source_embedding(source)
         if self.prenet is None:
             return embedded
         return self.prenet(embedded, source != pad_id, attn_weights)  # type: ignore[no-any-return]
 
-    def start(self, source: Int[Tensor, "B S"]) -> CachedState:
+    def start(self, source: Int[Tensor, "B S"]) -> GridCache:
         side = self.encode(source)[:, :, None]
-        constants = {"side": side}
-        for i, layer in enumerate(self._grid_layers()):
-            for axis, summands in layer.project_lexical(side)._asdict().items():
-                constants |= {f"lexical_{axis}_{i}": summand for summand in summands}
-        return CachedState(len(self.layers), source != pad_id, constants)
+        lexical = tuple(layer.project_lexical(side) for layer in self._grid_layers())
+        return CachedState(len(self.layers), source != pad_id, SourceSide(side, lexical))
 
-    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], CachedState]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], GridCache]:
         assert isinstance(state, CachedState)
-        state.advance()
-        target_side = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
-        target_side = target_side.view(state.num_sentences, state.rows_per_sentence, -1)
-        return state.compute(self, partial(self._newest, state=state), target_side).flatten(0, 1), state
+        return state.step(self, self.target_embedding, self._newest, last_ids), state
 
-    def _newest(self, target_side: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
+    def _newest(self, target_side: Float[Tensor, "G R E"], state: GridCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
-        source_side, target_side = state.constants["side"], target_side[:, None]
+        source_side, target_side = state.constants.side, target_side[:, None]
         x = grid_of_sides(source_side, target_side)
         masks = GridMasks(source=state.source_mask(x, axes=3), target=state.mask(x, axes=2))
-        for i, (layer, cache) in enumerate(zip(self._grid_layers(), state.caches, strict=True)):
-            names = (f"lexical_{axis}_{i}" for axis in GridLexical._fields)
-            of_source = GridLexical(*((state.constants[name],) if name in state.constants else () for name in names))
+        for layer, of_source, cache in zip(self._grid_layers(), state.constants.lexical, state.caches, strict=True):
             x = layer(x, masks, of_source.plus(layer.project_lexical(target_side)), cache)
-        real, lengths = state.constants["mask"], state.constants["lengths"]
-        return self.output(self.reduction(x, real, lengths=lengths))  # type: ignore[no-any-return]
+        return self.output(self.reduction(x, state.real, lengths=state.lengths))  # type: ignore[no-any-return]
 
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple, Self, cast
 
 import torch
@@ -20,7 +19,7 @@ from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.layers.shortcut import lexical_summands
-from jointnmt.ops import AttentionMask, Biased, Normed, add_norm, dropout_add, normed, to_autocast_dtype
+from jointnmt.ops import AttentionMask, Biased, Normed, add_norm, dropout_add, normed
 from jointnmt.text.special import pad_id
 
 NormPlace = Literal["pre", "post"]
@@ -213,6 +212,10 @@ class DecoderLayer(nn.Module):
         return self.cross_attention.project(memory, lexical, None if attn_weights is None else attn_weights.at("cross"))
 
 
+DecoderCache = CachedState[tuple[Tensor, ...]]
+"""Of the source, it keeps the keys and values that each decoder layer makes of the encoder's output."""
+
+
 class Transformer(TranslationModel):
     """Encoder and decoder, with or without lexical shortcuts."""
 
@@ -236,40 +239,35 @@ class Transformer(TranslationModel):
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
         projected = self._project_source(source, attn_weights)
-        x = self.second_dropout(to_autocast_dtype(self.target_embedding(target_input)))
+        x = self.second_dropout(self.target_embedding(target_input))
         masks = DecoderMasks(
             own=AttentionMask.causal(x.shape[1], x), source=AttentionMask.padding(source != pad_id, x, axes=2)
         )
         logits = self._decode(x, projected, masks, [None] * len(self.layers), attn_weights)
         if attn_weights is not None:
-            means = [weights.float().mean(dim=1) for weights in attn_weights.cross]
+            means = [weights.float().mean(dim=1) for weights in attn_weights.cross[-len(self.layers) :]]
             attn_weights.alignment = torch.stack(means).mean(dim=0)
         return logits
 
-    def start(self, source: Int[Tensor, "B S"]) -> CachedState:
-        constants = {f"projected_{i}": tensor for i, tensor in enumerate(self._project_source(source))}
-        return CachedState(len(self.layers), source != pad_id, constants)
+    def start(self, source: Int[Tensor, "B S"]) -> DecoderCache:
+        return CachedState(len(self.layers), source != pad_id, self._project_source(source))
 
-    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], CachedState]:
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderCache]:
         assert isinstance(state, CachedState)
-        state.advance()
-        x = to_autocast_dtype(self.target_embedding(last_ids[:, None], start=state.position))
-        x = x.view(state.num_sentences, state.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
-        return state.compute(self, partial(self._newest, state=state), x).flatten(0, 1), state
+        return state.step(self, self.target_embedding, self._newest, last_ids), state
 
-    def _newest(self, embedded: Float[Tensor, "G R E"], state: CachedState) -> Float[Tensor, "G R V"]:
+    def _newest(self, embedded: Float[Tensor, "G R E"], state: DecoderCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest position of the R rows of each sentence."""
         masks = DecoderMasks(own=state.mask(embedded, axes=1), source=state.source_mask(embedded, axes=2))
-        projected = [state.constants[f"projected_{i}"] for i in range(len(self.layers))]
-        return self._decode(embedded, projected, masks, state.caches)
+        return self._decode(embedded, state.constants, masks, state.caches)
 
     def _project_source(
         self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None
-    ) -> list[Float[Tensor, "B S EE"]]:
+    ) -> tuple[Float[Tensor, "B S EE"], ...]:
         """The keys and values that each decoder layer makes of the encoder's output."""
-        embedded = to_autocast_dtype(self.source_embedding(source))
+        embedded = self.source_embedding(source)
         memory = self.encoder(embedded, source != pad_id, attn_weights)
-        return [cast(DecoderLayer, layer).project(memory, embedded, attn_weights) for layer in self.layers]
+        return tuple(cast(DecoderLayer, layer).project(memory, embedded, attn_weights) for layer in self.layers)
 
     def _decode(
         self,

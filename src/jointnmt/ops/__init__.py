@@ -21,7 +21,7 @@ from jointnmt.ops.backend import backend
 from jointnmt.ops.dropout import Dropout, dropout, dropout_mask, masks_of_rows
 from jointnmt.ops.gating import gated_kv
 from jointnmt.ops.grid import grid_of_sides
-from jointnmt.ops.linear import linear, linear_update, mlp, mlp_update
+from jointnmt.ops.linear import linear, linear_update, mlp_update
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
@@ -65,7 +65,6 @@ __all__ = [
     "linear_update",
     "log_softmax",
     "masks_of_rows",
-    "mlp",
     "mlp_update",
     "no_autocast",
     "normed",

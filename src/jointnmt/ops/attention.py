@@ -23,7 +23,16 @@ from jointnmt.ops.autocast import no_autocast
 from jointnmt.ops.backend import kernels_read, multiplies_as_float32, uses_fused_attention, uses_kernels
 from jointnmt.ops.dropout import Dropout
 from jointnmt.ops.native import calls
-from jointnmt.ops.native.calls import CacheLayout, call, empty, evenly_spaced, exact, lines_of, roles_of
+from jointnmt.ops.native.calls import (
+    CacheLayout,
+    call,
+    empty,
+    evenly_spaced,
+    exact,
+    is_sequence_or_grid,
+    lines_of,
+    roles_of,
+)
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Without cuDNN's, which builds a plan for every new shape: batches of sentences rarely repeat one."""
@@ -59,7 +68,7 @@ class AttentionMask:
     """Whether the bias is exactly the causal one: a query attends to itself and what precedes it."""
     own: OwnSlots | None = None
     """The slots of a cache that each row may attend to, if the bias masks exactly the others."""
-    _merged: list[Tensor] = field(default_factory=list)
+    _merged: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
     @cached_property
     def bias(self) -> Float[Tensor, ...]:
@@ -97,9 +106,9 @@ class AttentionMask:
 
     def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
         """The bias, broadcast to the `leading` axes of attention, which are flattened into one; computed once."""
-        if not self._merged:
-            self._merged.append(self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4))
-        return self._merged[0]
+        if leading not in self._merged:
+            self._merged[leading] = self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4)
+        return self._merged[leading]
 
 
 def _bias_of(mask: Bool[Tensor, ...], like: Tensor) -> Float[Tensor, ...]:
@@ -163,12 +172,13 @@ def axial_attention(
         dropout: of the weights.
         bias: still to be added to queries, keys and values, which then are in one tensor; the kernel adds it as it
             reads them, which saves a pass over memory.
-        attn_weights: if given, the weights of that shape are appended, as they are before dropout.
+        attn_weights: if given, the weights `[B, H, kept axis, L, L]`, or `[B, H, L, L]` of a sequence, are appended, as
+            they are before dropout.
     """
     first = projected[0]
     embed_dim = sum(part.shape[-1] for part in projected) // 3
-    known_mask = mask.is_causal or mask.lengths is not None
-    if attn_weights is None and known_mask and uses_kernels(first, embed_dim, embed_dim // num_heads):
+    fits = is_sequence_or_grid(first) and (mask.is_causal or mask.lengths is not None)
+    if attn_weights is None and fits and uses_kernels(first, embed_dim, embed_dim // num_heads):
         kept = [length for number, length in enumerate(first.shape[:-1]) if number != axis]
         weight_mask = dropout.mask((*kept, num_heads, *[first.shape[axis]] * 2), first)
         geometry, bias = (num_heads, axis, mask.is_causal), None if bias is None else exact(bias)
@@ -180,7 +190,10 @@ def axial_attention(
         projected = [first + bias.to(first.dtype)]
     # Each [B, *places, nE] -> n of [B, kept axes, H, L, D].
     heads = [part.movedim(axis, -2) for each in projected for part in _by_role(each, embed_dim, num_heads)]
-    return attention(heads[0], heads[1], heads[2], mask, dropout, attn_weights).movedim(-2, axis).flatten(-2)
+    attended = attention(heads[0], heads[1], heads[2], mask, dropout, attn_weights)
+    if attn_weights is not None:
+        attn_weights[-1] = attn_weights[-1].movedim(-3, 1)
+    return attended.movedim(-2, axis).flatten(-2)
 
 
 def cached_attention(

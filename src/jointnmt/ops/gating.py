@@ -12,7 +12,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from jointnmt.ops.backend import uses_kernels
-from jointnmt.ops.native.calls import broadcast_to, call, empty, evenly_spaced, exact, gated_mixture, rows_of, zeros
+from jointnmt.ops.native.calls import (
+    broadcast_to,
+    call,
+    empty,
+    evenly_spaced,
+    exact,
+    gated_mixture,
+    is_sequence_or_grid,
+    rows_of,
+    zeros,
+)
 
 
 def gated_kv(
@@ -27,13 +37,14 @@ def gated_kv(
     Args:
         hidden: projected hidden states, of F = 2E features; with `fusion` F = 4E, their share of the lexical half and
             of the hidden half.
-        lexical: one or two summands of the projected lexical input, broadcast to the places. On a grid, the input is
+        lexical: one or more summands of the projected lexical input, broadcast to the places. On a grid, the input is
             the sum of a source and a target side, and so is its projection.
         gate_bias: of keys, then of values.
         fusion: whether both halves are made of the sum of both inputs.
         gates: if given, the gates `[*places, 2, E]` are appended.
     """
-    if gates is None and uses_kernels(hidden, gate_bias.shape[-1], beside=lexical):
+    fits = len(lexical) <= 2 and is_sequence_or_grid(hidden)
+    if gates is None and fits and uses_kernels(hidden, gate_bias.shape[-1], beside=lexical):
         bias = exact(gate_bias.flatten())
         if not torch.is_grad_enabled():
             return _forward(evenly_spaced(hidden), bias, fusion, [part.contiguous() for part in lexical])

@@ -13,7 +13,16 @@ from torch.nn import functional
 
 from jointnmt.ops.backend import uses_kernels, uses_own_gemm
 from jointnmt.ops.dropout import Dropout
-from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of, rows_or_norm, zeros
+from jointnmt.ops.native.calls import (
+    broadcast_to,
+    call,
+    empty,
+    exact,
+    is_sequence_or_grid,
+    rows_of,
+    rows_or_norm,
+    zeros,
+)
 from jointnmt.ops.native.packed import PackedLinear
 from jointnmt.ops.norm import Biased, Normed, norm_again
 
@@ -58,7 +67,8 @@ def mlp_update(
     value = x.value if isinstance(x, Normed) else x
     if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
         return Biased(hidden.mlp(value, output))
-    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)) or not uses_kernels(
+    fits = is_sequence_or_grid(value) or not dropout.active  # a dropout mask is broadcast
+    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear) and fits) or not uses_kernels(
         value, *hidden.weight.shape
     ):
         return Biased(output(dropout(functional.relu(hidden(x)))))
@@ -72,13 +82,6 @@ def mlp_update(
     factors = broadcast_to(activation, mask)
     call("bias_relu_forward", activation, *rows_of(activation), activation, bias, ctypes.byref(factors))
     return Biased(functional.linear(activation, output.weight), left)
-
-
-def mlp(
-    x: Float[Tensor, "B *places E"] | Normed, hidden: nn.Module, output: nn.Module, dropout: Dropout
-) -> Float[Tensor, "B *places E"]:
-    """`mlp_update` with the last bias added."""
-    return mlp_update(x, hidden, output, dropout).total
 
 
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

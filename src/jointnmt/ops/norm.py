@@ -14,7 +14,7 @@ from torch.nn import functional
 from jointnmt.ops.autocast import no_autocast
 from jointnmt.ops.backend import uses_kernels
 from jointnmt.ops.dropout import Dropout
-from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, rows_of, zeros
+from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, is_sequence_or_grid, rows_of, zeros
 
 EPS = 1e-5
 """Of the kernels, as of `nn.LayerNorm` by default."""
@@ -23,7 +23,7 @@ EPS = 1e-5
 class Normed(NamedTuple):
     """The output of a layer norm, with what is needed to recompute it.
 
-    `linear` and `mlp` save `source` for their backward pass instead of `value`, and recompute the norm there.
+    `linear` and `mlp_update` save `source` for their backward pass instead of `value`, and recompute the norm there.
     """
 
     value: Float[Tensor, "B *places E"]
@@ -66,7 +66,7 @@ def dropout_add(
 ) -> Float[Tensor, "B *places E"]:
     """`x + dropout(update)`."""
     update = _biased(update)
-    if not uses_kernels(x, x.shape[-1], beside=[update.value]):
+    if not _adds_in_one_pass(x, update, dropout):
         return dropout.add(x, update.total)
     mask = dropout.mask(update.value.shape, update.value)
     bias = exact(update.bias)
@@ -87,7 +87,7 @@ def add_norm(
     The kernel does both in one pass over memory (flash-attn's dropout-add-layer-norm).
     """
     update = _biased(update)
-    if not (uses_kernels(x, x.shape[-1], beside=[update.value]) and norm.eps == EPS):
+    if not (_adds_in_one_pass(x, update, dropout) and norm.eps == EPS):
         x = dropout.add(x, update.total)
         return x, Normed(_layer_norm(x, norm))
     mask = dropout.mask(update.value.shape, update.value)
@@ -96,6 +96,12 @@ def add_norm(
 
 def _biased(update: Tensor | Biased) -> Biased:
     return update if isinstance(update, Biased) else Biased(update)
+
+
+def _adds_in_one_pass(x: Tensor, update: Biased, dropout: Dropout) -> bool:
+    """Whether the kernel takes these: it broadcasts a dropout mask to a sequence or a grid only."""
+    fits = is_sequence_or_grid(x) or not dropout.active
+    return fits and uses_kernels(x, x.shape[-1], beside=[update.value])
 
 
 def _layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:

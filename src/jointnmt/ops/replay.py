@@ -55,7 +55,7 @@ class KernelRunner:
         """What has kept recordings from being replayed."""
 
     def run(self, model: nn.Module, compute: Computation, x: Tensor, memory: Callable[[], Sequence[Tensor]]) -> Tensor:
-        """`compute(x)`, without gradient; the result is valid until the next run.
+        """`compute(x)`, without gradient.
 
         Args:
             model: whose weights it reads.
@@ -75,7 +75,7 @@ class KernelRunner:
         assert kernels is not None
         if self._recording.replay(kernels, size):
             raise MemoryError("no memory left for a decoding position")
-        return self._result[:size]
+        return self._result[:size].clone()
 
     def _record(
         self, model: nn.Module, compute: Computation, x: Tensor, memory: Callable[[], Sequence[Tensor]]
@@ -97,7 +97,7 @@ class KernelRunner:
             self._recording, self._addresses = recording, _addresses(x, read)
         else:
             self.obstacles.append(recording.obstacle)
-        return self._result
+        return self._result.clone()
 
 
 def _addresses(x: Tensor, memory: Sequence[Tensor]) -> Hashable:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from jointnmt.config import merged
+from jointnmt.models import FAMILIES
 from jointnmt.training.precision import faster_precision
 
 Family = Literal["transformer", "reformer-base", "reformer-fast"]
@@ -209,7 +210,7 @@ def _batches(size: ModelSize, machine: Machine, longest: int, family: Family) ->
         pieces = min(pieces, max(longest, 4096))
     update = max(pieces, size.update_pieces)
     batches = {"max_tokens": pieces, "update_tokens": update}
-    if family != "transformer":  # memory of a joint representation grows with its cells
+    if FAMILIES[family][0].is_grid:
         batches["max_cells"] = max(longest * longest, 16 * pieces)
     if machine.gpu:
         batches["overhead_cells"] = 50_000  # a GPU has cells to spare: fewer, fuller batches

@@ -16,7 +16,7 @@ from jointnmt.ops import BeamStep, Continuations, advance_beams
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import check_evaluating, check_found
+from jointnmt.search.scoring import check_evaluating, check_numbers
 from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
 
@@ -45,12 +45,14 @@ def beam_search(
     log-probabilities count. `trace`, if given, records what becomes of every hypothesis.
 
     Raises:
-        ConfigurationError: if `num_best` is greater than the beam.
+        ConfigurationError: if `num_best` is less than 1, or greater than the beam.
         DataError: if a prefix is longer than its translation may be.
         ModelError: if the model's output is not a number.
-        ValueError: if the model is in training mode, or prefixes and sentences do not fit together.
+        ValueError: if the model is in training mode, or sources or prefixes are refused (see `Rules.of`).
     """
     check_evaluating(model)
+    if num_best < 1:
+        raise ConfigurationError(f"num_best is {num_best}, but must be at least 1.")
     if num_best > config.beam_size:
         raise ConfigurationError(
             f"{num_best} best translations were asked for, but beam_size is {config.beam_size}: raise it to at least "
@@ -89,7 +91,7 @@ def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, posi
     """
     required = rules.all_required(beams.sentences, position)
     step = advance_beams(logits, beams.hypotheses, required, rules.banned, eos_id)
-    check_found(step.has_nan)
+    check_numbers(not step.has_nan)
     return step
 
 

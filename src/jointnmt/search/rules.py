@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
@@ -48,8 +49,19 @@ def target_limit(source_tokens: int, config: RulesConfig) -> int:
 
 
 def target_limits(source: Int[Tensor, "B S"], config: RulesConfig) -> list[int]:
-    """The most target tokens of each sentence of a batch."""
-    return [target_limit(length, config) for length in (source != pad_id).sum(1).tolist()]
+    """The most target tokens of each sentence of a batch.
+
+    Raises:
+        ValueError: if a source has no tokens, or padding before a token.
+    """
+    real = source != pad_id
+    counts = torch.stack([real.sum(1), real.cumprod(1).sum(1)])  # all tokens, and those before any padding
+    for number, (tokens, first) in enumerate(counts.T.tolist()):
+        if not tokens:
+            raise ValueError(f"source {number} of the batch has no tokens, not even the end mark")
+        if tokens != first:
+            raise ValueError(f"source {number} of the batch has padding before a token: it must be on the right")
+    return [target_limit(length, config) for length in counts[0].tolist()]
 
 
 def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
@@ -82,7 +94,8 @@ class Rules:
 
         Raises:
             DataError: if a prefix leaves no room for the end mark within its sentence's limit.
-            ValueError: if there are not as many prefixes as sentences, or a prefix holds a begin, end or padding mark.
+            ValueError: if there are not as many prefixes as sentences, a prefix holds a begin, end or padding mark, or
+                a source has no tokens or padding before one.
         """
         limits = target_limits(source, config)
         prefixes = [()] * len(limits) if prefixes is None else prefixes

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from jointnmt.data.batch import send
 from jointnmt.models.interface import TranslationModel
+from jointnmt.ops import log_softmax
 from jointnmt.search.beam import ended
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import best, check_evaluating, check_possible, token_log_probabilities
+from jointnmt.search.scoring import best, check_evaluating, check_numbers
 
 LARGEST_TOP_K_SHARE = 0.1
 """Largest share of the vocabulary that a top-k selects; above it the whole vocabulary is sorted."""
@@ -59,9 +60,12 @@ def sample(
     Raises:
         DataError: if a prefix is longer than its translation may be.
         ModelError: if the model's output is not a number.
-        ValueError: if the model is in training mode, or prefixes, generators and sentences do not fit together.
+        ValueError: if the model is in training mode, no sample is asked for, generators and sentences do not fit
+            together, or sources or prefixes are refused (see `Rules.of`).
     """
     check_evaluating(model)
+    if num_samples < 1:
+        raise ValueError(f"num_samples is {num_samples}, but must be at least 1")
     rules = Rules.of(source, config, prefixes)
     numbers = _random_numbers(rules.limits, num_samples, generators)
     found: list[dict[int, Hypothesis]] = [{} for _ in rules.limits]
@@ -72,7 +76,7 @@ def sample(
     position = 0
     while beams.sentences:
         logits, state = model.step(beams.last_ids(source.device), state)
-        log_probabilities = token_log_probabilities(logits).unflatten(0, (-1, num_samples))
+        log_probabilities = log_softmax(logits).unflatten(0, (-1, num_samples))
         rules.apply(log_probabilities, beams.sentences, position)
         drawn = draw(log_probabilities.flatten(0, 1), numbers[list(beams.sentences), :, position].flatten(), config)
         beams = beams.extended(*(each.view(-1, num_samples) for each in drawn))
@@ -118,7 +122,7 @@ def draw(
     # Rounding must not lead past the last token kept; where none is kept, the first one fails the check below.
     ranks = ranks.minimum(kept.sum(-1) - 1).clamp_(min=0)
     token, value = (each.gather(-1, ranks.unsqueeze(-1)).squeeze(-1).cpu() for each in (ids, values))
-    check_possible(value)
+    check_numbers(bool((value > -torch.inf).all()))
     return token, value
 
 

@@ -16,14 +16,6 @@ from jointnmt.ops import log_softmax, topk
 from jointnmt.text.special import bos_id, pad_id
 
 
-def token_log_probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
-    """The log-probabilities of the whole vocabulary, in float32 at least, whatever the precision of the model.
-
-    They lie in memory of their own, which may be written to.
-    """
-    return log_softmax(logits)
-
-
 @dataclass(frozen=True)
 class LengthPenalty:
     """How a sentence's score follows from its log-probability and its length, end mark counted.
@@ -44,9 +36,9 @@ def check_evaluating(model: TranslationModel) -> None:
     """Refuse a model with dropout switched on: its scores would be random.
 
     Raises:
-        ValueError: if the model is in training mode.
+        ValueError: if the model, or a part of it, is in training mode.
     """
-    if model.training:
+    if any(module.training for module in model.modules()):
         raise ValueError("the model is in training mode, so dropout would distort its scores; call model.eval() first")
 
 
@@ -68,9 +60,9 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
         ModelError: if the model's output is not a number.
     """
     check_evaluating(model)
-    log_probabilities = token_log_probabilities(model(batch.source, batch.target_input))
+    log_probabilities = log_softmax(model(batch.source, batch.target_input))
     chosen = log_probabilities.gather(-1, batch.target_output.unsqueeze(-1)).squeeze(-1)  # [B, T, V] -> [B, T]
-    check_numbers(chosen[batch.target_mask])
+    check_numbers(not bool(chosen[batch.target_mask].isnan().any()))
     first = log_probabilities.argmax(-1) == batch.target_output
     lengths = batch.target_mask.sum(1).tolist()
     return [
@@ -83,18 +75,23 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
 def next_tokens(model: TranslationModel, batch: Batch, count: int) -> list[list[list[tuple[int, float]]]]:
     """The `count` likeliest tokens at every target position of each sentence, best first, with log-probabilities.
 
-    Each is conditioned on the given translation before it. Padding and begin marks are no choice, as in search.
+    Each is conditioned on the given translation before it. Padding and begin marks are no choice, as in search; fewer
+    are given if no more are possible.
 
     Raises:
         ModelError: if the model's output is not a number.
     """
     check_evaluating(model)
-    log_probabilities = token_log_probabilities(model(batch.source, batch.target_input))
+    log_probabilities = log_softmax(model(batch.source, batch.target_input))
     log_probabilities[..., [pad_id, bos_id]] = -torch.inf
     sizes = log_probabilities.shape[:2]
     values, ids = (each.view(*sizes, -1).tolist() for each in best(log_probabilities.flatten(0, 1), count))
+
+    def possible(position: tuple[list[int], list[float]]) -> list[tuple[int, float]]:
+        return [(token, value) for token, value in zip(*position, strict=True) if value > -torch.inf]
+
     return [
-        [list(zip(*each, strict=True)) for each in zip(ids[row][:length], values[row][:length], strict=True)]
+        [possible(each) for each in zip(ids[row][:length], values[row][:length], strict=True)]
         for row, length in enumerate(batch.target_mask.sum(1).tolist())
     ]
 
@@ -108,38 +105,16 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
         ModelError: if a value is NaN.
     """
     found = topk(values, count)
-    check_found(found.has_nan)
+    check_numbers(not found.has_nan)
     return found.values, found.indices
 
 
-def check_found(has_nan: bool) -> None:
-    """Refuse what was chosen among scores of which one is NaN.
+def check_numbers(are_numbers: bool) -> None:
+    """Refuse scores unless they are what those of a sound model are.
 
     Raises:
-        ModelError: if one is.
+        ModelError: if they are not.
     """
-    _check(not has_nan)
-
-
-def check_numbers(values: Float[Tensor, "*shape"]) -> None:
-    """Refuse scores that are not numbers.
-
-    Raises:
-        ModelError: if one of them is NaN.
-    """
-    _check(not bool(values.isnan().any()))
-
-
-def check_possible(values: Float[Tensor, "*shape"]) -> None:
-    """Refuse log-probabilities of chosen tokens that are not numbers, or say that they could not have been chosen.
-
-    Raises:
-        ModelError: if one of them is NaN or minus infinity.
-    """
-    _check(bool((values > -torch.inf).all()))
-
-
-def _check(are_numbers: bool) -> None:
     if not are_numbers:
         raise ModelError(
             "The model's output is not a number (NaN): its weights are damaged, training has diverged, or half "

@@ -85,7 +85,7 @@ class Engine:
             ModelError: if a part of RUN is missing or damaged.
         """
         translator = Translator.load(run, device, precision)
-        if translator.device.type == "cpu" and translator.experiment.model.family == "transformer":
+        if translator.device.type == "cpu" and not translator.experiment.model.is_grid:
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
         return cls(translator)
 

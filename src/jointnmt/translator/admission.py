@@ -49,16 +49,24 @@ def _checked(sentences: Admitted, search: Search, rows: int, limits: TextLimits 
     return sentences
 
 
-def _check(sentence: EncodedSentence, search: Search, rows: int, limits: TextLimits | None) -> None:
-    limit = target_limit(sentence.source_tokens, search)
-    check_prefix(sentence.target, limit, sentence.origin)
+def check_beginning(sentence: EncodedSentence, search: Search) -> None:
+    """Refuse a sentence whose translation cannot begin with its prefix.
+
+    Raises:
+        DataError: if the prefix is too long, or holds what the model has no piece for.
+    """
+    check_prefix(sentence.target, target_limit(sentence.source_tokens, search), sentence.origin)
     if unk_id in sentence.target:
         raise DataError(
             f"{sentence.origin}: the target prefix holds a character or word that the model has no piece for. "
             "Change the prefix."
         )
+
+
+def _check(sentence: EncodedSentence, search: Search, rows: int, limits: TextLimits | None) -> None:
+    check_beginning(sentence, search)
     if limits is None:
         return
-    tokens = sentence.source_tokens
+    tokens, limit = sentence.source_tokens, target_limit(sentence.source_tokens, search)
     if refused := limits.refused_sentence(tokens) or limits.refused_cells(rows, tokens, limit):
         raise DataError(f"{sentence.origin}: {refused}")

@@ -25,9 +25,9 @@ OVERHEAD_CELLS = 10_000
 """`BatchConfig.overhead_cells` of decoding: more than in training, since every decoding step has a fixed cost."""
 
 
-def default_cells(device: str, family: str) -> int:
-    """Most cells of a batch on this type of device, for a model of this family."""
-    if device == "cpu" and family == "transformer":
+def default_cells(device: str, is_grid: bool) -> int:
+    """Most cells of a batch on this type of device, for a model that computes a grid or not."""
+    if device == "cpu" and not is_grid:
         return TRANSFORMER_CELLS
     return CELLS.get(device, CELLS["cpu"])
 

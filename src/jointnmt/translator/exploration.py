@@ -10,11 +10,12 @@ import torch
 from jointnmt.data.batch import Batch, collate_sources
 from jointnmt.errors import DataError
 from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, next_tokens, rescore
-from jointnmt.search.rules import check_prefix, target_limit
+from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.pieces import SPACE
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
+from jointnmt.translator.admission import check_beginning
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 from jointnmt.translator.results import Candidate, with_end_mark
@@ -149,7 +150,7 @@ def next_words(
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     with translator.autocast():
         model = translator.reading([sentence])
-        likeliest = next_tokens(model, batch, min(POOL, segmenter.vocabulary_size))[0][-1]
+        likeliest = next_tokens(model, batch, POOL)[0][-1]
         [whole] = rescore(model, batch)
     if target_limit(sentence.source_tokens, search) - given <= 1:
         likeliest = [(token, value) for token, value in likeliest if token == eos_id]
@@ -192,8 +193,6 @@ def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator) -
 
 
 def _with_prefix(translator: Translator, source: str, prefix: str, search: SearchConfig) -> EncodedSentence:
-    sentence = encoded(translator, source, prefix)
-    check_prefix(sentence.target, target_limit(sentence.source_tokens, search), "The request")
-    if unk_id in sentence.target:
-        raise DataError("The target prefix holds a character or word that the model has no piece for: change it.")
+    sentence = replace(encoded(translator, source, prefix), origin="The request")
+    check_beginning(sentence, search)
     return sentence

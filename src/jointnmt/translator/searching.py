@@ -107,9 +107,11 @@ def translate_window(
             continue
         # The n-th best translation of a split line joins the n-th best of its sentences.
         nth_best = zip(*[next(found) for _ in prepared], strict=False)
-        candidates = tuple(Candidate.joined(nth, space, search.penalty) for nth in nth_best)
+        candidates = [Candidate.joined(nth, space, search.penalty) for nth in nth_best]
+        if not isinstance(search, SamplingConfig):  # a worse one may be shorter, and have the higher score
+            candidates.sort(key=lambda each: -each.score)
         tokens = (with_end_mark(segmentation.source, sentence.source) for sentence in prepared)
-        yield Translation(line.source, tuple(chain.from_iterable(tokens)), candidates)
+        yield Translation(line.source, tuple(chain.from_iterable(tokens)), tuple(candidates))
 
 
 def translate_sentences(

@@ -76,8 +76,8 @@ class Translator(Pretrained):
         self.trained = model.eval()
         """Saved and analysed."""
         self.members = tuple(members)
-        families = [each.model.family for each in self.experiments]
-        self.max_cells = max_cells or min(default_cells(self.device.type, family) for family in families)
+        is_grid = any(each.model.is_grid for each in self.experiments)
+        self.max_cells = max_cells or default_cells(self.device.type, is_grid)
         self.overhead_cells = OVERHEAD_CELLS
         """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
         self._readers = source_readers(segmentation, experiment, members)

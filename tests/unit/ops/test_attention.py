@@ -194,3 +194,34 @@ def test_the_newest_keys_and_values_are_written_into_their_slots(lines: tuple[in
             append_to_cache(expected, projected[..., 32:], own)
     assert torch.equal(stored, expected)
     assert torch.equal(stored[..., 5:, :], projected[..., 32:])
+
+
+@needs_kernels
+@pytest.mark.parametrize(("shape", "axis"), [((5,), 0), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), 1)])
+def test_attention_of_other_than_sequences_and_grids_is_the_plain_one(shape: tuple[int, ...], axis: int) -> None:
+    torch.manual_seed(15)
+    projected, bias = torch.randn(*shape, 96), torch.randn(96)
+    mask = AttentionMask.causal(shape[axis], projected)
+    found = axial_attention([projected], 2, axis, mask, NO_DROPOUT, bias)
+    with backend("plain"):
+        assert_close(found, axial_attention([projected], 2, axis, mask, NO_DROPOUT, bias))
+
+
+def test_a_mask_is_merged_for_the_axes_that_it_is_asked_for() -> None:
+    """The same mask may serve attention with other leading axes."""
+    mask = AttentionMask.padding(torch.tensor([[True, False]]), torch.zeros(()), axes=3)
+    assert [mask.merged((1, count)).shape[0] for count in (2, 3, 2)] == [2, 3, 2]
+    assert mask.merged((1, 3)) is mask.merged((1, 3))
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+def test_keys_and_values_may_be_of_another_input(gradient: bool) -> None:
+    """Also without a shortcut: as if their weights were a layer's own."""
+    torch.manual_seed(16)
+    layer, x, other = SelfAttention(32, 2, SharedDropout(0.0)), torch.randn(2, 5, 32), torch.randn(2, 5, 32)
+    mask = AttentionMask.causal(5, x)
+    with torch.set_grad_enabled(gradient):
+        found = layer(x, mask, key_value_input=other).total
+        parts = layer.qkv(x)[..., :32], layer.qkv(other)[..., 32:]
+        assert_close(found, layer.output(axial_attention(parts, 2, 1, mask, SharedDropout(0.0))))
+    assert not torch.allclose(found, layer(x, mask).total)

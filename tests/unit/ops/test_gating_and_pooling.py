@@ -86,3 +86,20 @@ def test_scores_in_another_type_are_converted() -> None:
     torch.manual_seed(10)
     x, scores, mask = torch.randn(2, 3, 5, 16), torch.randn(2, 3, 5, 16).bfloat16(), torch.ones(2, 3, dtype=torch.bool)
     assert_close(attention_pool(x, scores, mask), attention_pool(x, scores.float(), mask), rtol=1e-2, atol=1e-2)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("places", "shapes"),
+    [((2, 3, 5), [(2, 3, 1), (2, 1, 5), (2, 3, 5)]), ((7,), [(7,)]), ((2, 3, 2, 5), [(2, 1, 2, 5)])],
+)
+def test_any_number_of_summands_and_of_axes(places: tuple[int, ...], shapes: list[tuple[int, ...]]) -> None:
+    torch.manual_seed(11)
+    hidden, bias = torch.randn(*places, 32, requires_grad=True), torch.randn(2, 16)
+    parts = [torch.randn(*shape, 32) for shape in shapes]
+    results = []
+    for name in ("native", "plain"):
+        with backend(name):  # type: ignore[arg-type]
+            found = gated_kv(hidden, parts, bias, fusion=False)
+            results.append((found, *torch.autograd.grad(found.sum(), hidden)))
+    assert_close(*results)

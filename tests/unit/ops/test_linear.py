@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.linear import Linear
-from jointnmt.ops import linear, linear_update, mlp, mlp_update
+from jointnmt.ops import linear, linear_update, mlp_update
 from jointnmt.ops.backend import uses_own_gemm
 from jointnmt.ops.linear import BLOCK_ROWS, MANY_ROWS
 from support.kernels import GEMM_SIZES, exact_and_rounded, needs_kernels, number_of_threads
@@ -57,7 +57,7 @@ def test_mlp(sizes: tuple[int, int], axes: tuple[int, ...] | None, threads: int,
     parameters, parameters64 = ([*layer[0].parameters(), *layer[1].parameters()] for layer in (layers, layers64))
     with number_of_threads(threads):
         torch.manual_seed(16)
-        own = mlp(x, *layers, dropout)
+        own = mlp_update(x, *layers, dropout).total
         own_gradients = torch.autograd.grad(own, [x, *parameters], gradient)
         torch.manual_seed(16)
         mask = dropout.mask((2, 5, 51, ffn_dim), x)
@@ -80,7 +80,7 @@ def test_without_gradient_the_products_are_the_same(sizes: tuple[int, int], kind
     results = []
     for gradient in (True, False):
         with torch.set_grad_enabled(gradient):
-            results.append((linear(x, hidden.weight, hidden.bias), mlp(x, hidden, output, NO_DROPOUT)))
+            results.append((linear(x, hidden.weight, hidden.bias), mlp_update(x, hidden, output, NO_DROPOUT).total))
     assert_close(*results, rtol=0 if kind == torch.bfloat16 else 1e-5, atol=0 if kind == torch.bfloat16 else 1e-5)
 
 
@@ -94,7 +94,7 @@ def test_an_update_with_its_bias_is_the_layer(gradient: bool, kind: torch.dtype)
         by_pytorch = not uses_own_gemm(x, 32, 48)
         assert (update.bias is hidden.bias, block.bias is output.bias) == (by_pytorch, by_pytorch)
         assert by_pytorch or (update.bias is None and block.bias is None)
-        expected = linear(x, hidden.weight, hidden.bias), mlp(x, hidden, output, NO_DROPOUT)
+        expected = linear(x, hidden.weight, hidden.bias), mlp_update(x, hidden, output, NO_DROPOUT).total
     assert_close((update.total, block.total), expected)
 
 
@@ -119,3 +119,13 @@ def test_layers_take_float32_under_autocast() -> None:
         result = layer(x).total
     result.sum().backward()
     assert x.grad is not None and x.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("places", [(60,), (2, 3, 2, 5)])
+def test_dropout_of_a_hidden_layer_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
+    torch.manual_seed(19)
+    block = FeedForward(16, 16, SharedDropout(0.5))
+    for layer in (block.hidden, block.output):
+        torch.nn.init.eye_(layer.weight)
+    kept = block(torch.ones(*places, 16)).total.flatten(0, -2) != 0
+    assert not (kept == kept[:1]).all(0).any()

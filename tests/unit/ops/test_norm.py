@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.ops import Biased, Normed, add_norm, backend, dropout_add, layer_norm, linear, mlp, normed
+from jointnmt.ops import Biased, Normed, add_norm, backend, dropout_add, layer_norm, linear, mlp_update, normed
 from support.kernels import exact_and_rounded, needs_kernels, number_of_threads
 
 NO_DROPOUT = SharedDropout(0.0)
@@ -136,7 +136,7 @@ def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
     _, y = normed(x, norm)
     kept: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        own = linear(y, hidden.weight, hidden.bias), mlp(y, hidden, output, NO_DROPOUT)
+        own = linear(y, hidden.weight, hidden.bias), mlp_update(y, hidden, output, NO_DROPOUT).total
     assert y.value.data_ptr() not in {tensor.data_ptr() for tensor in kept}
     precision = 0.1 if kind == torch.bfloat16 else 1e-5
     for result, exact in zip(own, expected, strict=True):
@@ -150,7 +150,7 @@ def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
 @needs_kernels
 def test_an_empty_batch() -> None:
     x, norm, layer = torch.empty(0, 2, 3, 16, requires_grad=True), torch.nn.LayerNorm(16), torch.nn.Linear(16, 16)
-    mlp(normed(x, norm)[1], layer, layer, NO_DROPOUT).sum().backward()
+    mlp_update(normed(x, norm)[1], layer, layer, NO_DROPOUT).total.sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
 
 
@@ -160,7 +160,7 @@ def test_a_value_that_is_not_finite_stays_visible() -> None:
     x[0, 0, 3] = torch.nan
     assert layer_norm(x, torch.nn.LayerNorm(16))[0, 0].isnan().all()
     with torch.no_grad():
-        result = mlp(Normed(x), torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), NO_DROPOUT)
+        result = mlp_update(Normed(x), torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), NO_DROPOUT).total
     assert result[0].isnan().tolist() == [[True] * 16, [False] * 16]
 
 
@@ -180,3 +180,16 @@ def test_a_norm_may_have_an_epsilon_of_its_own() -> None:
     x, norm = torch.randn(2, 3, 32), torch.nn.LayerNorm(32, eps=1.0)
     assert_close(layer_norm(x, norm), norm(x), rtol=1e-5, atol=1e-5)
     assert_close(add_norm(x, x, NO_DROPOUT, norm)[1].value, norm(2 * x), rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.parametrize("places", [(64,), (2, 3, 2, 5)])
+def test_dropout_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
+    """Each number by itself, as in the plain form."""
+    torch.manual_seed(9)
+    x, dropout, norm = torch.zeros(*places, 32), SharedDropout(0.5), norm_of(32)
+    for total in (dropout_add(x, x + 1, dropout), add_norm(x, x + 1, dropout, norm)[0]):
+        kept = (total != 0).flatten(0, -2)
+        assert total.unique().tolist() == [0, 2] and not (kept == kept[:1]).all(0).any()
+    with torch.no_grad():
+        assert_close(layer_norm(x + 1, norm), norm(x + 1))

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 
 from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.models.quantize import prepare_for_inference
-from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp
+from jointnmt.models.quantize import Precision, prepare_for_inference
+from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp_update
 from jointnmt.ops.native import packed
 from jointnmt.ops.native.packed import PackedLinear, has_int8_gemm, largest_int8
 from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
@@ -88,7 +88,7 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     expected_block = (hidden / scales).round() * scales @ layers[1].weight.double().t() + layers[1].bias.double()
     first, second = map(Int8Linear.of, layers)
     with number_of_threads(threads):
-        own, own_block = first(x), mlp(x, first, second, NO_DROPOUT)
+        own, own_block = first(x), mlp_update(x, first, second, NO_DROPOUT).total
     assert_close(own.double(), expected, rtol=1e-5, atol=1e-2)
     assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
 
@@ -104,7 +104,7 @@ def test_packed_layers_do_not_hide_a_value_that_is_not_finite(
     layer = kind(torch.nn.Linear(16, 32))
     for result in (
         layer(x),
-        mlp(x, layer, kind(torch.nn.Linear(32, 16)), NO_DROPOUT),
+        mlp_update(x, layer, kind(torch.nn.Linear(32, 16)), NO_DROPOUT).total,
     ):
         assert result.isfinite().all(dim=1).tolist() == [True, False, True]
 
@@ -130,3 +130,15 @@ def test_prepared_models_translate_nearly_alike(name: str, precision: Literal["b
     assert tables[0] is tables[1]  # not copied
     assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("precision", "warned"), [("float32", False), ("bfloat16", True), ("int8", True)])
+def test_linear_layers_of_pytorch_are_left_with_a_warning(
+    precision: Precision, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = build_model(MODELS["transformer"], VOCABULARY, VOCABULARY).eval()
+    prepare_for_inference(model, precision)
+    assert not caplog.messages
+    model.extra = torch.nn.Linear(16, 16)
+    assert prepare_for_inference(model, precision).extra.weight is model.extra.weight
+    assert [message.endswith(f"prepared for {precision}: extra") for message in caplog.messages] == [True] * warned

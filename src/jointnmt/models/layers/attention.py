@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from jointnmt.models.interface import AttentionRecord
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear, projection
@@ -16,15 +16,6 @@ from jointnmt.ops import AttentionMask, Biased, Normed, axial_attention, cached_
 
 Lexical = Sequence[Tensor]
 """The summands of a projected lexical input (`Shortcut.project`), each broadcast to the layer's input."""
-
-
-class AttentionRecord(NamedTuple):
-    """Where an attention layer appends its weights and gates, if a caller wants them."""
-
-    weights: list[Tensor]
-    """Attention weights, before dropout."""
-    gates: list[Tensor]
-    """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
 
 
 def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortcut | None) -> Linear:
@@ -98,14 +89,16 @@ class SelfAttention(nn.Module):
         weights, gates = record or (None, None)
         bias: Tensor | None = None
         projected: Sequence[Tensor]
-        if self.shortcut is not None:
-            assert lexical, "a layer with a shortcut needs its lexical input"
-            query, hidden = self._query_and_hidden(x, key_value_input)
-            projected = query, self.shortcut(hidden, lexical, gates)
-        elif cache is None:  # the bias is added as attention reads the product
-            projected, bias = [self.qkv.product(x)], self.qkv.bias
+        if self.shortcut is None and key_value_input is None and cache is None:
+            projected, bias = [self.qkv.product(x)], self.qkv.bias  # added as attention reads the product
         else:
-            projected = self._split(self.qkv(x))
+            query, key_value = self._split(self.qkv(x))
+            if key_value_input is not None:
+                key_value = self._split(self.qkv(key_value_input))[1]
+            if self.shortcut is not None:
+                assert lexical, "a layer with a shortcut needs its lexical input"
+                key_value = self.shortcut(key_value, lexical, gates)
+            projected = query, key_value
         if cache is None:
             attended = axial_attention(projected, self.num_heads, self.axis, mask, self.dropout, bias, weights)
         else:
@@ -113,13 +106,6 @@ class SelfAttention(nn.Module):
             cache.append(key_value)
             attended = cached_attention(query, cache.stored, self.num_heads, mask, self.dropout, weights)
         return linear_update(attended, self.output)
-
-    def _query_and_hidden(self, x: Tensor | Normed, key_value_input: Tensor | None) -> Sequence[Tensor]:
-        """Queries, and the hidden input of the shortcut."""
-        if key_value_input is None:
-            return self._split(self.qkv(x))
-        sizes = self.embed_dim, self.qkv.out_features - self.embed_dim
-        return self.qkv.by_parts((x, key_value_input), sizes)
 
     def _split(self, projected: Tensor) -> Sequence[Tensor]:
         return projected.split([self.embed_dim, projected.shape[-1] - self.embed_dim], dim=-1)

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Self
+from itertools import chain, groupby
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jointnmt.data.batch import send
+from jointnmt.models.layers.embedding import TokenEmbedding
 from jointnmt.ops import AttentionMask, OwnSlots, append_to_cache, empty
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
 from jointnmt.ops.replay import KernelRunner, replays
 
 LARGEST_MASK = 2**25
 """Elements of the mask of a grid's target attention up to which shapes are kept fixed for CUDA graphs."""
+
+Constants = TypeVar("Constants", bound="tuple[Any, ...]")
+"""What a family makes of the source once: tensors with the sentences as their first axis, in tuples of any depth."""
 
 
 @dataclass(frozen=True)
@@ -145,19 +149,16 @@ class KeyValueCache:
         return empty(shape, like)
 
 
-class CachedState:
+class CachedState(Generic[Constants]):
     """The `DecoderState` of every family: one cache a layer, tensors of the source, and each row's own slots.
 
     The N rows are R rows of each of G sentences, side by side.
     """
 
-    def __init__(self, num_layers: int, mask: Bool[Tensor, "B S"], constants: dict[str, Tensor]) -> None:
-        """Begin with one row for each sentence.
-
-        `mask`, the real tokens of the source, and their numbers `lengths` become two of the `constants`, which have the
-        sentences as their first axis.
-        """
-        self.constants = {"mask": mask, "lengths": mask.sum(dim=1, dtype=torch.int32), **constants}
+    def __init__(self, num_layers: int, mask: Bool[Tensor, "B S"], constants: Constants) -> None:
+        """Begin with one row for each sentence; `mask` is True at the real tokens of the source."""
+        self.real, self.lengths = mask, mask.sum(dim=1, dtype=torch.int32)
+        self.constants = constants
         expected = mask.shape[1] + mask.shape[1] // 4 + 4  # translations are about as long as their sources
         self._supply = Slots(expected, mask.device)
         self.caches = [KeyValueCache(self._supply) for _ in range(num_layers)]
@@ -181,10 +182,31 @@ class CachedState:
         """The number of the newest position, from 0; -1 before the first."""
         return self.slots.shape[1] - 1
 
-    def advance(self) -> None:
+    def step(
+        self,
+        model: nn.Module,
+        embedding: TokenEmbedding,
+        newest: Callable[[Tensor, Self], Tensor],
+        last_ids: Int[Tensor, " N"],
+    ) -> Float[Tensor, "N V"]:
+        """Go on by a position; returns the logits that follow it.
+
+        Args:
+            model: whose weights are read.
+            embedding: of the target.
+            newest: the logits `[G, R, V]` of the embedded tokens `[G, R, E]`. It may depend on them, on this state's
+                tensors and on the weights only: once it repeats itself, it is replayed.
+            last_ids: of the rows' tokens at this position.
+        """
+        self._advance()
+        x = embedding(last_ids[:, None], start=self.position)
+        x = x.view(self.num_sentences, self.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
+        return self._compute(model, lambda x: newest(x, self), x).flatten(0, 1)
+
+    def _advance(self) -> None:
         """Give every row a slot for its next position."""
         filled, room = self._supply.used, self._supply.room
-        self._supply.advance(self.rows_per_sentence, self.num_rows * self.constants["mask"].shape[1])
+        self._supply.advance(self.rows_per_sentence, self.num_rows * self.real.shape[1])
         if self._supply.room != room:
             for cache in self.caches:
                 cache.make_room(filled)
@@ -201,14 +223,10 @@ class CachedState:
             self._visible = self._visible.new_empty(self.num_rows, self._supply.read)
         self._visible.fill_(False).scatter_(1, self.slots, True)
 
-    def compute(
+    def _compute(
         self, model: nn.Module, newest: Callable[[Tensor], Tensor], x: Float[Tensor, "G R E"]
     ) -> Float[Tensor, "G R V"]:
-        """`newest(x)`, the logits of the newest position, after `advance`; replayed, once it repeats itself.
-
-        Besides `x` and the weights of `model`, `newest` may depend on this state's tensors only. The logits are to be
-        used before the next position.
-        """
+        """`newest(x)`, computed or replayed."""
         if torch.is_grad_enabled():
             return newest(x)
         if self._supply.fixed:
@@ -217,7 +235,7 @@ class CachedState:
 
     def _memory(self) -> list[Tensor]:
         """What is computed from and written to at each position; the caches are made at the first."""
-        return [*self.constants.values(), *(cache.stored for cache in self.caches)]
+        return [self.real, self.lengths, *_tensors(self.constants), *(cache.stored for cache in self.caches)]
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""
@@ -231,7 +249,7 @@ class CachedState:
 
     def source_mask(self, like: Tensor, axes: int) -> AttentionMask:
         """All real tokens of the source; `axes` lie between the G sentences and the S positions of the attention."""
-        return AttentionMask.padding(self.constants["mask"], like, axes, self.constants["lengths"])
+        return AttentionMask.padding(self.real, like, axes, self.lengths)
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
@@ -249,8 +267,22 @@ class CachedState:
             compaction = BatchCompaction.plan(kept, self.num_sentences)
             for cache in self.caches:
                 cache.keep(compaction)
-            self.constants = {name: compaction.apply(tensor) for name, tensor in self.constants.items()}
+            self.real, self.lengths, self.constants = _mapped(
+                compaction.apply, (self.real, self.lengths, self.constants)
+            )
         self.rows_per_sentence = rows_per_sentence
+
+
+def _tensors(constants: tuple[Any, ...]) -> list[Tensor]:
+    """All that are in tuples of tuples."""
+    return list(chain.from_iterable([each] if isinstance(each, Tensor) else _tensors(each) for each in constants))
+
+
+def _mapped(function: Callable[[Tensor], Tensor], constants: Constants) -> Constants:
+    """The same tuples, with the function's results for tensors."""
+    parts = [function(each) if isinstance(each, Tensor) else _mapped(function, each) for each in constants]
+    make = getattr(constants, "_make", type(constants))  # of a named tuple
+    return make(parts)  # type: ignore[no-any-return]
 
 
 def _common_run(sentences: Sequence[int]) -> int:

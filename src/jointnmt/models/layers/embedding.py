@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.ops import linear
+from jointnmt.ops import linear, to_autocast_dtype
 from jointnmt.text.special import pad_id
 
 
-def sinusoids(start: int, length: int, embed_dim: int) -> Float[Tensor, "L E"]:
-    """Position signals of positions `start` to `start + length - 1`: all sines, then all cosines.
+def sinusoids(length: int, embed_dim: int) -> Float[Tensor, "L E"]:
+    """Position signals of positions 0 to `length - 1`: all sines, then all cosines.
 
     The rates fall geometrically from 1 to 1/10,000 (the layout of tensor2tensor; Vaswani et al. 2017, section 3.5,
     interleave instead). Position 0 is the first real token; the authors of the Reformer begin at 2, which moves all
@@ -23,7 +23,7 @@ def sinusoids(start: int, length: int, embed_dim: int) -> Float[Tensor, "L E"]:
     """
     half = embed_dim // 2
     rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10_000) / max(half - 1, 1)))
-    angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * rates
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return functional.pad(torch.cat([angles.sin(), angles.cos()], dim=1), (0, embed_dim - 2 * half)).float()
 
 
@@ -48,17 +48,17 @@ class TokenEmbedding(nn.Module):
         self.weight = token_table(vocabulary, embed_dim)
         self.scale = math.sqrt(embed_dim)
         self.dropout = SharedDropout(dropout)
-        self.register_buffer("positions", sinusoids(0, 256, embed_dim), persistent=False)
+        self.register_buffer("positions", sinusoids(256, embed_dim), persistent=False)
 
     def forward(self, ids: Int[Tensor, "N L"], start: int = 0) -> Float[Tensor, "N L E"]:
         """Embed `ids`, whose first column stands at position `start`."""
         end = start + ids.shape[1]
         if end > self.positions.shape[0]:
-            grown = sinusoids(0, max(end, 2 * self.positions.shape[0]), self.weight.shape[1])
+            grown = sinusoids(max(end, 2 * self.positions.shape[0]), self.weight.shape[1])
             self.positions = grown.to(self.positions.device, self.positions.dtype)
         embedded = functional.embedding(ids, self.weight, padding_idx=pad_id)
         x = embedded * self.scale + self.positions[start:end]
-        return self.dropout(x)
+        return to_autocast_dtype(self.dropout(x))
 
 
 class VocabularyProjection(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,12 +19,6 @@ class Linear(nn.Linear):
     def product(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, without the bias."""
         return linear(x, self.weight)
-
-    def by_parts(self, inputs: Sequence[Tensor | Normed], sizes: Sequence[int]) -> list[Tensor]:
-        """Each input's product with features of its own: the first has the first of these `sizes`, and so on."""
-        biases: Sequence[Tensor | None] = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
-        parts = zip(inputs, self.weight.split(sizes), biases, strict=True)
-        return [linear(x, weight, bias) for x, weight, bias in parts]
 
 
 def projection(inputs: int, outputs: int, bias: bool = True, xavier_outputs: int | None = None) -> Linear:

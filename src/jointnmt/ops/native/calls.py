@@ -175,10 +175,16 @@ def rows_of(x: Tensor) -> tuple[int, int]:
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
+def is_sequence_or_grid(x: Tensor) -> bool:
+    """Whether `x` has the axes `[B, L, E]` or `[B, S, T, E]`, the only ones that kernels know apart."""
+    return x.ndim in (3, 4)
+
+
 def broadcast_to(grid: Tensor, x: Tensor | None) -> Broadcast:
-    """How `x`, which may be None, is broadcast to the cells of `grid`."""
+    """How `x`, which may be None, is broadcast to the cells of `grid`, a sequence or a grid."""
     if x is None:
         return Broadcast(None, 1, 1, 0, 0, 0)
+    assert is_sequence_or_grid(grid)
     x = x.expand(grid.shape)
     if grid.ndim == 3:
         x = x[:, None]
@@ -190,6 +196,7 @@ def lines_of(
     like: Tensor, embed_dim: int, geometry: tuple[int, int, bool], lengths: Tensor | None, weight_mask: Tensor | None
 ) -> Lines:
     """The lines along an axis; `geometry` is the number of heads, the axis, and whether attention is causal."""
+    assert is_sequence_or_grid(like)
     num_heads, axis, causal = geometry
     s, t = (1, like.shape[1]) if like.ndim == 3 else like.shape[1:3]
     along_target = like.ndim == 3 or axis == 2

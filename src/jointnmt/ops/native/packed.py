@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -21,7 +19,6 @@ from jointnmt.ops.norm import Normed
 LARGEST = 127
 PANEL = 64
 """Features whose weights are stored together, at most."""
-_dividing = threading.Lock()
 
 
 class PackedLinear(nn.Module):
@@ -35,10 +32,9 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__()
+        self.training = False
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        self._source = weight.detach()
-        self._parts: list[PackedLinear] = []
 
     @classmethod
     def of(cls, layer: nn.Module) -> nn.Module:
@@ -59,14 +55,6 @@ class PackedLinear(nn.Module):
     def product(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, without the bias."""
         return self._multiply(x.value if isinstance(x, Normed) else x, None)
-
-    def by_parts(self, inputs: Sequence[Tensor | Normed], sizes: Sequence[int]) -> list[Tensor]:
-        """Each input's product with features of its own, of these `sizes`, side by side; see `Linear.by_parts`."""
-        with _dividing:  # once: a recorded decoding position keeps the addresses of their weights
-            if not self._parts:
-                biases = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
-                self._parts = [type(self)(*part) for part in zip(self._source.split(sizes), biases, strict=True)]
-        return [layer(x) for layer, x in zip(self._parts, inputs, strict=True)]
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
         """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2."""
@@ -99,7 +87,8 @@ class FloatLinear(PackedLinear):
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__(weight, bias)
         self._features = -(-self.out_features // LANES) * LANES
-        rows = functional.pad(self._source, (0, 0, 0, self._features - self.out_features)).to(self.dtype).contiguous()
+        rows = functional.pad(weight.detach(), (0, 0, 0, self._features - self.out_features))
+        rows = rows.to(self.dtype).contiguous()
         self._packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype)
         _pack(DTYPES[self.dtype], *rows.shape, rows, self._packed)
 
@@ -147,7 +136,7 @@ class Int8Linear(PackedLinear):
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__(weight, bias)
-        weight, scales = _quantised(self._source.float())
+        weight, scales = _quantised(weight.detach().float())
         self.register_buffer("weight", weight)
         self.register_buffer("scales", scales)
         self._arrange()
