@@ -74,7 +74,7 @@ def _read_alike(one: Segmenter, other: Segmenter) -> bool:
 
 def _settings(side: Segmenter) -> tuple[object, ...]:
     """What of the configuration decides how text is read and written, besides the vocabulary."""
-    return side.language, side.config.kind, side.config.moses, side.config.lowercase, side.config.truecase
+    return side.rules, side.config.kind, side.config.moses, side.config.lowercase, side.config.truecase
 
 
 def _reading(side: Segmenter) -> tuple[object, ...]:
