@@ -70,7 +70,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
-    directory = RunDirectory(out, Mirror(mirror) if mirror else None)
+    directory = RunDirectory(out, None if mirror is None else Mirror(mirror))
     if experiment.training.sharded:
         return_freed_memory()
     else:
@@ -177,7 +177,7 @@ def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, disp
         the precision: if it is `auto` and the training resumes, the one that was chosen then.
     """
     held.enter_context(directory.lock())
-    directory.fetch()
+    directory.fetch(experiment)
     if experiment.training.precision == "auto" and directory.is_trained():
         experiment = _in_precision(experiment, directory.read_experiment().training.precision)
     directory.open(experiment)

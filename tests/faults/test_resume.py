@@ -204,9 +204,22 @@ def test_a_model_without_checkpoints_is_not_trained_over(whole: Path, corpus: Pa
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(ModelError, match="holds a model, but no checkpoint"):
+    with pytest.raises(ModelError, match="holds a model, but no state"):
         train(experiment(corpus, training__max_updates=13), run, NoDisplay())
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_model_without_states_is_not_trained_over(whole: Path, corpus: Path, tmp_path: Path) -> None:
+    """The two states take the most room, and weights that were validated may be kept for averaging."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    for name in ("last", "previous"):
+        (run / "checkpoints" / f"{name}.safetensors").unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    for updates in (12, 13):
+        with pytest.raises(ModelError, match=r"no state of its training to resume from \(last\.safetensors"):
+            train(experiment(corpus, training__max_updates=updates), run, NoDisplay())
+    assert before == {path: path.read_bytes() for path in before}
 
 
 def test_damaged_versions_are_written_anew(

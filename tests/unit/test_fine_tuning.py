@@ -12,6 +12,7 @@ import yaml
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.weights import read_weights
 from jointnmt.shipped import MODELS, shipped_models
 from jointnmt.text.segmentation import hash_files
@@ -81,6 +82,12 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
     with pytest.raises(ZeroDivisionError):
         train(experiment, tmp_path / "cut", At(4, lambda: 1 / 0))
     shutil.rmtree(tmp_path / "gone")
+    shutil.copytree(tmp_path / "cut", tmp_path / "damaged")
+    last = RunDirectory(tmp_path / "damaged").last
+    before, key, after = last.read_bytes().partition(b'\\"from\\": \\"')  # which the header says of the weights
+    last.write_bytes(before + key + b"x" + after[1:])
+    train(Experiment.load(tmp_path / "damaged" / "experiment.yaml"), tmp_path / "damaged", NoDisplay())
+    assert_same_runs(tmp_path / "whole", tmp_path / "damaged")
     train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "cut", NoDisplay())
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
     with pytest.raises(ModelError, match="gone"):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
+from jointnmt.runs.checkpoint import DamagedCheckpointError
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
@@ -37,6 +38,14 @@ END = "...\n"
 """The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
 
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
+
+
+class StoredState(NamedTuple):
+    """A saved state of a training."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    path: Path
 
 
 class RunDirectory:
@@ -80,7 +89,9 @@ class RunDirectory:
         """The hash of the weights that this training begins with; if they have gone, what its state says of them."""
         if (model := RunDirectory(start)).model.is_file():
             return model.model_digest()
-        return str(checkpoint.read_values(self.last).get(TRAINING, {}).get(START, ""))
+        saved = self.read_last()
+        said = {} if saved is None else saved.values.get(TRAINING)
+        return str(said.get(START, "")) if isinstance(said, dict) else ""
 
     def check(self, values: Mapping[str, Any], path: Path) -> None:
         """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
@@ -131,14 +142,15 @@ class RunDirectory:
 
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
-            ModelError: if it holds a model but no checkpoint to resume from: the model would be overwritten.
+            ModelError: if it holds weights but no state to resume from: they would be overwritten.
         """
         if self.experiment.exists():
             self._check(experiment)
-            if self.model.exists() and not any(self.checkpoints.glob("*.safetensors")):
+            if self.is_trained() and not self.holds_state():
                 raise ModelError(
-                    f"{self.path}: holds a model, but no checkpoint of its training to resume from, and starting again "
-                    "would overwrite the model. Choose another directory for --out, or delete this one."
+                    f"{self.path}: holds a model, but no state of its training to resume from ({self.last.name} in "
+                    f"{self.checkpoints.name}/), and starting again would overwrite the model. Bring the state back, "
+                    "choose another directory for --out, or delete this one."
                 )
             if not self.is_trained() and self.segmentation.exists():
                 shutil.rmtree(self.segmentation)
@@ -226,6 +238,14 @@ class RunDirectory:
         """
         values = {"steps": steps, "candidates": candidates, **self._bound(), **self._of_training()}
         checkpoint.write(self.model, weights, values)
+        self.mirror_result()
+
+    def mirror_result(self) -> None:
+        """Copy a finished training to the mirror, if there is one.
+
+        Raises:
+            ConfigurationError: if it cannot be written.
+        """
         if self.mirror is not None:
             self.mirror.push(self.path, self.newest_step())
 
@@ -282,25 +302,35 @@ class RunDirectory:
             if path not in keep:
                 path.unlink()
 
-    def fetch(self) -> None:
+    def fetch(self, experiment: Experiment) -> None:
         """Take what the mirror has, if its state is newer.
 
         Raises:
-            ConfigurationError: if it is of another training.
+            ConfigurationError: if it is of another training than the one here or, where there is none, than
+                `experiment`; or if it lies in this directory.
             ModelError: if it is damaged.
         """
         mirror = self.mirror
-        if mirror is None or (step := mirror.newest_step()) < 0:
+        if mirror is None:
+            return
+        if mirror.lies_in(self.path):
+            raise ConfigurationError(
+                f"{mirror.address}: lies in {self.path}, so the mirror would be lost with it, and hold itself. Choose "
+                "an address outside of it for --mirror."
+            )
+        if (step := mirror.newest_step()) < 0:
             return
         mine = self.newest_step()
-        if mine >= 0:
-            theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
-            changed = differences(theirs.plain(), self.read_experiment().plain())
-            if forbidden := [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]:
-                raise ConfigurationError(
-                    f"{mirror.address}: is the mirror of a training with another configuration than {self.path}: "
-                    f"{'; '.join(forbidden)}. Choose another address for --mirror."
-                )
+        theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
+        wanted = self.read_experiment() if mine >= 0 else experiment
+        may_change = (*MAY_CHANGE, *(["training.precision"] if wanted.training.precision == "auto" else []))
+        changed = differences(theirs.plain(), wanted.plain())
+        if forbidden := [line for line in changed if line.partition(":")[0] not in may_change]:
+            raise ConfigurationError(
+                f"{mirror.address}: is the mirror of a training with another configuration than "
+                f"{self.path if mine >= 0 else 'the recipe'}: {'; '.join(forbidden)}. Choose another address for "
+                "--mirror."
+            )
         if step > mine:
             mirror.pull(self.path)
 
@@ -309,26 +339,30 @@ class RunDirectory:
         return self.last.exists() or self.previous.exists()
 
     def newest_step(self) -> int:
-        """The update of the newest state, which may be damaged; -1 if there is none."""
-        steps = (checkpoint.read_values(path).get("trainer", {}) for path in (self.last, self.previous))
-        return max(int(each["position"]["step"]) if each else -1 for each in steps)
+        """The update of the newest state, which may be damaged; -1 if there is none that tells."""
+        return max(_step_of(checkpoint.read_values(path)) for path in (self.last, self.previous))
 
-    def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The newest undamaged state, as tensors and values; None if there is no state.
+    def read_last(self, remove_damaged: bool = False) -> StoredState | None:
+        """The newest undamaged state; None if there is no state.
 
         Only the holder of the lock may remove damaged newer states: others may read while one is written.
 
         Raises:
-            ModelError: if all states are damaged.
+            ModelError: if all states are damaged; or if one cannot be read that may be whole, and would be removed.
         """
         damaged: list[Path] = []
         for path in (self.last, self.previous):
             try:
-                state = checkpoint.read(path)
-                _check_is_state(state[1], path)
+                state = StoredState(*checkpoint.read(path), path)
+                _check_is_state(state.values, path)
             except ModelError as error:
                 if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
                     continue
+                if remove_damaged and not isinstance(error, DamagedCheckpointError):  # going on would overwrite it
+                    raise ModelError(
+                        f"{error} The training does not go on from an older state, as this one may be whole: make the "
+                        "file readable, or delete it to resume from the state before it."
+                    ) from error
                 logger.warning("%s", error)
                 damaged.append(path)
                 continue
@@ -349,7 +383,15 @@ def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
     """Refuse weights alone in the place of a state.
 
     Raises:
-        ModelError: if a training cannot resume from a checkpoint with these values.
+        DamagedCheckpointError: if a training cannot resume from a checkpoint with these values.
     """
     if "steps" in values:
-        raise ModelError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
+        raise DamagedCheckpointError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
+
+
+def _step_of(values: Mapping[str, Any]) -> int:
+    """The update of a state with these values, which were not verified; -1 if they do not tell."""
+    try:
+        return int(values["trainer"]["position"]["step"])
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return -1

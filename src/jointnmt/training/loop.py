@@ -96,13 +96,13 @@ class TrainingRun:
 
     def _read_last(self) -> SavedState | None:
         saved = self.directory.read_last(remove_damaged=True)
-        if saved is not None:
-            values = saved[1]
-            self.directory.check(values, self.directory.last)
-            self._check_data("training", values["data"], self.trainer.store.fingerprint)
-            # None: no validation text, or the state is of a version that did not save its fingerprint.
-            self._check_data("validation", values.get("validation"), self._validation_fingerprint())
-        return saved
+        if saved is None:
+            return None
+        self.directory.check(saved.values, saved.path)
+        self._check_data("training", saved.values["data"], self.trainer.store.fingerprint)
+        # None: no validation text, or the state is of a version that did not save its fingerprint.
+        self._check_data("validation", saved.values.get("validation"), self._validation_fingerprint())
+        return saved.tensors, saved.values
 
     def _unfinished_events(self) -> set[str]:
         """Events of the restored update that come again, if their records were written and what follows them was not.
@@ -290,6 +290,8 @@ class TrainingRun:
             self._validate(translate=self.rules.bleu_every > 0)
         steps = self._final_steps()
         if of_first(self._is_finished):
+            if self.logs is not None:  # the call that wrote the result may not have reached the mirror
+                self.directory.mirror_result()
             return
         if self.state.selection.best:
             self._load_average(steps)
