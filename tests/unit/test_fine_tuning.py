@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+import jointnmt
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
@@ -119,6 +120,33 @@ def test_a_run_does_not_resume_with_another_model_to_begin_with(corpus: Path, tm
 def test_what_contradicts_the_model_is_an_error(corpus: Path, setting: str, key: str) -> None:
     with pytest.raises(ConfigurationError, match=f"does not fit the model of training.from, .+{key}"):
         Experiment.load(recipe(corpus), [setting])
+
+
+def test_what_contradicts_the_model_is_an_error_of_values_and_experiments_too(corpus: Path, tmp_path: Path) -> None:
+    """A Transformer of four heads has the weights of one of two, and computes something else."""
+    values = Experiment.load(recipe(corpus)).plain()
+    values["model"]["num_heads"] = 4
+    for given in (values, Experiment.parse(values, "test")):
+        with pytest.raises(ConfigurationError, match=r"does not fit the model of training\.from.+num_heads: 2 -> 4"):
+            jointnmt.train(given, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_setting_names_a_model_to_begin_with_as_a_recipe_does(corpus: Path, tmp_path: Path) -> None:
+    """Of a recipe that is completed, and of one that inherits a model; its own words stay, and are checked."""
+    base, short, longer = f"training.from={corpus / 'base'}", tmp_path / "short.yaml", tmp_path / "longer.yaml"
+    values = {"name": "x", "data": {"train": [{"path": "a.tsv"}]}}
+    for path, changes in ((short, {}), (longer, {"extends": "package:tatoeba/de-en-reformer-fast"})):
+        path.write_text(yaml.safe_dump({**values, **changes}))
+        (tmp_path / "said.yaml").write_text(
+            yaml.safe_dump({**values, **changes, "training": {"from": str(corpus / "base")}})
+        )
+        assert Experiment.load(path, [base]) == Experiment.load(tmp_path / "said.yaml")
+    assert Experiment.load(short, [base]).training.schedule.peak_rate == 0.001  # of fine-tuning
+    assert Experiment.load(short, [base, "model.dropout=0.25"]).model.dropout == 0.25
+    short.write_text(yaml.safe_dump({**values, "model": {"embed_dim": 32}}))
+    with pytest.raises(ConfigurationError, match=r"model\.embed_dim: 16 -> 32"):
+        Experiment.load(short, [base])
 
 
 def test_what_weights_do_not_depend_on_may_differ(corpus: Path) -> None:

@@ -27,7 +27,7 @@ from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
-from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmentation import Segmentation, hash_files
 
 if TYPE_CHECKING:
     from jointnmt.runs.mirror import Mirror
@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 END = "...\n"
 """The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
+
+MADE_OF = "made-of"
+"""In the folder of a segmentation, no part of it: the hash of what it was made of, and that of its files."""
 
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
 
@@ -137,8 +140,7 @@ class RunDirectory:
     def open(self, experiment: Experiment) -> None:
         """Create RUN, or check that this experiment may resume in it, and write its configuration.
 
-        If nothing was trained yet, for example because of bad data, any experiment may start in it; an old
-        segmentation is deleted, since it may be of other text.
+        If nothing was trained yet, for example because of bad data, any experiment may start in it.
 
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
@@ -152,8 +154,6 @@ class RunDirectory:
                     f"{self.checkpoints.name}/), and starting again would overwrite the model. Bring the state back, "
                     "choose another directory for --out, or delete this one."
                 )
-            if not self.is_trained() and self.segmentation.exists():
-                shutil.rmtree(self.segmentation)
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_experiment(experiment)  # first: it marks the directory as a run
@@ -205,12 +205,21 @@ class RunDirectory:
                 raise ConfigurationError(f"{self.path}: another training is running in this directory.") from error
             yield
 
-    def save_segmentation(self, segmentation: Segmentation) -> None:
-        """Write the segmentation atomically."""
+    def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
+        """Write the segmentation atomically, with the hash of what it was made of."""
         temporary = self.path / ".segmentation.new"
         shutil.rmtree(temporary, ignore_errors=True)
         segmentation.save(temporary)
+        (temporary / MADE_OF).write_text(f"{made_of} {hash_files(temporary)}\n", encoding="utf-8")
         temporary.rename(self.segmentation)
+
+    def holds_segmentation_of(self, made_of: str) -> bool:
+        """Whether the segmentation is here, undamaged, and was made of what has this hash."""
+        try:
+            said = (self.segmentation / MADE_OF).read_text(encoding="utf-8")
+            return said == f"{made_of} {hash_files(self.segmentation)}\n"
+        except (OSError, ValueError, ModelError):
+            return False
 
     def write_versions(self, facts: dict[str, Any]) -> None:
         """Write package versions and `facts`; warn if a run resumes with other versions."""
