@@ -212,15 +212,22 @@ class Experiment(Config):
         Raises:
             ConfigurationError: naming each wrong key; or as `read_recipe`.
         """
-        values = read_recipe(path, settings)
-        experiment = cls.parse(values, origin=str(path))
-        if experiment.training.start is not None:
-            _check_start(experiment, with_trained(values, {}), str(path))
+        experiment = cls.parse(read_recipe(path, settings), origin=str(path))
+        experiment.check_start(str(path))
         return experiment
+
+    def check_start(self, origin: str) -> None:
+        """Refuse what cannot be had with the weights and pieces of `training.from`, if there is one.
+
+        Raises:
+            ConfigurationError: naming the keys, or if there is no trained model and this is not of a RUN.
+        """
+        if self.training.start is not None:
+            _check_start(self, with_trained(self.plain(), {}), origin)
 
 
 def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -> None:
-    """Refuse what cannot be had with the weights and pieces that a training begins with, whose values are `trained`.
+    """Refuse other pieces and sizes of a model than `trained` has, the values of a model to begin with.
 
     Raises:
         ConfigurationError: naming the keys.

@@ -53,7 +53,7 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language is no code.
     """
     values: dict[str, Any] = {}
-    for file, said in reversed(_with_default(_chain(path))):
+    for file, said in reversed(_with_default(_beginning_with(_chain(path), _start(override({}, settings))))):
         if _start(said) is not None:
             values = _without_model(values, file)
         values = _over(values, _with_places(said, values, file.parent), str(file))
@@ -162,6 +162,18 @@ def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         chain.append((following, values))
         following = _extended(values, following)
     return chain
+
+
+def _beginning_with(chain: list[tuple[Path, dict[str, Any]]], start: Any) -> list[tuple[Path, dict[str, Any]]]:
+    """The chain, whose recipe says by itself what settings say of `training.from`, unless a file of it names a model.
+
+    What it inherits of a model gives way to it, then, and what completes it is for fine-tuning.
+    """
+    (file, values), *inherited = chain
+    if start is None or any(_start(said) is not None for _, said in chain):
+        return chain
+    training = {**_section(values, "training"), "from": _complete(start, Path(), MODELS)}
+    return [(file, {**values, "training": training}), *inherited]
 
 
 def _with_default(chain: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +17,6 @@ import torch
 from jointnmt.config import differences, override
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
-from jointnmt.data.filters import FilterReport
-from jointnmt.data.pairs import Pair, read_pairs
 from jointnmt.data.pool import Pool
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
@@ -37,6 +34,7 @@ from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory, r
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.outlook import Outlook
+from jointnmt.training.pieces import prepare_segmentation, shown
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.speed import choose_precision
@@ -50,9 +48,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
-
-TELL_EVERY = 1000
-"""Sentence pairs between calls of a display while text is read."""
 
 
 def train(experiment: Experiment, out: Path, display: Display, mirror: str | None = None) -> None:
@@ -70,7 +65,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
-    directory = RunDirectory(out, Mirror(mirror) if mirror else None)
+    directory = RunDirectory(out, None if mirror is None else Mirror(mirror))
     if experiment.training.sharded:
         return_freed_memory()
     else:
@@ -122,7 +117,7 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
             segmentation = Segmentation.load(directory.segmentation)
             parts: tuple[Which, ...] = ("train", "validation") if experiment.data.validation else ("train",)
             for which in parts:
-                build_store(experiment.data, segmentation, which, _shown(display, "segmenting the text"), pool)
+                build_store(experiment.data, segmentation, which, shown(display, "segmenting the text"), pool)
         except KeyboardInterrupt as error:
             raise _interruption(None, exit_code(error)) from None
     logger.info("the text is prepared; train with the same recipe and --out %s", out)
@@ -177,11 +172,11 @@ def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, disp
         the precision: if it is `auto` and the training resumes, the one that was chosen then.
     """
     held.enter_context(directory.lock())
-    directory.fetch()
+    directory.fetch(experiment)
     if experiment.training.precision == "auto" and directory.is_trained():
         experiment = _in_precision(experiment, directory.read_experiment().training.precision)
     directory.open(experiment)
-    _segment(experiment, directory, display)
+    prepare_segmentation(experiment, directory, display)
     return experiment.training.precision
 
 
@@ -190,7 +185,7 @@ def _prepare(
 ) -> TrainingRun:
     """Prepare data and model, and restore the last state."""
     segmentation = _segmentation_of_first(directory)
-    store = build_store(experiment.data, segmentation, progress=_shown(display, "segmenting the text"))
+    store = build_store(experiment.data, segmentation, progress=shown(display, "segmenting the text"))
     _check_same_text(store, "training")
     _check_lengths(store, experiment.model.max_length, "training")
     if experiment.training.precision == "auto":
@@ -294,39 +289,6 @@ def _validation(experiment: Experiment, fabric: Fabric, segmentation: Segmentati
     )
 
 
-def _segment(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
-    """Train the segmentation on the training text, or take that of the model to begin with, unless it exists."""
-    if directory.segmentation.exists():
-        return
-    if experiment.training.start is not None:
-        directory.save_segmentation(Segmentation.load(RunDirectory(experiment.training.start).segmentation))
-        return
-    data = experiment.data
-    logger.info("training the segmentation")
-    sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))  # the store reports
-    segmentation = Segmentation.train(
-        experiment.segmentation,
-        (pair.source for pair in _counted(sources, _shown(display, "reading the source"))),
-        (pair.target for pair in _counted(targets, _shown(display, "reading the target"))),
-        data.source_language,
-        data.target_language,
-    )
-    directory.save_segmentation(segmentation)
-
-
-def _shown(display: Display, what: str) -> Callable[[int], None]:
-    """What tells the display how many pairs are done; a bar from the first second."""
-    display.preparing(what, 0, None)
-    return lambda done: display.preparing(what, done, None)
-
-
-def _counted(pairs: Iterable[Pair], progress: Callable[[int], None]) -> Iterator[Pair]:
-    for number, pair in enumerate(pairs, start=1):
-        if number % TELL_EVERY == 0:
-            progress(number)
-        yield pair
-
-
 def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> None:
     source, target = (int(lengths.max()) for lengths in store.lengths)
     if max_length is not None and max(source, target) > max_length:
@@ -350,7 +312,7 @@ class _CallableModule(ModuleType):
         """Train a recipe into the RUN directory `out`, or resume the training in it.
 
         Args:
-            recipe: the file of a recipe, its values, or an experiment.
+            recipe: the file of a recipe; its values, all of them, as values cannot have `extends`; or an experiment.
             out: the directory; `Translator.load(out)` translates with what is in it.
             settings: values of the recipe to replace, as `training.max_updates=100`.
             display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
@@ -368,6 +330,7 @@ class _CallableModule(ModuleType):
             experiment = Experiment.load(Path(recipe), settings)
         else:
             experiment = Experiment.parse(override(recipe, settings), "recipe")
+        experiment.check_start("recipe")
         train(experiment, Path(out), display or NoDisplay(), mirror)
         return read_records(RunDirectory(Path(out)).log)
 

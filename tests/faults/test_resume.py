@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import multiprocessing
 import os
 import random
@@ -26,6 +27,7 @@ from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.report import StepReport
 from jointnmt.training.validation import Validation
 from support.runs import At, assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus
@@ -124,10 +126,25 @@ def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> No
     assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
 
 
+class Ends(NoDisplay):
+    """Notes what it is told of the end of the training."""
+
+    def __init__(self) -> None:
+        self.told: set[int | None] = set()
+
+    def begin(self, step: int, total: int | None) -> None:
+        self.told.add(total)
+
+    def step(self, report: StepReport, total: int | None) -> None:
+        self.told.add(total)
+
+
 def test_ends_when_the_learning_rate_has_fallen_to_zero(corpus: Path, tmp_path: Path) -> None:
     schedule = {"warmup_steps": 2, "peak_rate": 0.01, "zero_at": 5}
     settings = {"training__max_updates": None, "training__schedule": schedule, "validation": {"bleu_every": 0}}
-    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    display = Ends()
+    train(experiment(corpus, **settings), tmp_path / "run", display)
+    assert display.told == {5}
     state = RunDirectory(tmp_path / "run").read_last()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == 5
@@ -172,9 +189,9 @@ def _saved(run: Path) -> int | None:
         return None
 
 
-def stop_at(corpus: Path, run: Path, step: int) -> None:
+def stop_at(corpus: Path, run: Path, step: int, **settings: Any) -> None:
     with pytest.raises(TrainingInterruptedError):
-        train(experiment(corpus), run, At(step, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        train(experiment(corpus, **settings), run, At(step, lambda: os.kill(os.getpid(), signal.SIGINT)))
 
 
 def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(
@@ -204,9 +221,22 @@ def test_a_model_without_checkpoints_is_not_trained_over(whole: Path, corpus: Pa
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(ModelError, match="holds a model, but no checkpoint"):
+    with pytest.raises(ModelError, match="holds a model, but no state"):
         train(experiment(corpus, training__max_updates=13), run, NoDisplay())
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_model_without_states_is_not_trained_over(whole: Path, corpus: Path, tmp_path: Path) -> None:
+    """The two states take the most room, and weights that were validated may be kept for averaging."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    for name in ("last", "previous"):
+        (run / "checkpoints" / f"{name}.safetensors").unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    for updates in (12, 13):
+        with pytest.raises(ModelError, match=r"no state of its training to resume from \(last\.safetensors"):
+            train(experiment(corpus, training__max_updates=updates), run, NoDisplay())
+    assert before == {path: path.read_bytes() for path in before}
 
 
 def test_damaged_versions_are_written_anew(
@@ -266,6 +296,27 @@ def test_the_validation_that_a_stop_at_the_last_update_left_out_is_made_up_for_o
         train(experiment(corpus, **settings), run, NoDisplay())
         assert [record["step"] for record in log_records(run) if record["event"] == "validation"] == [3, 6]
         assert len(choose_checkpoints(run, best=2)) == 2
+
+
+def test_a_training_whose_weights_become_nan_may_be_skipped_over(corpus: Path, tmp_path: Path) -> None:
+    """Validations of such weights are the worst; with patience, they end the training."""
+    validation = {"every_updates": 2, "bleu_every": 1, "metric": "bleu", "patience": 2}
+    settings = {"training__non_finite": "skip", "validation": validation, "training__log_every": 2}
+    run = tmp_path / "run"
+    stop_at(corpus, run, 2, **settings)
+    for path in (RunDirectory(run).last, RunDirectory(run).previous):
+        if path.exists():
+            tensors, values = checkpoint.read(path)
+            tensors = {
+                name: tensor * math.nan if name.startswith("model.") else tensor for name, tensor in tensors.items()
+            }
+            checkpoint.write(path, tensors, values)
+    train(experiment(corpus, **settings), run, NoDisplay())
+    records = [record for record in log_records(run) if record["step"] > 2]
+    assert [record["step"] for record in records if record["event"] == "validation"] == [4, 6, 8]  # 4 is of the warm-up
+    assert all(record["perplexity"] is None for record in records)
+    assert all(record["bleu"] is None for record in records if record["event"] == "validation")
+    assert all(record["loss"] is None for record in records if record["event"] == "train")
 
 
 def test_another_configuration_is_refused_with_the_difference(whole: Path, corpus: Path) -> None:

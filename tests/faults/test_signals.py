@@ -26,7 +26,7 @@ from jointnmt.train import train
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.validation import Validation
-from support.runs import assert_same_runs
+from support.runs import assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus
 
 
@@ -97,6 +97,30 @@ def test_a_signal_during_a_validation_ends_it_and_the_state_is_saved(
     assert state[1]["trainer"]["position"]["step"] == step
     train(experiment(corpus), run, NoDisplay())
     assert_same_runs(whole, run)
+
+
+@pytest.mark.parametrize("every", [7, 3], ids=["before the end", "at the end"])
+def test_a_signal_during_the_last_save_or_before_the_average_is_heeded(
+    whole: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """The last validation is one of those on the way, or makes up for one at the end."""
+    run, save, stopping = tmp_path / "run", RunDirectory.save, [True]
+    settings = experiment(corpus, validation={"every_updates": every, "bleu_every": 2, "bleu_sentences": 4})
+
+    def save_and_be_told(self: RunDirectory, tensors: Any, values: Any) -> None:
+        if values["run"]["validated_step"] == 7 and stopping.pop():
+            send(signal.SIGTERM)
+        save(self, tensors, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "save", save_and_be_told)
+        with pytest.raises(TrainingInterruptedError, match="after update 7, saved") as caught:
+            train(settings, run, NoDisplay())
+    assert caught.value.exit_code == 143
+    assert not any(record["event"] == "average" for record in log_records(run))
+    train(settings, run, NoDisplay())
+    if every == 3:
+        assert_same_runs(whole, run)
 
 
 @pytest.mark.parametrize("what", ["reading the target", "segmenting the text"])

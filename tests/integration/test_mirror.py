@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from jointnmt.errors import ConfigurationError, JointNMTError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.mirror import LIST, Mirror
 from jointnmt.runs.storage import Folder
@@ -62,7 +64,7 @@ def test_what_is_newer_here_is_not_replaced(experiment: Experiment, tmp_path: Pa
     shutil.copytree(behind, ahead)
     interrupted(experiment, ahead, f"{tmp_path}/elsewhere", 9)
     before = contents(ahead)
-    RunDirectory(ahead, Mirror(mirror)).fetch()
+    RunDirectory(ahead, Mirror(mirror)).fetch(experiment)
     assert contents(ahead) == before
 
 
@@ -120,6 +122,72 @@ def test_a_training_goes_on_though_its_mirror_fails(
     assert RunDirectory(run).newest_step() == 12
 
 
+@pytest.mark.parametrize("operation", ["ls", "pipe_file", "rm_file"])
+def test_a_training_goes_on_though_the_store_is_out_of_reach(
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    operation: str,
+) -> None:
+    """Packages of object stores have errors of their own; what cannot be deleted is no error."""
+    run, mirror = tmp_path / "run", f"memory://{tmp_path.name}-{operation}/mirror"
+    interrupted(experiment, run, mirror, 3)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise EndpointError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFileSystem, operation, fail)
+        interrupted(experiment, run, mirror, 6)
+        if operation != "rm_file":
+            assert "EndpointError. Check the address" in caplog.text
+            with pytest.raises(ConfigurationError, match="EndpointError"):
+                train(experiment, run, NoDisplay(), mirror)
+    train(experiment, run, NoDisplay(), mirror)
+    Mirror(mirror).pull(tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(run)
+
+
+class EndpointError(Exception):
+    """As botocore's: no `OSError`, and here without a word."""
+
+
+def test_the_same_command_brings_a_result_to_its_mirror_that_did_not_arrive(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, mirror, push = tmp_path / "run", f"{tmp_path}/mirror", Mirror.push
+
+    def fail_at_the_result(mirror: Mirror, run: Path, step: int) -> None:
+        if "candidates" in checkpoint.read_values(RunDirectory(run).model):
+            raise ConfigurationError("no room.")
+        push(mirror, run, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Mirror, "push", fail_at_the_result)
+        with pytest.raises(ConfigurationError, match="no room"):
+            train(experiment, run, NoDisplay(), mirror)
+    train(experiment, run, NoDisplay(), mirror)
+    Mirror(mirror).pull(tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(run)
+
+
+@pytest.mark.parametrize("address", ["", " ", "RUN", "RUN/mirror", "file://RUN/mirror"])
+def test_a_mirror_that_would_be_none_is_refused(experiment: Experiment, tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigurationError, match="lies in" if address.strip() else "mirror is empty"):
+        train(experiment, tmp_path / "run", NoDisplay(), address.replace("RUN", str(tmp_path / "run")))
+
+
+def test_a_precision_that_was_chosen_by_measuring_is_no_other_configuration(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    training = experiment.training.model_copy(update={"precision": "auto"})
+    experiment = experiment.model_copy(update={"training": training})
+    interrupted(experiment, tmp_path / "run", f"{tmp_path}/mirror", 4)
+    interrupted(experiment, tmp_path / "new", f"{tmp_path}/mirror", 7)
+    assert RunDirectory(tmp_path / "new").newest_step() == 8
+
+
 def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     interrupted(experiment, tmp_path / "run", str(mirror), 4)
@@ -130,7 +198,8 @@ def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_pat
         with pytest.raises(ConfigurationError, match="seed") as refused:
             train(other, tmp_path / run, NoDisplay(), str(mirror))
         refusals.append(refused.value)
-    assert str(mirror) in str(refusals[0])
+    assert all(f"{mirror}: is the mirror of a training with another" in str(refusal) for refusal in refusals)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [".lock"]  # nothing of it was fetched
     for path in (mirror / "contents").iterdir():
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ModelError, match=r"experiment\.yaml is missing or damaged"):

@@ -46,9 +46,27 @@ def test_a_prepared_training_segments_nothing_and_ends_with_the_same_weights(
     assert len(list((tmp_path / "cache" / "segmented").glob("*/store.json"))) == 2
     assert not (tmp_path / "run" / "model.safetensors").exists()
     monkeypatch.setattr("jointnmt.data.store.write_store", None)
+    monkeypatch.setattr(Segmentation, "train", None)
     call("prepare", recipe, "--out", tmp_path / "run")
     call("train", recipe, "--out", tmp_path / "run")
     assert_same_runs(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("change", ["text", "configuration", "damage"])
+def test_pieces_are_learnt_again_if_they_are_not_what_they_would_be(recipe: Path, tmp_path: Path, change: str) -> None:
+    call("prepare", recipe, "--out", tmp_path / "run")
+    settings = ["--set", "segmentation.min_frequency=9"] if change == "configuration" else []
+    if change == "text":
+        text = tmp_path / "train.de"
+        text.write_text(text.read_text().replace("wort7", "mot"))
+    if change == "damage":
+        (tmp_path / "run" / "segmentation" / "joint.json").write_text("{}")
+    for name in ("run", "new"):
+        call("prepare", recipe, "--out", tmp_path / name, *settings)
+    names = sorted(path.name for path in (tmp_path / "new" / "segmentation").iterdir())
+    for name in names:
+        now, new = ((tmp_path / run / "segmentation" / name).read_bytes() for run in ("run", "new"))
+        assert now == new, name
 
 
 def prepared(recipe: Path) -> tuple[Experiment, Segmentation]:

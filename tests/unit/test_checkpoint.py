@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors
 import torch
 from safetensors.torch import save_file
 
@@ -201,7 +202,8 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
     directory.last.write_bytes(directory.last.read_bytes()[:-1])
     state = directory.read_last()
     assert state is not None
-    assert state[1]["trainer"]["position"]["step"] == 2
+    assert state.values["trainer"]["position"]["step"] == 2
+    assert state.path == directory.previous
     assert "last.safetensors" in caplog.text
     assert directory.last.exists()  # reading alone deletes nothing
     directory.read_last(remove_damaged=True)
@@ -209,6 +211,41 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
     directory.previous.write_bytes(b"")
     with pytest.raises(ModelError, match="train again"):
         directory.read_last()
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("renamed"), None])
+def test_a_state_that_may_be_whole_is_not_removed(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """One that cannot be read now, as over a network, or is of a later version."""
+    run_state(directory, best=[2], latest=[2])
+    run_state(directory, best=[3], latest=[3])
+    opened = safetensors.safe_open
+
+    def fail(path: Path, **options: Any) -> Any:
+        if error is not None and path == directory.last:
+            raise error
+        return opened(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(safetensors, "safe_open", fail)
+        if error is None:
+            patched.setattr(checkpoint, "VERSION", 0)
+        with pytest.raises(ModelError, match=r"last\.safetensors.+may be whole: make the file readable, or delete"):
+            directory.read_last(remove_damaged=True)
+    state = directory.read_last(remove_damaged=True)
+    assert state is not None and state.path == directory.last
+
+
+@pytest.mark.parametrize("trainer", [{"positiom": {"step": 3}}, {"position": 3}, {"position": {"step": "x"}}, [], 5])
+def test_a_state_that_does_not_tell_its_update_does_not_count(directory: RunDirectory, trainer: Any) -> None:
+    """As after one damaged byte in its header, which is read before it is verified."""
+    run_state(directory, best=[2], latest=[2])
+    run_state(directory, best=[3], latest=[3])
+    checkpoint.write(directory.last, TENSORS, {"trainer": trainer})
+    assert directory.newest_step() == 2
+    directory.previous.unlink()
+    assert directory.newest_step() == -1
 
 
 def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None:

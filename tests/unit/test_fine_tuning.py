@@ -10,8 +10,10 @@ import pytest
 import torch
 import yaml
 
+import jointnmt
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.weights import read_weights
 from jointnmt.shipped import MODELS, shipped_models
 from jointnmt.text.segmentation import hash_files
@@ -81,6 +83,12 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
     with pytest.raises(ZeroDivisionError):
         train(experiment, tmp_path / "cut", At(4, lambda: 1 / 0))
     shutil.rmtree(tmp_path / "gone")
+    shutil.copytree(tmp_path / "cut", tmp_path / "damaged")
+    last = RunDirectory(tmp_path / "damaged").last
+    before, key, after = last.read_bytes().partition(b'\\"from\\": \\"')  # which the header says of the weights
+    last.write_bytes(before + key + b"x" + after[1:])
+    train(Experiment.load(tmp_path / "damaged" / "experiment.yaml"), tmp_path / "damaged", NoDisplay())
+    assert_same_runs(tmp_path / "whole", tmp_path / "damaged")
     train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "cut", NoDisplay())
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
     with pytest.raises(ModelError, match="gone"):
@@ -112,6 +120,33 @@ def test_a_run_does_not_resume_with_another_model_to_begin_with(corpus: Path, tm
 def test_what_contradicts_the_model_is_an_error(corpus: Path, setting: str, key: str) -> None:
     with pytest.raises(ConfigurationError, match=f"does not fit the model of training.from, .+{key}"):
         Experiment.load(recipe(corpus), [setting])
+
+
+def test_what_contradicts_the_model_is_an_error_of_values_and_experiments_too(corpus: Path, tmp_path: Path) -> None:
+    """A Transformer of four heads has the weights of one of two, and computes something else."""
+    values = Experiment.load(recipe(corpus)).plain()
+    values["model"]["num_heads"] = 4
+    for given in (values, Experiment.parse(values, "test")):
+        with pytest.raises(ConfigurationError, match=r"does not fit the model of training\.from.+num_heads: 2 -> 4"):
+            jointnmt.train(given, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_setting_names_a_model_to_begin_with_as_a_recipe_does(corpus: Path, tmp_path: Path) -> None:
+    """Of a recipe that is completed, and of one that inherits a model; its own words stay, and are checked."""
+    base, short, longer = f"training.from={corpus / 'base'}", tmp_path / "short.yaml", tmp_path / "longer.yaml"
+    values = {"name": "x", "data": {"train": [{"path": "a.tsv"}]}}
+    for path, changes in ((short, {}), (longer, {"extends": "package:tatoeba/de-en-reformer-fast"})):
+        path.write_text(yaml.safe_dump({**values, **changes}))
+        (tmp_path / "said.yaml").write_text(
+            yaml.safe_dump({**values, **changes, "training": {"from": str(corpus / "base")}})
+        )
+        assert Experiment.load(path, [base]) == Experiment.load(tmp_path / "said.yaml")
+    assert Experiment.load(short, [base]).training.schedule.peak_rate == 0.001  # of fine-tuning
+    assert Experiment.load(short, [base, "model.dropout=0.25"]).model.dropout == 0.25
+    short.write_text(yaml.safe_dump({**values, "model": {"embed_dim": 32}}))
+    with pytest.raises(ConfigurationError, match=r"model\.embed_dim: 16 -> 32"):
+        Experiment.load(short, [base])
 
 
 def test_what_weights_do_not_depend_on_may_differ(corpus: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def test_a_window_gives_means_over_tokens(reports: list[StepReport]) -> None:
     assert record["cells_per_second"] == pytest.approx(sum(r.sums.cells for r in reports) / record["seconds"])
     assert 0 <= record["padding"] < 1
     assert RunningStats.from_plain(json.loads(json.dumps(window.plain()))) == window
+
+
+def test_a_window_without_an_update_has_no_means(reports: list[StepReport], caplog: pytest.LogCaptureFixture) -> None:
+    skipped = replace(reports[0], skipped=True)
+    record = RunningStats().add(skipped).add(skipped).record()
+    assert (record["updates"], record["skipped"]) == (0, 2)
+    assert all(math.isnan(record[key]) for key in ("loss", "nll", "perplexity", "padding"))
+    display = LogDisplay()
+    display.begin(0, None)
+    with caplog.at_level(logging.INFO):
+        display.summary(2, record)
+    assert "update 2: loss or gradient not finite, 2 updates skipped and none done" in caplog.text
 
 
 def test_a_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
@@ -131,7 +144,7 @@ def test_tensorboard_has_what_is_logged_again_once(tmp_path: Path) -> None:
 def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    for begin, end, value in ((0, 5, 1.0), (3, 6, 2.0)):
+    for begin, end, value in ((0, 2, 3.0), (0, 5, 1.0), (3, 6, 2.0)):  # the first one was killed before it saved
         logs = RunLog(tmp_path / "log.jsonl", tmp_path / "events", begin)
         for step in range(begin + 1, end + 1):
             logs.write("train", step, loss=value, best=True, signature="text")

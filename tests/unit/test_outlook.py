@@ -28,7 +28,7 @@ from support.tiny_run import experiment
 
 def outlook(**changes: Any) -> Outlook:
     sizes = {"epoch_updates": 14, "pairs": 3000, "target_tokens": 30_000, "parameters": 100_000, "vocabulary": 1000}
-    settings = {"training": changes.pop("training", {}), "validation": changes.pop("validation", {})}
+    settings = {name: changes.pop(name) for name in ("training", "validation", "segmentation") if name in changes}
     return Outlook(experiment(**settings), **{**sizes, **changes})
 
 
@@ -50,7 +50,19 @@ def outlook(**changes: Any) -> Outlook:
             ["every 10"],
         ),
         ({"parameters": 600_001}, ["600,001 parameters, 20 for each of the 30,000", "3,000 sentence pairs"]),
-        ({"vocabulary": 3751, "parameters": 1}, ["3,751 pieces", "8.0 times", "vocabulary_size to 1,500"]),
+        (
+            {"vocabulary": 3751, "parameters": 1},
+            ["3,751 pieces", "8.0 times", "segmentation.target_vocabulary_size to 1,500"],
+        ),
+        (
+            {"vocabulary": 3751, "parameters": 1, "segmentation": {"kind": "bpe", "joint": True}},
+            ["segmentation.vocabulary_size to 1,500"],
+        ),
+        (
+            {"vocabulary": 3751, "parameters": 1, "segmentation": {"joint": "merges", "num_merges": 3000}},
+            ["segmentation.num_merges to 1,500"],
+        ),
+        ({"vocabulary": 400, "target_tokens": 3000, "parameters": 1}, ["400 pieces", "7.5 times each. Use more text"]),
     ],
 )
 def test_warns_of_what_does_not_fit(changes: dict[str, Any], words: list[str]) -> None:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from jointnmt.data.batches import load
 from jointnmt.data.length_buckets import BatchConfig
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import TrainingConfig, ValidationConfig
 from jointnmt.models import build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.gates import named_layers
-from jointnmt.models.interface import AttentionMaps
+from jointnmt.models.interface import AttentionMaps, DecoderState
 from jointnmt.models.reformer import ReformerFastConfig
 from jointnmt.search import SearchConfig
 from jointnmt.training.devices import launch_fabric
@@ -63,6 +63,41 @@ def test_perplexity_is_that_of_the_whole_text(model: TinyModel) -> None:
         assert result.perplexity == pytest.approx(math.exp(result.nll))
         assert result.bleu is None
         assert not model.training
+
+
+class Diverged(TinyModel):
+    """Computes what is not a number."""
+
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
+        return super().forward(source, target_input) * math.nan
+
+
+def test_a_model_that_computes_no_numbers_is_the_worst_and_is_not_translated_with() -> None:
+    """Its `start` would raise."""
+    result = validation(RawListStore(), BatchConfig()).measure(Diverged(), translate=True)
+    assert math.isnan(result.nll) and math.isnan(result.perplexity)
+    assert (result.bleu, result.translations) == (None, ())
+    assert [result.score(metric) for metric in ("bleu", "perplexity")] == [-math.inf, -math.inf]
+
+
+class NoMemory(TinyModel):
+    """Has memory for no sentence."""
+
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    def start(self, source: Tensor) -> DecoderState:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+
+def test_a_pair_without_room_in_memory_is_named_as_in_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = validation(RawListStore(num_pairs=10), BatchConfig(), bleu_sentences=1)
+    part.translated = [7]
+    with pytest.raises(DataError, match=r"train\.de:\d+: this pair of the validation text"):
+        part.measure(NoMemory(), translate=False)
+    monkeypatch.setattr(Validation, "_nll", lambda *_: 1.0)
+    with pytest.raises(DataError, match=r"train\.de:8: this pair of the validation text"):
+        part.measure(NoMemory(), translate=True)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,12 @@ def average(
         typer.Option("--checkpoint", help="Average this checkpoint and the others that are given. Repeatable."),
     ] = None,
 ) -> None:
-    """Average the weights of checkpoints of a run: the best, the latest of those kept, or the given ones."""
+    """Average the weights of checkpoints of a run: the best, the latest of those kept, or the given ones.
+
+    If they are RUN/model.safetensors, `jointnmt train` with the same RUN makes that file again, as its recipe says.
+    """
     from jointnmt.runs.averaging import average_into, choose_checkpoints
+    from jointnmt.runs.directory import RunDirectory
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
         raise ConfigurationError("Give one of --best, --last and --checkpoint.")
@@ -39,4 +43,6 @@ def average(
         )
     paths = choose_checkpoints(run, best, last, checkpoints)
     average_into(out, paths)
+    if out.resolve() == RunDirectory(run).model.resolve():
+        logger.warning("%s: `jointnmt train` with this RUN makes it again, as training.average_best says", out)
     logger.info("%s: the average of %s", out, ", ".join(str(path) for path in paths))

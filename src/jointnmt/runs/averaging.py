@@ -102,7 +102,7 @@ def choose_checkpoints(
         return list(given)
     if best is not None:
         saved = directory.read_last()
-        steps = Selection.from_plain(saved[1]["run"]["selection"]).steps[:best] if saved else ()
+        steps = Selection.from_plain(saved.values["run"]["selection"]).steps[:best] if saved else ()
         paths = [directory.scored(step) for step in steps]
     else:
         paths = sorted(directory.checkpoints.glob("step-*.safetensors"))[-(last or 0) :]

@@ -42,6 +42,10 @@ TYPES = {
 """Of tensors, by their names in the file."""
 
 
+class DamagedCheckpointError(ModelError):
+    """A checkpoint that was read and is not what was written: nothing is lost if it is deleted."""
+
+
 def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically: at any moment the file is the old or the complete new one.
 
@@ -68,7 +72,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read and verify a checkpoint: tensors, on the CPU, and values.
 
     Raises:
-        ModelError: if the file is missing, damaged, or in another format.
+        DamagedCheckpointError: if the file is damaged.
+        ModelError: if it is missing, cannot be read, or is in another format.
     """
     with _opened(path) as file:
         version, digest, values = _header(file)
@@ -76,7 +81,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ModelError(f"{path}: is a checkpoint of version {version}; this jointnmt reads {VERSION}. {ADVICE}")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     if _digest(tensors, values) != digest:
-        raise ModelError(f"{path}: is damaged: its content does not match its checksum. {ADVICE}")
+        raise DamagedCheckpointError(f"{path}: is damaged: its content does not match its checksum. {ADVICE}")
     return tensors, values
 
 
@@ -87,8 +92,10 @@ def _opened(path: Path) -> Iterator[Any]:
         with safetensors.safe_open(path, framework="pt") as file:
             yield file
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: is not a checkpoint of jointnmt. {ADVICE}") from error
-    except (OSError, RuntimeError, safetensors.SafetensorError) as error:  # RuntimeError: renamed while it was opened
+        raise DamagedCheckpointError(f"{path}: is not a checkpoint of jointnmt. {ADVICE}") from error
+    except safetensors.SafetensorError as error:
+        raise DamagedCheckpointError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: renamed while it was opened
         raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
 
 

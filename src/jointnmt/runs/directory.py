@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -21,12 +21,13 @@ from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
+from jointnmt.runs.checkpoint import DamagedCheckpointError
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
-from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmentation import Segmentation, hash_files
 
 if TYPE_CHECKING:
     from jointnmt.runs.mirror import Mirror
@@ -36,7 +37,18 @@ logger = logging.getLogger(__name__)
 END = "...\n"
 """The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
 
+MADE_OF = "made-of"
+"""In the folder of a segmentation, no part of it: the hash of what it was made of, and that of its files."""
+
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
+
+
+class StoredState(NamedTuple):
+    """A saved state of a training."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    path: Path
 
 
 class RunDirectory:
@@ -80,7 +92,9 @@ class RunDirectory:
         """The hash of the weights that this training begins with; if they have gone, what its state says of them."""
         if (model := RunDirectory(start)).model.is_file():
             return model.model_digest()
-        return str(checkpoint.read_values(self.last).get(TRAINING, {}).get(START, ""))
+        saved = self.read_last()
+        said = {} if saved is None else saved.values.get(TRAINING)
+        return str(said.get(START, "")) if isinstance(said, dict) else ""
 
     def check(self, values: Mapping[str, Any], path: Path) -> None:
         """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
@@ -126,22 +140,20 @@ class RunDirectory:
     def open(self, experiment: Experiment) -> None:
         """Create RUN, or check that this experiment may resume in it, and write its configuration.
 
-        If nothing was trained yet, for example because of bad data, any experiment may start in it; an old
-        segmentation is deleted, since it may be of other text.
+        If nothing was trained yet, for example because of bad data, any experiment may start in it.
 
         Raises:
             ConfigurationError: if the directory holds something else, or a run with another configuration.
-            ModelError: if it holds a model but no checkpoint to resume from: the model would be overwritten.
+            ModelError: if it holds weights but no state to resume from: they would be overwritten.
         """
         if self.experiment.exists():
             self._check(experiment)
-            if self.model.exists() and not any(self.checkpoints.glob("*.safetensors")):
+            if self.is_trained() and not self.holds_state():
                 raise ModelError(
-                    f"{self.path}: holds a model, but no checkpoint of its training to resume from, and starting again "
-                    "would overwrite the model. Choose another directory for --out, or delete this one."
+                    f"{self.path}: holds a model, but no state of its training to resume from ({self.last.name} in "
+                    f"{self.checkpoints.name}/), and starting again would overwrite the model. Bring the state back, "
+                    "choose another directory for --out, or delete this one."
                 )
-            if not self.is_trained() and self.segmentation.exists():
-                shutil.rmtree(self.segmentation)
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_experiment(experiment)  # first: it marks the directory as a run
@@ -193,12 +205,21 @@ class RunDirectory:
                 raise ConfigurationError(f"{self.path}: another training is running in this directory.") from error
             yield
 
-    def save_segmentation(self, segmentation: Segmentation) -> None:
-        """Write the segmentation atomically."""
+    def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
+        """Write the segmentation atomically, with the hash of what it was made of."""
         temporary = self.path / ".segmentation.new"
         shutil.rmtree(temporary, ignore_errors=True)
         segmentation.save(temporary)
+        (temporary / MADE_OF).write_text(f"{made_of} {hash_files(temporary)}\n", encoding="utf-8")
         temporary.rename(self.segmentation)
+
+    def holds_segmentation_of(self, made_of: str) -> bool:
+        """Whether the segmentation is here, undamaged, and was made of what has this hash."""
+        try:
+            said = (self.segmentation / MADE_OF).read_text(encoding="utf-8")
+            return said == f"{made_of} {hash_files(self.segmentation)}\n"
+        except (OSError, ValueError, ModelError):
+            return False
 
     def write_versions(self, facts: dict[str, Any]) -> None:
         """Write package versions and `facts`; warn if a run resumes with other versions."""
@@ -226,6 +247,14 @@ class RunDirectory:
         """
         values = {"steps": steps, "candidates": candidates, **self._bound(), **self._of_training()}
         checkpoint.write(self.model, weights, values)
+        self.mirror_result()
+
+    def mirror_result(self) -> None:
+        """Copy a finished training to the mirror, if there is one.
+
+        Raises:
+            ConfigurationError: if it cannot be written.
+        """
         if self.mirror is not None:
             self.mirror.push(self.path, self.newest_step())
 
@@ -282,25 +311,35 @@ class RunDirectory:
             if path not in keep:
                 path.unlink()
 
-    def fetch(self) -> None:
+    def fetch(self, experiment: Experiment) -> None:
         """Take what the mirror has, if its state is newer.
 
         Raises:
-            ConfigurationError: if it is of another training.
+            ConfigurationError: if it is of another training than the one here or, where there is none, than
+                `experiment`; or if it lies in this directory.
             ModelError: if it is damaged.
         """
         mirror = self.mirror
-        if mirror is None or (step := mirror.newest_step()) < 0:
+        if mirror is None:
+            return
+        if mirror.lies_in(self.path):
+            raise ConfigurationError(
+                f"{mirror.address}: lies in {self.path}, so the mirror would be lost with it, and hold itself. Choose "
+                "an address outside of it for --mirror."
+            )
+        if (step := mirror.newest_step()) < 0:
             return
         mine = self.newest_step()
-        if mine >= 0:
-            theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
-            changed = differences(theirs.plain(), self.read_experiment().plain())
-            if forbidden := [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]:
-                raise ConfigurationError(
-                    f"{mirror.address}: is the mirror of a training with another configuration than {self.path}: "
-                    f"{'; '.join(forbidden)}. Choose another address for --mirror."
-                )
+        theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
+        wanted = self.read_experiment() if mine >= 0 else experiment
+        may_change = (*MAY_CHANGE, *(["training.precision"] if wanted.training.precision == "auto" else []))
+        changed = differences(theirs.plain(), wanted.plain())
+        if forbidden := [line for line in changed if line.partition(":")[0] not in may_change]:
+            raise ConfigurationError(
+                f"{mirror.address}: is the mirror of a training with another configuration than "
+                f"{self.path if mine >= 0 else 'the recipe'}: {'; '.join(forbidden)}. Choose another address for "
+                "--mirror."
+            )
         if step > mine:
             mirror.pull(self.path)
 
@@ -309,26 +348,30 @@ class RunDirectory:
         return self.last.exists() or self.previous.exists()
 
     def newest_step(self) -> int:
-        """The update of the newest state, which may be damaged; -1 if there is none."""
-        steps = (checkpoint.read_values(path).get("trainer", {}) for path in (self.last, self.previous))
-        return max(int(each["position"]["step"]) if each else -1 for each in steps)
+        """The update of the newest state, which may be damaged; -1 if there is none that tells."""
+        return max(_step_of(checkpoint.read_values(path)) for path in (self.last, self.previous))
 
-    def read_last(self, remove_damaged: bool = False) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The newest undamaged state, as tensors and values; None if there is no state.
+    def read_last(self, remove_damaged: bool = False) -> StoredState | None:
+        """The newest undamaged state; None if there is no state.
 
         Only the holder of the lock may remove damaged newer states: others may read while one is written.
 
         Raises:
-            ModelError: if all states are damaged.
+            ModelError: if all states are damaged; or if one cannot be read that may be whole, and would be removed.
         """
         damaged: list[Path] = []
         for path in (self.last, self.previous):
             try:
-                state = checkpoint.read(path)
-                _check_is_state(state[1], path)
+                state = StoredState(*checkpoint.read(path), path)
+                _check_is_state(state.values, path)
             except ModelError as error:
                 if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
                     continue
+                if remove_damaged and not isinstance(error, DamagedCheckpointError):  # going on would overwrite it
+                    raise ModelError(
+                        f"{error} The training does not go on from an older state, as this one may be whole: make the "
+                        "file readable, or delete it to resume from the state before it."
+                    ) from error
                 logger.warning("%s", error)
                 damaged.append(path)
                 continue
@@ -349,7 +392,15 @@ def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
     """Refuse weights alone in the place of a state.
 
     Raises:
-        ModelError: if a training cannot resume from a checkpoint with these values.
+        DamagedCheckpointError: if a training cannot resume from a checkpoint with these values.
     """
     if "steps" in values:
-        raise ModelError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
+        raise DamagedCheckpointError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
+
+
+def _step_of(values: Mapping[str, Any]) -> int:
+    """The update of a state with these values, which were not verified; -1 if they do not tell."""
+    try:
+        return int(values["trainer"]["position"]["step"])
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return -1

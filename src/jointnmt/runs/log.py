@@ -41,7 +41,8 @@ class RunLog:
                 from torch.utils.tensorboard import SummaryWriter  # slow to import
 
             # The events of this step are forgotten, too, as some of them come again, and those that do not are added.
-            self._writer = SummaryWriter(str(tensorboard), purge_step=step or None)
+            resumes = any(tensorboard.glob("events.*"))  # from update 0 if it was killed before its first save
+            self._writer = SummaryWriter(str(tensorboard), purge_step=step if resumes else None)
             for record in kept.values():
                 if record["step"] == step:
                     self._add_scalars(record)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from jointnmt.errors import ModelError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.runs.checkpoint import publish
 from jointnmt.runs.storage import HIDDEN, Folder
 
@@ -30,11 +30,20 @@ class Mirror:
         """Open a mirror, which may be empty.
 
         Raises:
-            ConfigurationError: if there is no such kind of address.
+            ConfigurationError: if the address is empty, or there is no such kind of address.
             MissingPackageError: if the package for it is not installed.
         """
+        if not address.strip():
+            raise ConfigurationError(
+                "The address of the mirror is empty. Name a local path, or an address such as s3://BUCKET/PATH, or "
+                "leave --mirror out."
+            )
         self.address, self._folder = address, Folder(address)
         self._hashes: dict[tuple[int, int, int], str] = {}
+
+    def lies_in(self, run: Path) -> bool:
+        """Whether this is a folder in a RUN directory, or that directory."""
+        return self._folder.lies_in(run)
 
     def newest_step(self) -> int:
         """The update of the state that is here; -1 if there is none."""
@@ -52,7 +61,7 @@ class Mirror:
         """Copy a RUN directory, whose newest state is of this update; what is here already is not sent again.
 
         Raises:
-            ConfigurationError: if it cannot be written.
+            ConfigurationError: if it cannot be read or written, whatever the file system raises.
         """
         files = {path.relative_to(run).as_posix(): path for path in _files(run)}
         present = self._folder.names(CONTENTS)

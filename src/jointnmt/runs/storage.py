@@ -11,7 +11,7 @@ from typing import Any
 
 import fsspec
 
-from jointnmt.errors import ConfigurationError, MissingPackageError, reason
+from jointnmt.errors import ConfigurationError, JointNMTError, MissingPackageError, reason
 from jointnmt.runs.checkpoint import publish
 
 PUT_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"}
@@ -50,24 +50,29 @@ class Folder:
         protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else {*self._fs.protocol}
         self._local, self._puts_whole = "file" in protocols, bool(protocols & PUT_WHOLE)
 
+    def lies_in(self, path: Path) -> bool:
+        """Whether this is a folder of a local one, or that one itself."""
+        return self._local and Path(self._path).resolve().is_relative_to(path.resolve())
+
     def names(self, under: str = "") -> set[str]:
         """The files, or those of a folder in it; none if there is no such folder."""
         folder = self._at(under)
-        self._fs.invalidate_cache()
-        if not self._fs.isdir(folder):
-            return set()
-        return {found.rpartition("/")[2] for found in self._fs.ls(folder, detail=False)}
+        with _naming(self, under or "the folder", "listed"):
+            self._fs.invalidate_cache()
+            if not self._fs.isdir(folder):
+                return set()
+            return {found.rpartition("/")[2] for found in self._fs.ls(folder, detail=False)}
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is no such file."""
-        try:
+        with _naming(self, name, "read"), suppress(FileNotFoundError):
             return bytes(self._fs.cat_file(self._at(name)))
-        except FileNotFoundError:
-            return None
+        return None
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file, and it is whole."""
-        return bool(self._fs.exists(self._at(name)))
+        with _naming(self, name, "read"):
+            return bool(self._fs.exists(self._at(name)))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, in the place of one of this name."""
@@ -96,7 +101,7 @@ class Folder:
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there and this is allowed."""
-        with suppress(OSError):
+        with suppress(Exception):  # of each file system its own
             self._fs.rm_file(self._at(name))
 
     def tidy(self) -> None:
@@ -135,18 +140,18 @@ class Folder:
 
 
 @contextmanager
-def _naming(folder: Folder, name: str) -> Iterator[None]:
-    """Say which file could not be written.
+def _naming(folder: Folder, name: str, what: str = "written") -> Iterator[None]:
+    """Say which file could not be read or written; object stores raise more than an `OSError`.
 
     Raises:
         ConfigurationError: instead of the system's error.
     """
     try:
         yield
-    except FileExistsError:
+    except (FileExistsError, JointNMTError):
         raise
-    except OSError as error:
+    except Exception as error:
         raise ConfigurationError(
-            f"{folder.address}: {name} cannot be written: {reason(error)}. Check the address, the permissions and the "
-            "free space; the same command then goes on."
+            f"{folder.address}: {name} cannot be {what}: {reason(error) or type(error).__name__}. Check the address, "
+            "the permissions and the free space; the same command then goes on."
         ) from error

@@ -17,6 +17,7 @@ from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint
+from jointnmt.training.outlook import planned_end
 from jointnmt.training.processes import (
     SavedState,
     gather,
@@ -96,13 +97,13 @@ class TrainingRun:
 
     def _read_last(self) -> SavedState | None:
         saved = self.directory.read_last(remove_damaged=True)
-        if saved is not None:
-            values = saved[1]
-            self.directory.check(values, self.directory.last)
-            self._check_data("training", values["data"], self.trainer.store.fingerprint)
-            # None: no validation text, or the state is of a version that did not save its fingerprint.
-            self._check_data("validation", values.get("validation"), self._validation_fingerprint())
-        return saved
+        if saved is None:
+            return None
+        self.directory.check(saved.values, saved.path)
+        self._check_data("training", saved.values["data"], self.trainer.store.fingerprint)
+        # None: no validation text, or the state is of a version that did not save its fingerprint.
+        self._check_data("validation", saved.values.get("validation"), self._validation_fingerprint())
+        return saved.tensors, saved.values
 
     def _unfinished_events(self) -> set[str]:
         """Events of the restored update that come again, if their records were written and what follows them was not.
@@ -146,7 +147,7 @@ class TrainingRun:
             TrainingInterruptedError: after one of `STOP_SIGNALS` during an update, with that update saved.
             Interruption: after one of them during a validation, or after a second Ctrl-C.
         """
-        self.display.begin(self.step, self.config.max_updates)
+        self.display.begin(self.step, planned_end(self.config))
         if self._validation_is_due():  # interrupted between an update and its validation
             self._validate(self._translation_is_due())
         steps = self.trainer.steps()
@@ -202,11 +203,11 @@ class TrainingRun:
                 self.step,
             )
         self.state = replace(state, window=state.window.add(report), total=state.total.add(report))
-        ends = [] if self.config.max_updates is None else [self.config.max_updates]
+        of_epochs: int | None = None
         if self.config.max_epochs is not None:
             epochs = self.config.max_epochs - report.position.epoch
-            ends.append(self.step + epochs * report.epoch_updates - report.position.update)
-        self.display.step(report, min(ends, default=None))
+            of_epochs = self.step + epochs * report.epoch_updates - report.position.update
+        self.display.step(report, planned_end(self.config, of_epochs))
         if self.step % self.config.log_every == 0:
             record = self.state.window.record()
             if self.logs is not None:
@@ -224,7 +225,10 @@ class TrainingRun:
         return position.update == 0 and position.epoch % config.every_epochs == 0
 
     def _translation_is_due(self) -> bool:
-        """At every so many validations, and at the last one: its weights are a candidate, also if BLEU chooses."""
+        """At every so many validations, and at the last one: its weights are a candidate, also if BLEU chooses.
+
+        One after which patience ends the training is the last without being known for it: only by its result.
+        """
         every = self.rules.bleu_every
         return every > 0 and ((self.state.validations + 1) % every == 0 or self._reason_to_stop() is not None)
 
@@ -285,16 +289,23 @@ class TrainingRun:
 
         These are the average of the best checkpoints, unless it scores below the best of them, which then is kept.
         Without validation text, they are the last weights.
+
+        Raises:
+            Interruption: after one of `STOP_SIGNALS`, also if it came while the last state was saved.
         """
+        self.stop.check()
         if self.validation is not None and self.state.validated_step != self.step:
             self._validate(translate=self.rules.bleu_every > 0)
         steps = self._final_steps()
         if of_first(self._is_finished):
+            if self.logs is not None:  # the call that wrote the result may not have reached the mirror
+                self.directory.mirror_result()
             return
         if self.state.selection.best:
             self._load_average(steps)
         kept = steps
         if self.validation is not None and len(steps) > 1:
+            self.stop.check()
             result = self.validation.measure(self.trainer.whole_model(), self.rules.bleu_every > 0)
             score, best = result.score(self.rules.metric), self.state.selection.best[0]
             if score is not None and not score >= best.score:  # nor is a number: a NaN

@@ -10,7 +10,8 @@ from typing import Self
 from jointnmt.data.batches import POOL_PAIRS, plan_epoch
 from jointnmt.data.mixture import epoch_pairs
 from jointnmt.data.store import TokenStore
-from jointnmt.experiment import Experiment
+from jointnmt.experiment import Experiment, TrainingConfig
+from jointnmt.text.config import SegmentationConfig
 
 WARMUPS = 3
 """Fewer updates than so many times the warm-up spend most of the training below the rate that it was set to."""
@@ -24,6 +25,24 @@ docs/own-text.md states."""
 
 FEWEST_OCCURRENCES = 8
 """Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
+
+
+def planned_end(training: TrainingConfig, of_epochs: int | None = None) -> int | None:
+    """The update that a training ends after, if it is not for patience alone to decide.
+
+    Args:
+        training: says when it ends.
+        of_epochs: the update that ends the last of `max_epochs`, if they are limited and it is known.
+    """
+    ends = (training.max_updates, of_epochs, training.schedule.zero_at)
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _key_of_size(segmentation: SegmentationConfig) -> str:
+    """The key that decides how many pieces the target has."""
+    if segmentation.num_merges is not None:
+        return "segmentation.num_merges"
+    return f"segmentation.{'vocabulary_size' if segmentation.joint else 'target_vocabulary_size'}"
 
 
 @dataclass(frozen=True)
@@ -52,8 +71,7 @@ class Outlook:
         """Updates until the end, if it is not for patience alone to decide."""
         training = self.experiment.training
         epochs = None if training.max_epochs is None else training.max_epochs * self.epoch_updates
-        ends = [end for end in (training.max_updates, epochs, training.schedule.zero_at) if end is not None]
-        return min(ends, default=None)
+        return planned_end(training, epochs)
 
     def warnings(self) -> list[str]:
         """What the training is likely to fail at, with what to do about each."""
@@ -89,7 +107,9 @@ class Outlook:
                 "use more text"
             )
         if (often := self.target_tokens / self.vocabulary) < FEWEST_OCCURRENCES:
+            fewer = max(500, round(self.target_tokens / 20, -2))
+            key = _key_of_size(self.experiment.segmentation)
             yield (
                 f"the target has {self.vocabulary:,} pieces, which the training text shows {often:.1f} times each. "
-                f"Set segmentation.vocabulary_size to {max(500, round(self.vocabulary * often / 20, -2)):,.0f} or so"
+                + (f"Set {key} to {fewer:,} or so" if fewer < self.vocabulary else "Use more text")
             )

@@ -118,6 +118,8 @@ class LiveDisplay(NoDisplay):
 
 
 def _figures(record: Mapping[str, Any]) -> str:
+    if not record["updates"]:
+        return f"loss or gradient not finite, {record['skipped']} updates skipped and none done"
     return (
         f"loss {record['loss']:.3f}, perplexity {record['perplexity']:.2f}, "
         f"{record['tokens_per_second']:,.0f} tokens/s, {record['cells_per_second']:,.0f} cells/s"

@@ -91,18 +91,21 @@ class RunningStats:
         return self.sums.nll / self.sums.target_tokens if self.sums.target_tokens else math.nan
 
     def record(self) -> dict[str, Any]:
-        """Means over real target tokens, and rates in real tokens of both sides and real cells."""
-        sums, tokens, seconds = self.sums, max(self.sums.target_tokens, 1), max(self.seconds, 1e-9)
+        """Means over real target tokens, and rates in real tokens of both sides and real cells.
+
+        Means are NaN if all updates were skipped.
+        """
+        sums, seconds = self.sums, max(self.seconds, 1e-9)
         return {
-            "loss": sums.loss / max(sums.loss_units, 1),
-            "nll": sums.nll / tokens,
-            "perplexity": math.exp(min(sums.nll / tokens, 700.0)),
+            "loss": sums.loss / sums.loss_units if sums.loss_units else math.nan,
+            "nll": self.nll,
+            "perplexity": math.exp(min(self.nll, 700.0)),
             "updates": self.updates,
             "sentences": int(sums.sentences),
             "target_tokens": int(sums.target_tokens),
             "tokens_per_second": (sums.source_tokens + sums.target_tokens) / seconds,
             "cells_per_second": sums.cells / seconds,
-            "padding": 1 - sums.cells / max(sums.padded_cells, 1),
+            "padding": 1 - sums.cells / sums.padded_cells if sums.padded_cells else math.nan,
             "splits": int(sums.splits),
             "skipped": self.skipped,
             "seconds": self.seconds,

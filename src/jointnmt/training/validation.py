@@ -57,7 +57,12 @@ class ValidationResult:
         return math.exp(min(self.nll, 700.0))
 
     def score(self, metric: str) -> float | None:
-        """The value of the deciding metric, higher is better; None if it was not measured this time."""
+        """The value of the deciding metric, higher is better; None if it was not measured this time.
+
+        A model whose likelihood is no finite number has the worst score, by either metric.
+        """
+        if not math.isfinite(self.nll):
+            return -math.inf
         return self.bleu if metric == "bleu" else -self.nll
 
 
@@ -101,11 +106,14 @@ class Validation:
 
     @torch.no_grad()
     def measure(self, model: TranslationModel, translate: bool) -> ValidationResult:
-        """The model's perplexity on the validation text and, if asked to `translate`, its BLEU."""
+        """The model's perplexity on the validation text and, if asked to `translate`, its BLEU.
+
+        If the likelihood is no finite number, nothing is translated: beam search would find no best piece.
+        """
         began = time.perf_counter()
         model.eval()
         nll, gates = self._nll(model), self._gates(model)
-        if not translate:
+        if not (translate and math.isfinite(nll)):
             return ValidationResult(nll, time.perf_counter() - began, gates=gates)
         translations = self._translate(model)
         language, lowercase = self.segmentation.target.language, self.segmentation.config.lowercase
@@ -122,7 +130,7 @@ class Validation:
             return [(float(cross_entropy_sums(logits, batch.target_output, 0.0)[1]), num_tokens)]
 
         batches = self._mine(*self.store.lengths)
-        parts = [part for indices in batches for part in in_parts(indices, compute, _too_large)]
+        parts = [part for indices in batches for part in in_parts(indices, compute, self._too_large)]
         sums = [float(sum(nll for nll, _ in parts)), float(sum(num for _, num in parts))]
         nll, num_tokens = sum_numbers(sums, self.fabric.device)
         return nll / num_tokens
@@ -149,7 +157,10 @@ class Validation:
             texts = [self.segmentation.target.decode_ids(list(hypotheses[0].ids)) for hypotheses in found]
             return list(zip(indices, texts, strict=True))
 
-        mine = [pair for indices in self._mine(lengths, limits) for pair in in_parts(indices, compute, _too_large)]
+        def too_large(number: int) -> DataError:
+            return self._too_large(self.translated[number])
+
+        mine = [pair for indices in self._mine(lengths, limits) for pair in in_parts(indices, compute, too_large)]
         texts = dict(chain.from_iterable(gather(mine)))
         return [texts[number] for number in range(len(sources))]
 
@@ -158,9 +169,8 @@ class Validation:
         batches = plan_batches(source_lengths, target_lengths, self.batches)
         return batches[self.fabric.global_rank :: self.fabric.world_size]
 
-
-def _too_large(number: int) -> DataError:
-    return DataError(
-        f"Pair {number} of the validation text does not fit in memory, even by itself. Filter long sentences "
-        "(data.filters), or use a smaller model or beam."
-    )
+    def _too_large(self, number: int) -> DataError:
+        return DataError(
+            f"{self.store.origin(number)}: this pair of the validation text does not fit in memory, even by itself. "
+            "Filter long sentences (data.filters), or use a smaller model or beam."
+        )

@@ -1,0 +1,90 @@
+"""The segmentation of a training: learnt from its text, or that of the model it begins with, and kept in RUN."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
+
+from jointnmt.data.filters import FilterReport
+from jointnmt.data.pairs import Pair, read_pairs
+from jointnmt.data.store_check import hash_file
+from jointnmt.experiment import Experiment
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.text.segmentation import Segmentation, hash_files
+from jointnmt.training.progress import Display
+
+logger = logging.getLogger(__name__)
+
+TELL_EVERY = 1000
+"""Sentence pairs between calls of a display while text is read."""
+
+
+def prepare_segmentation(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
+    """Learn the segmentation of an experiment into its RUN directory, or take that of the model it begins with.
+
+    One that is there stays if a training has begun with it, or if it was made of the same.
+
+    Raises:
+        DataError: if the text cannot be read.
+        ModelError: if the model to begin with has no segmentation.
+    """
+    if directory.is_trained() and directory.segmentation.exists():
+        return
+    made_of = _made_of(experiment)
+    if directory.holds_segmentation_of(made_of):
+        logger.info("%s: the segmentation is there already", directory.path)
+        return
+    shutil.rmtree(directory.segmentation, ignore_errors=True)
+    start = experiment.training.start
+    segmentation = _learn(experiment, display) if start is None else Segmentation.load(RunDirectory(start).segmentation)
+    directory.save_segmentation(segmentation, made_of)
+
+
+def _made_of(experiment: Experiment) -> str:
+    """The hash of what decides the segmentation; empty if a text cannot be read, as whoever reads it next will tell."""
+    data, start = experiment.data, experiment.training.start
+    if start is not None:
+        return hash_files(RunDirectory(start).segmentation)
+    texts = [data.place(text) for text in data.train]
+    try:
+        contents = [[f"{path.suffix}:{hash_file(path)}" for path in text.files] for text in texts]
+    except OSError:
+        return ""
+    facts = {
+        "versions": [version(package) for package in ("jointnmt", "tokenizers")],
+        "languages": [data.source_language, data.target_language],
+        "segmentation": experiment.segmentation.plain(),
+        "filters": data.filters.plain(),
+        "texts": [[text.format, text.fields, text.tag, files] for text, files in zip(texts, contents, strict=True)],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _learn(experiment: Experiment, display: Display) -> Segmentation:
+    data = experiment.data
+    logger.info("training the segmentation")
+    sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))  # the store reports
+    return Segmentation.train(
+        experiment.segmentation,
+        (pair.source for pair in _counted(sources, shown(display, "reading the source"))),
+        (pair.target for pair in _counted(targets, shown(display, "reading the target"))),
+        data.source_language,
+        data.target_language,
+    )
+
+
+def shown(display: Display, what: str) -> Callable[[int], None]:
+    """What tells the display how many pairs are done; a bar from the first second."""
+    display.preparing(what, 0, None)
+    return lambda done: display.preparing(what, done, None)
+
+
+def _counted(pairs: Iterable[Pair], progress: Callable[[int], None]) -> Iterator[Pair]:
+    for number, pair in enumerate(pairs, start=1):
+        if number % TELL_EVERY == 0:
+            progress(number)
+        yield pair
