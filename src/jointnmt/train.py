@@ -72,7 +72,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         keep_freed_memory()
     bound_kernel_cache()
     fabric = launch_fabric(experiment.training)
-    elect_first(directory.newest_step())
+    elect_first(directory.states.newest_step())
     _check_same(experiment)
     if not is_first():
         logging.getLogger("jointnmt").setLevel(logging.WARNING)
@@ -197,7 +197,7 @@ def _prepare(
         directory.bind(experiment)
     torch.manual_seed(experiment.seed)
     model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
-    if is_first() and experiment.training.start is not None and not directory.holds_state():
+    if is_first() and experiment.training.start is not None and not directory.states.exist():
         _load_start(model, experiment.training.start)  # the trainer hands these weights to the other processes
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None

@@ -48,7 +48,7 @@ def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
             if number % 3 == 2:
                 time.sleep(dice.uniform(0, 12))
             else:
-                wait_until(trained_to(run, RunDirectory(run).newest_step() + dice.randint(1, 3)), machine)
+                wait_until(trained_to(run, RunDirectory(run).states.newest_step() + dice.randint(1, 3)), machine)
             if number % 3 == 1:
                 wait_until(unfinished.exists, machine)
             kill(machine, 0 if number % 3 == 1 else dice.randrange(WORKERS))

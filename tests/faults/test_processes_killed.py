@@ -68,11 +68,11 @@ def test_a_signal_to_torchrun_saves_the_training(
     environment = {**os.environ, "JOINTNMT_CACHE": str(trained / "cache"), "OMP_NUM_THREADS": "1"}
     endless = ["--set", "training.max_updates=100000"]
     process = subprocess.Popen([*command, *endless], env=environment, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and RunDirectory(run).read_last() is None:
+    while process.poll() is None and RunDirectory(run).states.read() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=300)
-    state = RunDirectory(run).read_last()
+    state = RunDirectory(run).states.read()
     assert state is not None, said
     step = state[1]["trainer"]["position"]["step"]
     assert f"stopped after update {step}, saved" in said

@@ -120,7 +120,7 @@ def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> No
     train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
     records = log_records(tmp_path / "run")
     assert len([record for record in records if record["event"] == "validation"]) == 3
-    state = RunDirectory(tmp_path / "run").read_last()
+    state = RunDirectory(tmp_path / "run").states.read()
     assert state is not None
     assert state[1]["trainer"]["position"] == {"step": records[-1]["step"], "epoch": 3, "update": 0}
     assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
@@ -145,7 +145,7 @@ def test_ends_when_the_learning_rate_has_fallen_to_zero(corpus: Path, tmp_path: 
     display = Ends()
     train(experiment(corpus, **settings), tmp_path / "run", display)
     assert display.told == {5}
-    state = RunDirectory(tmp_path / "run").read_last()
+    state = RunDirectory(tmp_path / "run").states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == 5
 
@@ -184,7 +184,7 @@ def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path
 def _saved(run: Path) -> int | None:
     """When the last state was saved, if there is one."""
     try:
-        return RunDirectory(run).last.stat().st_mtime_ns
+        return RunDirectory(run).states.last.stat().st_mtime_ns
     except FileNotFoundError:
         return None
 
@@ -198,7 +198,7 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(
     whole: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop_at(corpus, tmp_path / "run", 7)
-    last = RunDirectory(tmp_path / "run").last
+    last = RunDirectory(tmp_path / "run").states.last
     content = bytearray(last.read_bytes())
     content[len(content) // 2] ^= 1
     last.write_bytes(content)
@@ -278,7 +278,7 @@ def test_an_interruption_after_the_last_update_loses_nothing(
     monkeypatch.setattr(Validation, "measure", measure_until)
     with pytest.raises(TrainingInterruptedError, match="after update 7, saved"):
         train(experiment(corpus, **settings), run, NoDisplay())
-    state = RunDirectory(run).read_last()
+    state = RunDirectory(run).states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == 7
     train(experiment(corpus, **settings), run, NoDisplay())
@@ -304,7 +304,7 @@ def test_a_training_whose_weights_become_nan_may_be_skipped_over(corpus: Path, t
     settings = {"training__non_finite": "skip", "validation": validation, "training__log_every": 2}
     run = tmp_path / "run"
     stop_at(corpus, run, 2, **settings)
-    for path in (RunDirectory(run).last, RunDirectory(run).previous):
+    for path in (RunDirectory(run).states.last, RunDirectory(run).states.previous):
         if path.exists():
             tensors, values = checkpoint.read(path)
             tensors = {
@@ -354,11 +354,11 @@ def test_a_state_without_the_validation_data_is_gone_on_from(corpus: Path, tmp_p
     """As older versions saved it, and as it is without validation text."""
     stop_at(corpus, tmp_path / "run", 2)
     directory = RunDirectory(tmp_path / "run")
-    tensors, values = checkpoint.read(directory.last)
+    tensors, values = checkpoint.read(directory.states.last)
     del values["validation"]
-    checkpoint.write(directory.last, tensors, values)
+    checkpoint.write(directory.states.last, tensors, values)
     train(experiment(corpus, training__max_updates=5), tmp_path / "run", NoDisplay())
-    assert checkpoint.read_values(directory.last)["validation"] is not None
+    assert checkpoint.read_values(directory.states.last)["validation"] is not None
 
 
 def test_two_trainings_do_not_share_a_directory(corpus: Path, tmp_path: Path) -> None:

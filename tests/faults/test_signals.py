@@ -92,7 +92,7 @@ def test_a_signal_during_a_validation_ends_it_and_the_state_is_saved(
     with pytest.raises(TrainingInterruptedError, match=f"after update {step}, saved") as caught:
         train(experiment(corpus), run, NoDisplay())
     assert caught.value.exit_code == 128 + number
-    state = RunDirectory(run).read_last()
+    state = RunDirectory(run).states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == step
     train(experiment(corpus), run, NoDisplay())
@@ -245,6 +245,6 @@ def test_a_closed_terminal_saves_the_training(corpus: Path, tmp_path: Path) -> N
     time.sleep(0.2)
     os.close(terminal)
     assert process.wait(30) == 129
-    state = RunDirectory(run).read_last()
+    state = RunDirectory(run).states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] > 0

@@ -60,7 +60,7 @@ def test_a_job_of_slurm_is_queued_again_until_it_is_done(tmp_path: Path) -> None
         time.sleep(0.01)
     job.send_signal(signal.SIGUSR1)
     _, said = job.communicate(timeout=SECONDS)
-    step = RunDirectory(run).newest_step()
+    step = RunDirectory(run).states.newest_step()
     assert job.returncode != 0 and requeued.read_text() == "7\n", said
     assert f"stopped after update {step}, saved" in said and step < 40
     for out in (run, whole):

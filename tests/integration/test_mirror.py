@@ -119,7 +119,7 @@ def test_a_training_goes_on_though_its_mirror_fails(
     with pytest.raises(ConfigurationError, match="no room for update 12"):
         train(experiment, run, NoDisplay(), f"{tmp_path}/mirror")
     assert "no room for update 5. The training goes on" in caplog.text
-    assert RunDirectory(run).newest_step() == 12
+    assert RunDirectory(run).states.newest_step() == 12
 
 
 @pytest.mark.parametrize("operation", ["ls", "pipe_file", "rm_file"])
@@ -185,7 +185,7 @@ def test_a_precision_that_was_chosen_by_measuring_is_no_other_configuration(
     experiment = experiment.model_copy(update={"training": training})
     interrupted(experiment, tmp_path / "run", f"{tmp_path}/mirror", 4)
     interrupted(experiment, tmp_path / "new", f"{tmp_path}/mirror", 7)
-    assert RunDirectory(tmp_path / "new").newest_step() == 8
+    assert RunDirectory(tmp_path / "new").states.newest_step() == 8
 
 
 def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(commands: Co
     for place, alone in records[0].items():
         for key in COMPARED & alone.keys():
             assert records[1][place][key] == pytest.approx(alone[key], rel=1e-5), (place, key)
-    for one, other in ((whole.last, shared.last), (whole.model, shared.model)):
+    for one, other in ((whole.states.last, shared.states.last), (whole.model, shared.model)):
         tensors, others = checkpoint.read(one)[0], checkpoint.read(other)[0]
         assert tensors.keys() == others.keys()
         for each, tensor in tensors.items():

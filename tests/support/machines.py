@@ -110,4 +110,4 @@ def wait_until(condition: Callable[[], bool], machine: Machine) -> None:
 
 def trained_to(run: Path, step: int) -> Callable[[], bool]:
     """Whether the training in a directory has saved this update or a later one."""
-    return lambda: RunDirectory(run).newest_step() >= step
+    return lambda: RunDirectory(run).states.newest_step() >= step

@@ -199,18 +199,18 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
 ) -> None:
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
-    directory.last.write_bytes(directory.last.read_bytes()[:-1])
-    state = directory.read_last()
+    directory.states.last.write_bytes(directory.states.last.read_bytes()[:-1])
+    state = directory.states.read()
     assert state is not None
     assert state.values["trainer"]["position"]["step"] == 2
-    assert state.path == directory.previous
+    assert state.path == directory.states.previous
     assert "last.safetensors" in caplog.text
-    assert directory.last.exists()  # reading alone deletes nothing
-    directory.read_last(remove_damaged=True)
-    assert not directory.last.exists()
-    directory.previous.write_bytes(b"")
+    assert directory.states.last.exists()  # reading alone deletes nothing
+    directory.states.read(remove_damaged=True)
+    assert not directory.states.last.exists()
+    directory.states.previous.write_bytes(b"")
     with pytest.raises(ModelError, match="train again"):
-        directory.read_last()
+        directory.states.read()
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("renamed"), None])
@@ -223,7 +223,7 @@ def test_a_state_that_may_be_whole_is_not_removed(
     opened = safetensors.safe_open
 
     def fail(path: Path, **options: Any) -> Any:
-        if error is not None and path == directory.last:
+        if error is not None and path == directory.states.last:
             raise error
         return opened(path, **options)
 
@@ -232,9 +232,9 @@ def test_a_state_that_may_be_whole_is_not_removed(
         if error is None:
             patched.setattr(checkpoint, "VERSION", 0)
         with pytest.raises(ModelError, match=r"last\.safetensors.+may be whole: make the file readable, or delete"):
-            directory.read_last(remove_damaged=True)
-    state = directory.read_last(remove_damaged=True)
-    assert state is not None and state.path == directory.last
+            directory.states.read(remove_damaged=True)
+    state = directory.states.read(remove_damaged=True)
+    assert state is not None and state.path == directory.states.last
 
 
 @pytest.mark.parametrize("trainer", [{"positiom": {"step": 3}}, {"position": 3}, {"position": {"step": "x"}}, [], 5])
@@ -242,10 +242,10 @@ def test_a_state_that_does_not_tell_its_update_does_not_count(directory: RunDire
     """As after one damaged byte in its header, which is read before it is verified."""
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
-    checkpoint.write(directory.last, TENSORS, {"trainer": trainer})
-    assert directory.newest_step() == 2
-    directory.previous.unlink()
-    assert directory.newest_step() == -1
+    checkpoint.write(directory.states.last, TENSORS, {"trainer": trainer})
+    assert directory.states.newest_step() == 2
+    directory.states.previous.unlink()
+    assert directory.states.newest_step() == -1
 
 
 def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None:
@@ -255,9 +255,9 @@ def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None
     assert choose_checkpoints(directory.path, last=2) == [directory.scored(3), directory.scored(4)]
     with pytest.raises(ModelError, match="keeps only 2 such checkpoints, not 3"):
         choose_checkpoints(directory.path, best=3)
-    assert choose_checkpoints(directory.path, given=[directory.last]) == [directory.last]
+    assert choose_checkpoints(directory.path, given=[directory.states.last]) == [directory.states.last]
     with pytest.raises(ModelError, match="there is no run here"):
-        choose_checkpoints(directory.path / "nowhere", given=[directory.last])
+        choose_checkpoints(directory.path / "nowhere", given=[directory.states.last])
 
 
 def test_choosing_while_a_training_saves_deletes_nothing(
@@ -270,7 +270,7 @@ def test_choosing_while_a_training_saves_deletes_nothing(
 
     def read_late(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         monkeypatch.setattr(checkpoint, "read", read)
-        directory.last.replace(directory.previous)
+        directory.states.last.replace(directory.states.previous)
         try:
             return read(path)
         finally:
@@ -278,7 +278,7 @@ def test_choosing_while_a_training_saves_deletes_nothing(
 
     monkeypatch.setattr(checkpoint, "read", read_late)
     choose_checkpoints(directory.path, best=1)
-    assert checkpoint.read_values(directory.last)["trainer"]["position"]["step"] == 4
+    assert checkpoint.read_values(directory.states.last)["trainer"]["position"]["step"] == 4
     assert not caplog.text
 
 
@@ -300,9 +300,9 @@ def test_weights_in_the_place_of_a_state_give_way_to_the_state_before(
 ) -> None:
     files = RunDirectory(tmp_path)
     files.checkpoints.mkdir()
-    checkpoint.write(files.previous, TENSORS, {"run": None})
-    checkpoint.write(files.last, TENSORS, {"steps": [3]})
-    state = files.read_last()
+    checkpoint.write(files.states.previous, TENSORS, {"run": None})
+    checkpoint.write(files.states.last, TENSORS, {"steps": [3]})
+    state = files.states.read()
     assert state is not None
     assert state[1] == {"run": None}
     assert "holds no state of a training" in caplog.text

@@ -84,7 +84,7 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
         train(experiment, tmp_path / "cut", At(4, lambda: 1 / 0))
     shutil.rmtree(tmp_path / "gone")
     shutil.copytree(tmp_path / "cut", tmp_path / "damaged")
-    last = RunDirectory(tmp_path / "damaged").last
+    last = RunDirectory(tmp_path / "damaged").states.last
     before, key, after = last.read_bytes().partition(b'\\"from\\": \\"')  # which the header says of the weights
     last.write_bytes(before + key + b"x" + after[1:])
     train(Experiment.load(tmp_path / "damaged" / "experiment.yaml"), tmp_path / "damaged", NoDisplay())

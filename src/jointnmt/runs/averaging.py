@@ -101,7 +101,7 @@ def choose_checkpoints(
     if given:
         return list(given)
     if best is not None:
-        saved = directory.read_last()
+        saved = directory.states.read()
         steps = Selection.from_plain(saved.values["run"]["selection"]).steps[:best] if saved else ()
         paths = [directory.scored(step) for step in steps]
     else:

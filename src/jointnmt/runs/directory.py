@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -21,10 +21,10 @@ from jointnmt.config import differences, read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
-from jointnmt.runs.checkpoint import DamagedCheckpointError
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
 from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
+from jointnmt.runs.states import SavedStates
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation, hash_files
@@ -43,14 +43,6 @@ MADE_OF = "made-of"
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
 
 
-class StoredState(NamedTuple):
-    """A saved state of a training."""
-
-    tensors: dict[str, Tensor]
-    values: dict[str, Any]
-    path: Path
-
-
 class RunDirectory:
     """Paths in a RUN directory, and what is written there.
 
@@ -67,8 +59,7 @@ class RunDirectory:
         self.segmentation = path / "segmentation"
         self.model = path / "model.safetensors"
         self.checkpoints = path / "checkpoints"
-        self.last = self.checkpoints / "last.safetensors"
-        self.previous = self.checkpoints / "previous.safetensors"
+        self.states = SavedStates(self.checkpoints)
         self.log = path / "log.jsonl"
         self.tensorboard = path / "tensorboard"
         self.validation = path / "validation"
@@ -92,7 +83,7 @@ class RunDirectory:
         """The hash of the weights that this training begins with; if they have gone, what its state says of them."""
         if (model := RunDirectory(start)).model.is_file():
             return model.model_digest()
-        saved = self.read_last()
+        saved = self.states.read()
         said = {} if saved is None else saved.values.get(TRAINING)
         return str(said.get(START, "")) if isinstance(said, dict) else ""
 
@@ -122,7 +113,7 @@ class RunDirectory:
                 f"{self.experiment}: extends: the configuration of a model may not extend another."
             )
         is_whole = self.experiment.read_bytes().rstrip().endswith(END.strip().encode())
-        if not is_whole and any(is_bound(checkpoint.read_values(path)) for path in (self.model, self.last)):
+        if not is_whole and any(is_bound(checkpoint.read_values(path)) for path in (self.model, self.states.last)):
             raise ConfigurationError(
                 f"{self.experiment}: was cut short: its last line, `{END.strip()}`, is missing, and other lines may be."
             )
@@ -148,11 +139,11 @@ class RunDirectory:
         """
         if self.experiment.exists():
             self._check(experiment)
-            if self.is_trained() and not self.holds_state():
+            if self.is_trained() and not self.states.exist():
                 raise ModelError(
-                    f"{self.path}: holds a model, but no state of its training to resume from ({self.last.name} in "
-                    f"{self.checkpoints.name}/), and starting again would overwrite the model. Bring the state back, "
-                    "choose another directory for --out, or delete this one."
+                    f"{self.path}: holds a model, but no state of its training to resume from "
+                    f"({self.states.last.name} in {self.checkpoints.name}/), and starting again would overwrite the "
+                    "model. Bring the state back, choose another directory for --out, or delete this one."
                 )
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -256,7 +247,7 @@ class RunDirectory:
             ConfigurationError: if it cannot be written.
         """
         if self.mirror is not None:
-            self.mirror.push(self.path, self.newest_step())
+            self.mirror.push(self.path, self.states.newest_step())
 
     def write_compact(
         self, path: Path, weights: dict[str, Tensor], steps: list[int], precision: StoredPrecision
@@ -289,24 +280,17 @@ class RunDirectory:
 
     def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
-        if self.last.exists():
-            self.last.replace(self.previous)
-        checkpoint.write(self.last, tensors, {**values, **self._bound(), **self._of_training()})
+        self.states.write(tensors, {**values, **self._bound(), **self._of_training()})
         self._prune()
         if self.mirror is not None:
             try:
-                self.mirror.push(self.path, self.newest_step())
+                self.mirror.push(self.path, self.states.newest_step())
             except ConfigurationError as error:
                 logger.warning("%s The training goes on; the next state is tried again.", error)
 
     def _prune(self) -> None:
         """Delete scored checkpoints that neither the last state nor the one before it keeps."""
-        keep = set()
-        for state in (self.last, self.previous):
-            if run := checkpoint.read_values(state).get("run"):
-                keep |= {
-                    self.scored(step) for step in [*(step for step, _ in run["selection"]["best"]), *run["latest"]]
-                }
+        keep = {self.scored(step) for step in self.states.steps_kept()}
         for path in self.checkpoints.glob("step-*.safetensors"):
             if path not in keep:
                 path.unlink()
@@ -329,7 +313,7 @@ class RunDirectory:
             )
         if (step := mirror.newest_step()) < 0:
             return
-        mine = self.newest_step()
+        mine = self.states.newest_step()
         theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
         wanted = self.read_experiment() if mine >= 0 else experiment
         may_change = (*MAY_CHANGE, *(["training.precision"] if wanted.training.precision == "auto" else []))
@@ -342,65 +326,3 @@ class RunDirectory:
             )
         if step > mine:
             mirror.pull(self.path)
-
-    def holds_state(self) -> bool:
-        """Whether there is a state to resume from, damaged or not."""
-        return self.last.exists() or self.previous.exists()
-
-    def newest_step(self) -> int:
-        """The update of the newest state, which may be damaged; -1 if there is none that tells."""
-        return max(_step_of(checkpoint.read_values(path)) for path in (self.last, self.previous))
-
-    def read_last(self, remove_damaged: bool = False) -> StoredState | None:
-        """The newest undamaged state; None if there is no state.
-
-        Only the holder of the lock may remove damaged newer states: others may read while one is written.
-
-        Raises:
-            ModelError: if all states are damaged; or if one cannot be read that may be whole, and would be removed.
-        """
-        damaged: list[Path] = []
-        for path in (self.last, self.previous):
-            try:
-                state = StoredState(*checkpoint.read(path), path)
-                _check_is_state(state.values, path)
-            except ModelError as error:
-                if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
-                    continue
-                if remove_damaged and not isinstance(error, DamagedCheckpointError):  # going on would overwrite it
-                    raise ModelError(
-                        f"{error} The training does not go on from an older state, as this one may be whole: make the "
-                        "file readable, or delete it to resume from the state before it."
-                    ) from error
-                logger.warning("%s", error)
-                damaged.append(path)
-                continue
-            for other in damaged:
-                if remove_damaged:
-                    other.unlink(missing_ok=True)  # or the next save would keep it as the previous state
-                logger.warning("%s: resuming from the state before it", other)
-            return state
-        if damaged:
-            raise ModelError(
-                f"{self.checkpoints}: the last state is damaged and there is none before it, so the training cannot "
-                f"resume. Delete {self.path} and train again."
-            )
-        return None
-
-
-def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
-    """Refuse weights alone in the place of a state.
-
-    Raises:
-        DamagedCheckpointError: if a training cannot resume from a checkpoint with these values.
-    """
-    if "steps" in values:
-        raise DamagedCheckpointError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
-
-
-def _step_of(values: Mapping[str, Any]) -> int:
-    """The update of a state with these values, which were not verified; -1 if they do not tell."""
-    try:
-        return int(values["trainer"]["position"]["step"])
-    except (LookupError, TypeError, ValueError, OverflowError):
-        return -1

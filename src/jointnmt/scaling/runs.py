@@ -103,7 +103,7 @@ def read_outcome(run: RunDirectory) -> RunOutcome:
     """
     records = read_records(run.log)
     validated = [one for one in records if one["event"] == "validation" and one.get("nll") is not None]
-    values = checkpoint.read_values(run.last)
+    values = checkpoint.read_values(run.states.last)
     if not validated or not values:
         raise ModelError(f"{run.path}: has no finite validation cross-entropy to compare. See {run.log}.")
     best = min(validated, key=lambda one: (one["nll"], one["step"]))
@@ -194,7 +194,7 @@ def _read_measured(file: Path) -> RunOutcome:
 
 def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:
     """Refuse a run that was trained for longer than asked for: the others would be trained less."""
-    if not (values := checkpoint.read_values(run.last)):
+    if not (values := checkpoint.read_values(run.states.last)):
         return
     position, config = values["trainer"]["position"], experiment.training
     done = {"updates": position["step"], "epochs": position["epoch"] + (position["update"] > 0)}

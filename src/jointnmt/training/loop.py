@@ -96,7 +96,7 @@ class TrainingRun:
         logger.info("%s: resuming after update %d", self.directory.path, self.step)
 
     def _read_last(self) -> SavedState | None:
-        saved = self.directory.read_last(remove_damaged=True)
+        saved = self.directory.states.read(remove_damaged=True)
         if saved is None:
             return None
         self.directory.check(saved.values, saved.path)

@@ -1,0 +1,110 @@
+"""What a training resumes from: its last state, and the one before it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from jointnmt.errors import ModelError
+from jointnmt.runs import checkpoint
+from jointnmt.runs.checkpoint import DamagedCheckpointError
+
+logger = logging.getLogger(__name__)
+
+
+class StoredState(NamedTuple):
+    """A saved state of a training."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    path: Path
+
+
+class SavedStates:
+    """The files of both in a folder of checkpoints."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        self._checkpoints = checkpoints
+        self.last = checkpoints / "last.safetensors"
+        self.previous = checkpoints / "previous.safetensors"
+
+    def exist(self) -> bool:
+        """Whether there is one to resume from, damaged or not."""
+        return self.last.exists() or self.previous.exists()
+
+    def newest_step(self) -> int:
+        """The update of the newest state, which may be damaged; -1 if there is none that tells."""
+        return max(_step_of(checkpoint.read_values(path)) for path in (self.last, self.previous))
+
+    def steps_kept(self) -> set[int]:
+        """The updates whose weights, in files of their own, a training that resumes from either of them needs."""
+        steps = set[int]()
+        for path in (self.last, self.previous):
+            if run := checkpoint.read_values(path).get("run"):
+                steps.update(step for step, _ in run["selection"]["best"])
+                steps.update(run["latest"])
+        return steps
+
+    def write(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Write the last state, and keep the one before it."""
+        if self.last.exists():
+            self.last.replace(self.previous)
+        checkpoint.write(self.last, tensors, values)
+
+    def read(self, remove_damaged: bool = False) -> StoredState | None:
+        """The newest undamaged state; None if there is no state.
+
+        Only the holder of the lock may remove damaged newer states: others may read while one is written.
+
+        Raises:
+            ModelError: if all states are damaged; or if one cannot be read that may be whole, and would be removed.
+        """
+        damaged: list[Path] = []
+        for path in (self.last, self.previous):
+            try:
+                state = StoredState(*checkpoint.read(path), path)
+                _check_is_state(state.values, path)
+            except ModelError as error:
+                if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
+                    continue
+                if remove_damaged and not isinstance(error, DamagedCheckpointError):  # going on would overwrite it
+                    raise ModelError(
+                        f"{error} The training does not go on from an older state, as this one may be whole: make the "
+                        "file readable, or delete it to resume from the state before it."
+                    ) from error
+                logger.warning("%s", error)
+                damaged.append(path)
+                continue
+            for other in damaged:
+                if remove_damaged:
+                    other.unlink(missing_ok=True)  # or the next save would keep it as the previous state
+                logger.warning("%s: resuming from the state before it", other)
+            return state
+        if damaged:
+            raise ModelError(
+                f"{self._checkpoints}: the last state is damaged and there is none before it, so the training cannot "
+                f"resume. Delete {self._checkpoints.parent} and train again."
+            )
+        return None
+
+
+def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
+    """Refuse weights alone in the place of a state.
+
+    Raises:
+        DamagedCheckpointError: if a training cannot resume from a checkpoint with these values.
+    """
+    if "steps" in values:
+        raise DamagedCheckpointError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
+
+
+def _step_of(values: Mapping[str, Any]) -> int:
+    """The update of a state with these values, which were not verified; -1 if they do not tell."""
+    try:
+        return int(values["trainer"]["position"]["step"])
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return -1
