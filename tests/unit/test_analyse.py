@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,13 @@ from jointnmt.analysis.corpus import (
 )
 from jointnmt.analysis.figures import MARKERS, analysis_csv, analysis_figure
 from jointnmt.cli.main import app
+from jointnmt.data.catalogue import BUNDLED
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.evaluation.significance import FEWEST_COMPARED
+from jointnmt.runs import checkpoint
+from jointnmt.testset.outputs import training_counts
+from jointnmt.text.special import eos_id
+from jointnmt.translator import Translator
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 
 pytestmark = pytest.mark.slow
@@ -59,6 +65,13 @@ def test_an_empty_bucket_has_no_value() -> None:
     filled, empty = RatioTerms(table, table).ratios(["a", "b"])
     assert (filled.value, filled.low, filled.high) == (1.0, 1.0, 1.0)
     assert empty == BucketValue("b", 0, None)
+
+
+def test_a_bucket_of_a_single_sentence_has_no_interval() -> None:
+    wholes = np.array([[4.0, 3.0], [4.0, 0.0], [4.0, 0.0]])
+    two, one = RatioTerms(wholes / 2, wholes).ratios(["a", "b"])
+    assert two.low is not None and two.high is not None
+    assert one == BucketValue("b", 3, 0.5)
 
 
 def test_p_values_are_those_of_paired_resampling() -> None:
@@ -215,6 +228,30 @@ def test_a_run_without_its_training_text_is_left_out_of_accuracy_by_frequency(ru
     assert found.pop("accuracy-by-frequency") == ["first"]
     assert set(map(tuple, found.values())) == {("first", "second")}
     assert "second: is left out of accuracy by frequency" in result.stderr
+
+
+def test_a_run_whose_training_text_has_changed_is_left_out_of_accuracy_by_frequency(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    (runs[1] / "checkpoints").mkdir()
+    checkpoint.write(runs[1] / "checkpoints" / "last.safetensors", {}, {"data": "of other text"})
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["analyse", *map(str, runs), *texts, "--json"])
+    assert result.exit_code == 0, result.output
+    assert [*json.loads(result.stdout)[-1]["systems"]] == ["first"]
+    told = " ".join(result.stderr.split())
+    assert "second: is left out of accuracy by frequency" in told and "have changed since" in told
+
+
+def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what lies in the current folder under the same name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.tsv.xz").write_bytes(lzma.compress(b"der Hund\tthe dog\n"))
+    run = Path("package:tatoeba-de-en-transformer")
+    counts = training_counts(Translator.load(run, "cpu"), run)
+    assert counts is not None
+    with lzma.open(BUNDLED / "tatoeba-de-en" / "train.tsv.xz") as lines:
+        assert counts[eos_id] == sum(1 for _ in lines)
 
 
 @pytest.mark.parametrize(
