@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import lzma
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from jointnmt.cli.main import app
 from jointnmt.data.catalogue import BUNDLED
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.evaluation.significance import FEWEST_COMPARED
+from jointnmt.report.curves import LearningCurves, perplexity_figure
 from jointnmt.runs import checkpoint
 from jointnmt.testset.outputs import training_counts
 from jointnmt.text.special import eos_id
@@ -151,15 +155,14 @@ def many_systems(count: int) -> Analysis:
 
 def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
     figure = analysis_figure(many_systems(4))
-    (axes,), (legend,) = figure.axes, figure.legends  # beside the picture: four would cover too much of it
+    (axes,), (legend,) = figure.axes, figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [f"system {n}" for n in range(4)]
-    assert axes.get_legend() is None
-    assert not analysis_figure(many_systems(3)).legends
+    assert axes.get_legend() is None  # it would cover intervals
     looks = {(line.get_color(), line.get_marker()) for line in axes.get_lines() if line.get_marker() in MARKERS}
     assert len(looks) == 4
     assert [label.get_text() for label in axes.get_xticklabels()] == [
-        "1-9\nn = 30",
-        "10-19\nn = 20",
+        "1-9\n30",
+        "10-19\n20",
     ]  # the last one is empty
 
 
@@ -177,7 +180,48 @@ def test_a_star_marks_what_differs_from_the_first_system() -> None:
     (star,) = (text for text in axes.texts if text.get_text() == "*")
     assert star.get_position()[1] == 1 and star.get_transform() == axes.get_xaxis_transform()
     assert star.get_color() != axes.lines[0].get_color()
-    assert "p < 0.05" in axes.get_legend().get_title().get_text()
+    (legend,) = axes.figure.legends
+    assert "p < 0.05" in legend.get_title().get_text()
+
+
+def sized(names: Sequence[str], buckets: int = 5) -> Analysis:
+    """Systems of other pieces: buckets differ in size between them."""
+    systems = {
+        name: [BucketValue(f"{10 * i}-{10 * i + 9}", 15_000 - 1234 * i + n, 0.5, 0.4, 0.6) for i in range(buckets)]
+        for n, name in enumerate(names)
+    }
+    return Analysis("x", "Title", "position", "accuracy", "target tokens", systems)
+
+
+@pytest.mark.parametrize(
+    "names", [["_base", "lr$5e_{-4$"], ["package:tatoeba-de-en-" + "x" * 20] * 5, ["y" * 120, "z"]]
+)
+@pytest.mark.parametrize("width", [5.4, 7.2])
+def test_legends_name_every_system_and_are_not_cut_off(names: list[str], width: float) -> None:
+    names = [f"{name}{'_' * n}" for n, name in enumerate(names)]
+    figure = analysis_figure(sized(names), width)
+    figure.savefig(io.BytesIO(), format="png")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == names
+    place, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= place.x0 and place.x1 <= whole.x1 and whole.y0 <= place.y0
+    assert place.y1 <= figure.axes[0].get_window_extent().y0
+    curves = [LearningCurves(name, [(1, 9.0), (2, 3.0)], [(1, 9.0), (2, 3.0)]) for name in names]
+    perplexity_figure(curves).savefig(io.BytesIO(), format="svg")
+    (legend,) = perplexity_figure(curves).legends
+    assert legend.get_texts()[0].get_text() == f"{names[0]}, training"
+
+
+def test_sizes_of_buckets_do_not_overlap() -> None:
+    for buckets, lines in ((5, 3), (14, 1)):
+        figure = analysis_figure(sized(["one", "two"], buckets), 5.4)
+        figure.draw_without_rendering()
+        labels = figure.axes[0].get_xticklabels()
+        assert {label.get_text().count("\n") + 1 for label in labels} == {lines}
+        if lines > 1:
+            assert labels[1].get_text() == "10-19\n13,766\nto 13,767"
+            extents = [label.get_window_extent() for label in labels]
+            assert all(left.x1 < right.x0 for left, right in pairwise(extents))
 
 
 def test_csv_has_a_row_for_each_system_and_bucket() -> None:
