@@ -17,6 +17,9 @@ from typer.testing import CliRunner
 
 from jointnmt.analysis.buckets import Buckets, BucketValue, RatioTerms, ratios
 from jointnmt.analysis.corpus import (
+    FREQUENCIES,
+    LENGTHS,
+    POSITIONS,
     Analysis,
     Predictions,
     accuracies_by_frequency,
@@ -238,6 +241,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     data: dict[str, Any] = {"root": str(tmp_path), "source_language": "de", "target_language": "en"}
     data["train"] = [{"source": "de", "target": "en"}]
     return [write_run(tmp_path / name, data=data) for name in ("first", "second")]
+
+
+def test_help_says_the_default_edges() -> None:
+    shown = " ".join(CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", "--help"]).output.split())
+    for buckets, count in ((LENGTHS, 2), (FREQUENCIES, 1)):
+        assert shown.count(f"[default: ({', '.join(map(str, buckets.edges))})]") == count
+    assert POSITIONS.edges == LENGTHS.edges
 
 
 def test_the_command_writes_figures_and_numbers(runs: list[Path], tmp_path: Path) -> None:

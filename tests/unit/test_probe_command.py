@@ -293,6 +293,13 @@ def test_wrong_use_is_refused(folder: Path) -> None:
         assert message in " ".join(result.stderr.split())
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused_before_the_work(folder: Path) -> None:
+    for out in ("test.de", "test.de/in/it"):
+        result = probe(folder, source="valid.de", reference="train.en", out=out)  # not parallel: found out later
+        assert result.exit_code == 2, result.output
+        assert "test.de: is a file, but figures and numbers go to a folder" in " ".join(result.stderr.split())
+
+
 def test_probes_of_another_training_are_refused(folder: Path) -> None:
     assert probe(folder).exit_code == 0
     result = probe(folder, "--set", "rate=0.5")

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from jointnmt.cli.console import stdout
-from jointnmt.cli.edges import Edges, buckets_of
+from jointnmt.cli.edges import Edges, FrequencyEdges, buckets_of
+from jointnmt.cli.lines import check_output_folder
 from jointnmt.cli.options import (
     BatchCellsOption,
     DeviceOption,
@@ -46,7 +47,7 @@ def analyse(
     ] = None,
     length_edges: Edges = None,
     position_edges: Edges = None,
-    frequency_edges: Edges = None,
+    frequency_edges: FrequencyEdges = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -68,8 +69,7 @@ def analyse(
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
     check_runs(runs)
-    if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Choose another name.")
+    check_output_folder(out)
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
     bucketing = Bucketing(*(buckets_of(given, default) for given, default in edges))
     eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
