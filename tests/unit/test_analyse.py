@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import lzma
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,11 +35,14 @@ from jointnmt.data.catalogue import BUNDLED
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.evaluation.significance import FEWEST_COMPARED
 from jointnmt.report.curves import LearningCurves, perplexity_figure
+from jointnmt.report.pictures import analysis_picture
 from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.testset.outputs import training_counts
+from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import eos_id
 from jointnmt.translator import Translator
-from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run, write_run_of
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +136,36 @@ def test_accuracy_is_counted_by_position_and_by_frequency() -> None:
         ("6-99", 1, 1.0),
         ("100+", 1, 0.0),
     ]
+
+
+def test_accuracies_of_other_pieces_are_not_compared() -> None:
+    tokens = [[5, 6]] * FEWEST_COMPARED
+    first = Predictions([[True, False]] * FEWEST_COMPARED, [[7, 7]] * FEWEST_COMPARED, tokens)
+    better = replace(first, hits=[[True, True]] * FEWEST_COMPARED)
+    other = replace(better, tokens=[[5, 7]] * FEWEST_COMPARED)
+    for accuracies in (accuracies_by_position, accuracies_by_frequency):
+        found = accuracies({"first": first, "better": better, "other": other})
+        p_values = {name: [each.p_value for each in values if each.size] for name, values in found.systems.items()}
+        assert p_values == {"first": [None], "better": [pytest.approx(1 / 1001)], "other": [None]}
+        assert found.other_pieces == ("other",)
+        table = analysis_picture(found).table
+        assert table is not None and table.caption.endswith(
+            "and p against first; other: not compared with first, which has other pieces"
+        )
+
+
+def test_what_is_not_compared_is_said_below_the_table(runs: list[Path], tmp_path: Path) -> None:
+    segmentation = RunDirectory(runs[1]).segmentation
+    words = [*TARGET_WORDS[:3], "more", *TARGET_WORDS[3:]]
+    config = RunDirectory(runs[1]).read_experiment().segmentation
+    settings = config.model_copy(update={"min_frequency": 1, "vocabulary_size": 100})
+    other = Segmentation.train(settings, [" ".join(SOURCE_WORDS)], [" ".join(words)], "de", "en")
+    shutil.rmtree(segmentation)
+    write_run_of(runs[1], RunDirectory(runs[1]).read_experiment(), other)
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", *map(str, runs), *texts, "--metric", "bleu"])
+    assert result.exit_code == 0, result.output
+    assert " ".join(result.stdout.split()).count("other pieces than first has, so not compared with it: second") == 2
 
 
 def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:

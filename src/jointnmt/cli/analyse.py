@@ -86,8 +86,11 @@ def analyse(
 
 def _table(analysis: Analysis) -> Table:
     caption = f"95% intervals by bootstrap; n: {analysis.unit}"
-    if len(analysis.systems) > 1:
-        caption += f"; *: p < {SIGNIFICANT} against {next(iter(analysis.systems))}, by paired bootstrap"
+    first, *others = analysis.systems
+    if len(others) > len(analysis.other_pieces):
+        caption += f"; *: p < {SIGNIFICANT} against {first}, by paired bootstrap"
+    if analysis.other_pieces:
+        caption += f"; other pieces than {first} has, so not compared with it: {', '.join(analysis.other_pieces)}"
     table = Table(title=analysis.title, caption=caption)
     table.add_column(analysis.bucketed_by)
     table.add_column("n", justify="right")
