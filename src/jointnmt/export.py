@@ -53,6 +53,7 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
     spec = transformer_spec(_transformer(model, run), segmentation)
     spec.validate()
     spec.optimize(quantization=weights)
+    folder = folder.resolve()  # `.` has no name
     unfinished = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:

@@ -179,6 +179,22 @@ def test_longer_runs_go_on_and_shorter_ones_are_refused(folder: Path) -> None:
     assert result.exit_code == 2 and "model.dropout: 0.1 -> 0.2" in result.stderr
 
 
+def test_a_finished_run_is_not_reused_with_other_text(folder: Path, tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    arguments = ["scale", write_recipe(tmp_path, "reformer-base"), "--out", tmp_path / "out", "--updates", 2, "--only"]
+    assert call(*arguments, "base").exit_code == 0
+    for name in ("valid", "train"):
+        text = (tmp_path / f"{name}.en").read_text(encoding="utf-8")
+        (tmp_path / f"{name}.en").write_text(text.replace("word1", "word2"), encoding="utf-8")
+        result = call(*arguments, "base")
+        which = {"valid": "validation"}.get(name, name)
+        assert result.exit_code == 3 and f"another text under data.{which} than is there now" in result.stderr
+        (tmp_path / f"{name}.en").unlink()
+        assert call(*arguments, "base").exit_code == 0  # what is not there is not another one
+        (tmp_path / f"{name}.en").write_text(text, encoding="utf-8")
+    assert call(*arguments, "base").exit_code == 0
+
+
 def test_all_runs_train_in_the_precision_of_the_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would measure for itself, and the fastest one may change with the size of the model."""
     chosen = iter(("bfloat16", "float32", "float32"))

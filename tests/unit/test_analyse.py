@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import lzma
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,9 @@ from typer.testing import CliRunner
 
 from jointnmt.analysis.buckets import Buckets, BucketValue, RatioTerms, ratios
 from jointnmt.analysis.corpus import (
+    FREQUENCIES,
+    LENGTHS,
+    POSITIONS,
     Analysis,
     Predictions,
     accuracies_by_frequency,
@@ -22,9 +31,18 @@ from jointnmt.analysis.corpus import (
 )
 from jointnmt.analysis.figures import MARKERS, analysis_csv, analysis_figure
 from jointnmt.cli.main import app
+from jointnmt.data.catalogue import BUNDLED
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.evaluation.significance import FEWEST_COMPARED
-from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+from jointnmt.report.curves import LearningCurves, perplexity_figure
+from jointnmt.report.pictures import analysis_picture
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.testset.outputs import training_counts
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.special import eos_id
+from jointnmt.translator import Translator
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run, write_run_of
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +77,13 @@ def test_an_empty_bucket_has_no_value() -> None:
     filled, empty = RatioTerms(table, table).ratios(["a", "b"])
     assert (filled.value, filled.low, filled.high) == (1.0, 1.0, 1.0)
     assert empty == BucketValue("b", 0, None)
+
+
+def test_a_bucket_of_a_single_sentence_has_no_interval() -> None:
+    wholes = np.array([[4.0, 3.0], [4.0, 0.0], [4.0, 0.0]])
+    two, one = RatioTerms(wholes / 2, wholes).ratios(["a", "b"])
+    assert two.low is not None and two.high is not None
+    assert one == BucketValue("b", 3, 0.5)
 
 
 def test_p_values_are_those_of_paired_resampling() -> None:
@@ -113,6 +138,36 @@ def test_accuracy_is_counted_by_position_and_by_frequency() -> None:
     ]
 
 
+def test_accuracies_of_other_pieces_are_not_compared() -> None:
+    tokens = [[5, 6]] * FEWEST_COMPARED
+    first = Predictions([[True, False]] * FEWEST_COMPARED, [[7, 7]] * FEWEST_COMPARED, tokens)
+    better = replace(first, hits=[[True, True]] * FEWEST_COMPARED)
+    other = replace(better, tokens=[[5, 7]] * FEWEST_COMPARED)
+    for accuracies in (accuracies_by_position, accuracies_by_frequency):
+        found = accuracies({"first": first, "better": better, "other": other})
+        p_values = {name: [each.p_value for each in values if each.size] for name, values in found.systems.items()}
+        assert p_values == {"first": [None], "better": [pytest.approx(1 / 1001)], "other": [None]}
+        assert found.other_pieces == ("other",)
+        table = analysis_picture(found).table
+        assert table is not None and table.caption.endswith(
+            "and p against first; other: not compared with first, which has other pieces"
+        )
+
+
+def test_what_is_not_compared_is_said_below_the_table(runs: list[Path], tmp_path: Path) -> None:
+    segmentation = RunDirectory(runs[1]).segmentation
+    words = [*TARGET_WORDS[:3], "more", *TARGET_WORDS[3:]]
+    config = RunDirectory(runs[1]).read_experiment().segmentation
+    settings = config.model_copy(update={"min_frequency": 1, "vocabulary_size": 100})
+    other = Segmentation.train(settings, [" ".join(SOURCE_WORDS)], [" ".join(words)], "de", "en")
+    shutil.rmtree(segmentation)
+    write_run_of(runs[1], RunDirectory(runs[1]).read_experiment(), other)
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", *map(str, runs), *texts, "--metric", "bleu"])
+    assert result.exit_code == 0, result.output
+    assert " ".join(result.stdout.split()).count("other pieces than first has, so not compared with it: second") == 2
+
+
 def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:
     references = ["a b c d e", "f g h i j k", "l m n o p", "q r s t"]
     translations = ["a b c d x", "f g h i j k", "l m x o p", "q r s t"]
@@ -138,15 +193,14 @@ def many_systems(count: int) -> Analysis:
 
 def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
     figure = analysis_figure(many_systems(4))
-    (axes,), (legend,) = figure.axes, figure.legends  # beside the picture: four would cover too much of it
+    (axes,), (legend,) = figure.axes, figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [f"system {n}" for n in range(4)]
-    assert axes.get_legend() is None
-    assert not analysis_figure(many_systems(3)).legends
+    assert axes.get_legend() is None  # it would cover intervals
     looks = {(line.get_color(), line.get_marker()) for line in axes.get_lines() if line.get_marker() in MARKERS}
     assert len(looks) == 4
     assert [label.get_text() for label in axes.get_xticklabels()] == [
-        "1-9\nn = 30",
-        "10-19\nn = 20",
+        "1-9\n30",
+        "10-19\n20",
     ]  # the last one is empty
 
 
@@ -164,7 +218,48 @@ def test_a_star_marks_what_differs_from_the_first_system() -> None:
     (star,) = (text for text in axes.texts if text.get_text() == "*")
     assert star.get_position()[1] == 1 and star.get_transform() == axes.get_xaxis_transform()
     assert star.get_color() != axes.lines[0].get_color()
-    assert "p < 0.05" in axes.get_legend().get_title().get_text()
+    (legend,) = axes.figure.legends
+    assert "p < 0.05" in legend.get_title().get_text()
+
+
+def sized(names: Sequence[str], buckets: int = 5) -> Analysis:
+    """Systems of other pieces: buckets differ in size between them."""
+    systems = {
+        name: [BucketValue(f"{10 * i}-{10 * i + 9}", 15_000 - 1234 * i + n, 0.5, 0.4, 0.6) for i in range(buckets)]
+        for n, name in enumerate(names)
+    }
+    return Analysis("x", "Title", "position", "accuracy", "target tokens", systems)
+
+
+@pytest.mark.parametrize(
+    "names", [["_base", "lr$5e_{-4$"], ["package:tatoeba-de-en-" + "x" * 20] * 5, ["y" * 120, "z"]]
+)
+@pytest.mark.parametrize("width", [5.4, 7.2])
+def test_legends_name_every_system_and_are_not_cut_off(names: list[str], width: float) -> None:
+    names = [f"{name}{'_' * n}" for n, name in enumerate(names)]
+    figure = analysis_figure(sized(names), width)
+    figure.savefig(io.BytesIO(), format="png")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == names
+    place, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= place.x0 and place.x1 <= whole.x1 and whole.y0 <= place.y0
+    assert place.y1 <= figure.axes[0].get_window_extent().y0
+    curves = [LearningCurves(name, [(1, 9.0), (2, 3.0)], [(1, 9.0), (2, 3.0)]) for name in names]
+    perplexity_figure(curves).savefig(io.BytesIO(), format="svg")
+    (legend,) = perplexity_figure(curves).legends
+    assert legend.get_texts()[0].get_text() == f"{names[0]}, training"
+
+
+def test_sizes_of_buckets_do_not_overlap() -> None:
+    for buckets, lines in ((5, 3), (14, 1)):
+        figure = analysis_figure(sized(["one", "two"], buckets), 5.4)
+        figure.draw_without_rendering()
+        labels = figure.axes[0].get_xticklabels()
+        assert {label.get_text().count("\n") + 1 for label in labels} == {lines}
+        if lines > 1:
+            assert labels[1].get_text() == "10-19\n13,766\nto 13,767"
+            extents = [label.get_window_extent() for label in labels]
+            assert all(left.x1 < right.x0 for left, right in pairwise(extents))
 
 
 def test_csv_has_a_row_for_each_system_and_bucket() -> None:
@@ -181,6 +276,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     data: dict[str, Any] = {"root": str(tmp_path), "source_language": "de", "target_language": "en"}
     data["train"] = [{"source": "de", "target": "en"}]
     return [write_run(tmp_path / name, data=data) for name in ("first", "second")]
+
+
+def test_help_says_the_default_edges() -> None:
+    shown = " ".join(CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", "--help"]).output.split())
+    for buckets, count in ((LENGTHS, 2), (FREQUENCIES, 1)):
+        assert shown.count(f"[default: ({', '.join(map(str, buckets.edges))})]") == count
+    assert POSITIONS.edges == LENGTHS.edges
 
 
 def test_the_command_writes_figures_and_numbers(runs: list[Path], tmp_path: Path) -> None:
@@ -215,6 +317,30 @@ def test_a_run_without_its_training_text_is_left_out_of_accuracy_by_frequency(ru
     assert found.pop("accuracy-by-frequency") == ["first"]
     assert set(map(tuple, found.values())) == {("first", "second")}
     assert "second: is left out of accuracy by frequency" in result.stderr
+
+
+def test_a_run_whose_training_text_has_changed_is_left_out_of_accuracy_by_frequency(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    (runs[1] / "checkpoints").mkdir()
+    checkpoint.write(runs[1] / "checkpoints" / "last.safetensors", {}, {"data": "of other text"})
+    texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["analyse", *map(str, runs), *texts, "--json"])
+    assert result.exit_code == 0, result.output
+    assert [*json.loads(result.stdout)[-1]["systems"]] == ["first"]
+    told = " ".join(result.stderr.split())
+    assert "second: is left out of accuracy by frequency" in told and "have changed since" in told
+
+
+def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what lies in the current folder under the same name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.tsv.xz").write_bytes(lzma.compress(b"der Hund\tthe dog\n"))
+    run = Path("package:tatoeba-de-en-transformer")
+    counts = training_counts(Translator.load(run, "cpu"), run)
+    assert counts is not None
+    with lzma.open(BUNDLED / "tatoeba-de-en" / "train.tsv.xz") as lines:
+        assert counts[eos_id] == sum(1 for _ in lines)
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ def test_a_contrast_that_is_the_reference_is_told(invoke: Invoke, tmp_path: Path
         ("pairs --kind mucow", 2, "--kind mucow"),
         ("suite.json --scores nowhere/scores", 2, "no folder nowhere"),
         ("suite.json --csv nowhere/scores", 2, "no folder nowhere"),
+        ("suite.json --scores both --csv ./both", 2, "--scores and --csv: both name both"),
         ("nowhere.json", 3, "nowhere.json"),
         ("empty.json", 3, "empty.json"),
         ("broken.json.gz", 3, "broken.json.gz"),

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from jointnmt.cli.attention import token_place
 from jointnmt.cli.main import app
+from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import METRICS, corpus_scores
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
@@ -334,13 +336,36 @@ def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -
     assert np.shape(fourth) == (6, 6)
     assert [np.count_nonzero(row) for row in fourth] == [5] * 6
     for wrong, message in [
-        ("source:der", "several such tokens. Give the number of one: 1 der, 2 Hund"),
+        ("source:der", "several such tokens. Give the position of one, as in source:#1: #1 der, #2 Hund"),
         ("target:Maus", "there is no such token"),
         ("target:6", "there is no such token"),
+        ("target:#6", "there is no such token"),
+        ("target:#0", "there is no such token"),
         ("Hund", "which side"),
     ]:
         result = invoke("attention", run, *texts, "--of", wrong)
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("tokens", "wanted", "place"),
+    [
+        (["a", "b", "c"], "2", 1),
+        (["a", "b", "c"], "#2", 1),
+        (["<s>", "a", "b"], "#2", 2),
+        (["a", "▁3", "c"], "3", 1),
+        (["a", "▁3", "c"], "#3", 2),
+        (["3", "b", "3"], "#3", 2),
+        (["3", "b", "3"], "3", None),
+        (["a", "b", "20"], "2", None),  # of the 20, or the second
+    ],
+)
+def test_a_number_is_a_token_or_a_position(tokens: list[str], wanted: str, place: int | None) -> None:
+    if place is not None:
+        assert token_place("source", tokens, wanted) == place
+        return
+    with pytest.raises(ConfigurationError, match=r"as in source:#1: #1"):
+        token_place("source", tokens, wanted)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
 from jointnmt.translator import Translator
 from support.tiny import tiny_recipe, write_corpus
+from support.tiny_run import write_run
 
 SOURCES = ["wort1 wort2 wort3", "wort7", "wort11 neu wort2 wort2 wort5 wort19"]
 TARGETS = ["word3 word2 word1", "word7 word7", "neu word5"]
@@ -89,6 +90,15 @@ def test_what_it_cannot_express_is_refused(run: str, message: str, tmp_path: Pat
     with pytest.raises(ConfigurationError, match=message):
         export_ctranslate2(Path(run), tmp_path / "exported")
     assert not list(tmp_path.glob("*exported*"))
+
+
+def test_the_current_folder_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", model={"family": "transformer"})
+    (tmp_path / "exported").mkdir()
+    monkeypatch.chdir(tmp_path / "exported")
+    export_ctranslate2(run, Path())
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "exported"}
+    assert (tmp_path / "exported" / "model.bin").exists()
 
 
 def test_the_folder_is_new_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

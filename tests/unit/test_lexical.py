@@ -217,8 +217,9 @@ def test_figures_have_a_line_or_a_table_for_each_system_and_stack() -> None:
         "similarity-target",
         *(f"{m}-{s}{by}" for m in ("gate", "sparseness") for s in ("source", "target") for by in ("", "-by-frequency")),
     }
-    axes = topic_figure(by_name["similarity-target"]).axes[0]
-    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    figure = topic_figure(by_name["similarity-target"])
+    axes = figure.axes[0]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["transformer: decoder", "reformer-fast: grid"]
     assert [label.get_text().split("\n")[0] for label in axes.get_xticklabels()] == [
         "embedding",

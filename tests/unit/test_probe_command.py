@@ -14,7 +14,12 @@ from typer.testing import CliRunner, Result
 
 from jointnmt.analysis import probing
 from jointnmt.cli.main import app
+from jointnmt.data.building import Which
+from jointnmt.data.store import text_fingerprint
 from jointnmt.experiment import Experiment
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.text.segmentation import Segmentation
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run_of
 
 pytestmark = pytest.mark.slow
@@ -76,7 +81,12 @@ def test_the_command_writes_figures_and_numbers_of_every_family(folder: Path) ->
     found = json.loads((folder / "out" / "probe.json").read_text())
     assert list(found) == list(FAMILIES)
     for family, facts in found.items():
-        assert facts["held_out"] == {"sentences": 3, "left_out_as_known": 0, "left_out_as_empty": 1}
+        assert facts["held_out"] == {
+            "sentences": 3,
+            "left_out_as_known": 0,
+            "left_out_as_half_known": 0,
+            "left_out_as_empty": 1,
+        }
         files = {path.stem for path in (folder / "out" / family).iterdir()}
         assert (
             files
@@ -170,7 +180,81 @@ def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:
     result = probe(folder, source="mixed.de", reference="mixed.en")
     assert "2 of 3 pairs are left out" in " ".join(result.stderr.split())
     held_out = json.loads((folder / "out" / "probe.json").read_text())["reformer-fast"]["held_out"]
-    assert held_out == {"sentences": 1, "left_out_as_known": 2, "left_out_as_empty": 0}
+    assert held_out == counts_of_held_out(1, known=2)
+
+
+def test_a_pair_of_which_one_side_is_known_is_left_out_and_counted(folder: Path) -> None:
+    write_text(folder / "mixed.de", [SOURCE_WORDS[:4], SOURCE_WORDS[4:8], SOURCE_WORDS[5:9], SOURCE_WORDS[:3]])
+    write_text(folder / "mixed.en", [TARGET_WORDS[4:8], TARGET_WORDS[4:8], TARGET_WORDS[2:5], TARGET_WORDS[:3]])
+    result = probe(folder, "--set", "max_rounds=0", source="mixed.de", reference="mixed.en")
+    assert "trained or validated on them (1) or on one of their sides (2)" in " ".join(result.stderr.split())
+    held_out = json.loads((folder / "out" / "probe.json").read_text())["reformer-fast"]["held_out"]
+    assert held_out == counts_of_held_out(1, known=1, half_known=2)
+
+
+def counts_of_held_out(sentences: int, known: int = 0, half_known: int = 0, empty: int = 0) -> dict[str, int]:
+    left_out = {"left_out_as_known": known, "left_out_as_half_known": half_known, "left_out_as_empty": empty}
+    return {"sentences": sentences, **left_out}
+
+
+def test_tags_hide_no_known_pair_and_are_no_pieces(folder: Path) -> None:
+    write_tagged_run(folder)
+    write_text(folder / "mixed.de", [SOURCE_WORDS[:4], ["<2en>", *SOURCE_WORDS[:5]], ["<2en>", *SOURCE_WORDS[4:8]]])
+    write_text(folder / "mixed.en", [TARGET_WORDS[:4], TARGET_WORDS[:5], TARGET_WORDS[4:8]])
+    tags = {"source_tags": "mixed.tags"}
+    write_text(folder / "mixed.tags", [["NN"] * 4, ["NN"] * 5, ["NN"] * 4])
+    result = probe(folder, runs=("tagged",), source="mixed.de", reference="mixed.en", **tags)
+    assert result.exit_code == 0, result.output
+    facts = json.loads((folder / "out" / "probe.json").read_text())["tagged"]
+    assert facts["held_out"] == counts_of_held_out(1, known=2)
+    sizes = {each["value"]["size"] for each in facts["measured"] if each["measure"] == "accuracy"} - {0}
+    assert max(sizes) == 4  # words, as in the lines, and no tag
+    bins = [each["value"]["bucket"] for each in facts["measured"] if each["grouping"] == "frequency"]
+    assert "8 (none)" in bins  # seven words occur, and no tag
+
+
+def write_tagged_run(folder: Path) -> None:
+    """A run `tagged` whose training sources begin with the tag <2en>."""
+    values = experiment(data=RunDirectory(folder / "transformer").read_experiment().plain()["data"]).plain()
+    values["data"]["root"] = str(folder)
+    values["data"]["train"][0]["tag"] = "<2en>"
+    values["segmentation"]["tags"] = ["<2en>"]
+    configuration = Experiment.parse(values, origin="test")
+    config = configuration.segmentation.model_copy(update={"min_frequency": 1, "vocabulary_size": 100})
+    words = " ".join(SOURCE_WORDS), " ".join(TARGET_WORDS)
+    write_run_of(folder / "tagged", configuration, Segmentation.train(config, words[:1], words[1:], "de", "en"))
+
+
+def test_texts_that_have_changed_since_the_training_are_refused(folder: Path) -> None:
+    """Of runs whose last state knows them."""
+    run = RunDirectory(folder / "reformer-fast")
+    data = run.read_experiment().data.model_copy(update={"root": folder})
+    run.write_experiment(run.read_experiment().model_copy(update={"data": data}))
+    segmentation = Segmentation.load(run.segmentation)
+    parts: dict[str, Which] = {"data": "train", "validation": "validation"}
+    known = {key: text_fingerprint(data, segmentation, which) for key, which in parts.items()}
+    run.checkpoints.mkdir()
+    checkpoint.write(run.last, {}, known)
+    assert probe(folder, "--set", "max_rounds=0").exit_code == 0
+    for name, which in (("valid", "validation"), ("train", "train")):
+        text = (folder / f"{name}.de").read_text(encoding="utf-8")
+        (folder / f"{name}.de").write_text(text.replace("die", "der"), encoding="utf-8")
+        result = probe(folder, "--set", "max_rounds=0")
+        assert result.exit_code == 3, result.output
+        message = "".join(result.stderr.split())
+        assert f"{run.path}:thefilesofitsdata.{which},in{folder},arenotthoseofitstraining" in message
+
+
+def test_a_shared_model_does_not_take_what_lies_in_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    run = RunDirectory(folder / "reformer-fast")
+    data = run.read_experiment().data.model_copy(update={"root": Path()})
+    run.write_experiment(run.read_experiment().model_copy(update={"data": data}))
+    result = probe(folder, "--set", "max_rounds=0")
+    assert result.exit_code == 3, result.output
+    assert "does not say where its data.train (train.de, train.en) is" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -207,6 +291,13 @@ def test_wrong_use_is_refused(folder: Path) -> None:
         result = probe(folder, *arguments)
         assert result.exit_code == 2, result.output
         assert message in " ".join(result.stderr.split())
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_before_the_work(folder: Path) -> None:
+    for out in ("test.de", "test.de/in/it"):
+        result = probe(folder, source="valid.de", reference="train.en", out=out)  # not parallel: found out later
+        assert result.exit_code == 2, result.output
+        assert "test.de: is a file, but figures and numbers go to a folder" in " ".join(result.stderr.split())
 
 
 def test_probes_of_another_training_are_refused(folder: Path) -> None:

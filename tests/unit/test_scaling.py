@@ -226,6 +226,10 @@ def test_a_step_that_rounds_to_nothing_or_leaves_nothing_is_refused() -> None:
         rounded(base, Step(1.0, -3.0, 40.0))
     with pytest.raises(ScalingError, match="leaves no model"):
         rounded(base, Step(1.0, 40.0, -4.4))
+    with pytest.raises(ScalingError, match=r"should be at most 500.*\. Ask for a smaller ratio"):
+        rounded(base, Step(1.0, 900.0, 0.1))
+    result = scale(base, measured(depth=1.5), 400.0, 1)
+    assert result.experiment is None and result.step is not None and "smaller ratio" in str(result.refused)
     result = scale(base, measured(depth=1.7), 2.0, 1)
     assert result.experiment is None and result.step is None and "Larger is worse" in str(result.refused)
 
@@ -234,6 +238,15 @@ def test_runs_on_different_data_do_not_compare() -> None:
     runs = measured(depth=1.5)
     runs["width"] = runs["width"].model_copy(update={"data": "y"})
     with pytest.raises(DataError, match="not trained on the same data"):
+        scale(paper_recipe(), runs, 2.0, 1)
+
+
+def test_runs_validated_on_different_texts_do_not_compare() -> None:
+    runs = measured(depth=1.5)
+    runs["base"] = runs["base"].model_copy(update={"validation": "x"})
+    assert scale(paper_recipe(), runs, 2.0, 1)  # the others are of a version that did not keep it
+    runs["width"] = runs["width"].model_copy(update={"validation": "y"})
+    with pytest.raises(DataError, match="not validated on the same text"):
         scale(paper_recipe(), runs, 2.0, 1)
 
 

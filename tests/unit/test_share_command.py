@@ -64,6 +64,14 @@ def test_weights_are_those_of_the_run_rounded(run: Path, tmp_path: Path) -> None
     assert sizes[0] < sizes[1]
 
 
+def test_the_current_folder_is_one(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    result = share(run, "--out", ".")
+    assert result.exit_code == 0, result.output
+    assert "empty" in (tmp_path / "empty" / "README.md").read_text(encoding="utf-8")
+
+
 def test_nothing_is_overwritten_or_left_half_done(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     assert share(run, "--out", folder).exit_code == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ class BucketValue:
     value: float | None
     """None where the bucket is empty."""
     low: float | None = None
-    """Lower end of the 95% interval."""
+    """Lower end of the 95% interval; None where the bucket has fewer than two sentences, which no resampling varies."""
     high: float | None = None
     p_value: float | None = None
     """Of the difference from the first system, by paired bootstrap resampling; None for the first system, and in
@@ -78,8 +78,8 @@ def ratios(
 ) -> dict[str, list[BucketValue]]:
     """For each system and bucket, sum of numerators / sum of denominators over sentences.
 
-    Intervals and p-values (`two_sided`, of the difference from the first system) come from a bootstrap over sentences,
-    with the same samples for all systems.
+    Intervals, where at least two sentences are in a bucket, and p-values (`two_sided`, of the difference from the
+    first system) come from a bootstrap over sentences, with the same samples for all systems.
 
     Args:
         systems: terms of the same sentences.
@@ -91,15 +91,16 @@ def ratios(
     drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=samples)
     weights = np.vstack([np.ones(count), drawn])
     baseline, values = None, {}
-    fewest = np.min([np.count_nonzero(terms.denominators, axis=0) for terms in systems.values()], axis=0)
+    filled = {system: np.count_nonzero(terms.denominators, axis=0) for system, terms in systems.items()}
+    fewest = np.min([*filled.values()], axis=0)
     for system, terms in systems.items():
         above, below = weights @ terms.numerators, weights @ terms.denominators
         found = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)  # [1 + samples, buckets]
         sizes = below[0].astype(int)
         values[system] = [
             _value(
-                name,
-                int(sizes[i]),
+                BucketValue(name, int(sizes[i]), None),
+                int(filled[system][i]),
                 found[:, i],
                 None if baseline is None or fewest[i] < FEWEST_COMPARED else baseline[:, i],
             )
@@ -110,14 +111,16 @@ def ratios(
 
 
 def _value(
-    name: str, size: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None
+    empty: BucketValue, sentences: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None
 ) -> BucketValue:
-    """The value of the original text with its interval; NaN stands for empty samples."""
-    sampled = found[1:][~np.isnan(found[1:])]
-    if not size or not len(sampled):
-        return BucketValue(name, size, None)
-    low, high = np.quantile(sampled, [0.025, 0.975])
-    return BucketValue(name, size, float(found[0]), float(low), float(high), _p_value(found, baseline))
+    """A bucket of so many sentences with the value of the original text and its interval; NaN: of an empty sample."""
+    if not empty.size:
+        return empty
+    value = replace(empty, value=float(found[0]), p_value=_p_value(found, baseline))
+    if sentences < 2:
+        return value
+    low, high = np.quantile(found[1:][~np.isnan(found[1:])], [0.025, 0.975])
+    return replace(value, low=float(low), high=float(high))
 
 
 def _p_value(found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None) -> float | None:

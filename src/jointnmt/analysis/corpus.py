@@ -35,6 +35,8 @@ class Analysis:
     systems: Mapping[str, Sequence[BucketValue]]
     ideal: float | None = None
     """The value of a perfect system, if it is not an end of the scale."""
+    other_pieces: tuple[str, ...] = ()
+    """Systems whose tokens are other ones than the first's, so that a difference from it is not tested."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Predictions:
     """Whether the reference's token is the most probable one, given source and prefix."""
     frequencies: Sequence[Sequence[int]]
     """Counts of these tokens in the training text."""
+    tokens: Sequence[Sequence[int]] = ()
+    """Their ids: those of systems that are compared are equal."""
 
 
 def length_ratios(
@@ -176,9 +180,9 @@ def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buck
         name: [[buckets.find(position) for position in range(1, len(row) + 1)] for row in each.hits]
         for name, each in predictions.items()
     }
-    systems = _accuracies(predictions, places, buckets)
     title = "Next-token accuracy by position in the target"
-    return Analysis("accuracy-by-position", title, "position, in pieces", "accuracy", "target tokens", systems)
+    facts = "accuracy-by-position", title, "position, in pieces", "accuracy", "target tokens"
+    return Analysis(*facts, _accuracies(predictions, places, buckets), other_pieces=_other_pieces(predictions))
 
 
 def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buckets = FREQUENCIES) -> Analysis:
@@ -190,20 +194,29 @@ def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buc
         name: [[buckets.find(frequency) for frequency in row] for row in each.frequencies]
         for name, each in predictions.items()
     }
-    systems = _accuracies(predictions, places, buckets)
     title = "Next-token accuracy by frequency of the token"
-    by = "occurrences in the training text"
-    return Analysis("accuracy-by-frequency", title, by, "accuracy", "target tokens", systems)
+    facts = "accuracy-by-frequency", title, "occurrences in the training text", "accuracy", "target tokens"
+    return Analysis(*facts, _accuracies(predictions, places, buckets), other_pieces=_other_pieces(predictions))
 
 
 def _accuracies(
     predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]], buckets: Buckets
 ) -> dict[str, list[BucketValue]]:
+    """Accuracies, with p-values of systems that predict the same tokens as the first."""
     shares = {}
     for name, each in predictions.items():
         everything = [[1] * len(row) for row in each.hits]
         shares[name] = RatioTerms(*(_table(amounts, places[name], buckets) for amounts in (each.hits, everything)))
-    return ratios(shares, buckets.names)
+    found = ratios(shares, buckets.names)
+    for name in _other_pieces(predictions):
+        found[name] = [replace(value, p_value=None) for value in found[name]]
+    return found
+
+
+def _other_pieces(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
+    """The systems whose references are cut into other tokens than the first's."""
+    first = next(iter(predictions.values())).tokens
+    return tuple(name for name, each in predictions.items() if each.tokens != first)
 
 
 def _table(

@@ -51,6 +51,8 @@ class HeldOutSelection:
     """Pairs left out because both sides are empty."""
     known: int
     """Pairs left out because they occur in the run's training or validation text."""
+    half_known: int
+    """Pairs left out because one side, or each with another translation, occurs there."""
 
 
 def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> TaggedText:
@@ -69,7 +71,9 @@ def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> Tag
 
 
 def select_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> HeldOutSelection:
-    """The pairs of a text that occur in none of the stores, their pieces grouped by counts in the first store.
+    """The pairs of which neither side occurs in a store, their pieces grouped by counts in the first store.
+
+    Tags before sources make no difference, and are in no group.
 
     Raises:
         DataError: naming the line, if it is too long for the model, or empty on the source side only, or has not one
@@ -79,50 +83,77 @@ def select_text(text: TaggedText, translator: Translator, stores: Sequence[Token
     check_sides(str(text.files["source"]), str(text.files["target"]), segmentation.languages)
     lines = list(pair_lines(text.lines["source"], text.lines["target"], str(text.files["source"]), "targets"))
     sentences = translator.preprocessor().encode(lines)
+    tags = segmentation.source.tag_ids
     pairs: list[IdPair | None] = [(each[0].source, each[0].target) if each else None for each in sentences]
-    known = _known([pair for pair in pairs if pair is not None], stores)
-    rows = [row for row, pair in enumerate(pairs) if pair is not None and pair not in known]
-    kept = [pair for pair in pairs if pair is not None and pair not in known]
+    untagged = [None if pair is None else _untagged(*pair, tags) for pair in pairs]
+    known = _known([pair for pair in untagged if pair is not None], stores, tags)
+    rows = [row for row, pair in enumerate(untagged) if pair is not None and not known.has_side_of(pair)]
+    kept = [pair for row in rows if (pair := pairs[row]) is not None]
     empty = pairs.count(None)
     left_out = len(pairs) - len(kept) - empty
+    both = sum(pair in known.pairs for pair in untagged)
     name = f"{text.files['source']} and {text.files['target']}"
     if not kept:
         raise DataError(
             f"{name}: no sentence pair is left to measure on: {empty} of {len(pairs)} are empty, and {left_out} occur "
-            "in the text that the run was trained or validated on. Give text that is held out from it."
+            "in the text that the run was trained or validated on, as pairs or one side of them. Give text that is "
+            "held out from it."
         )
     if left_out or empty:
         logger.warning(
-            "%s: %d of %d pairs are left out because the run was trained or validated on them, and %d empty ones",
-            *(name, left_out, len(pairs), empty),
+            "%s: %d of %d pairs are left out because the run was trained or validated on them (%d) or on one of their "
+            "sides (%d), and %d empty ones",
+            *(name, left_out, len(pairs), both, left_out - both, empty),
         )
     counts = _counts(stores[0], segmentation)
     sides = {}
     for number, side in enumerate(SIDES):
-        tags = [text.tags[side][row] for row in rows] if side in text.tags else None
+        classes = [text.tags[side][row] for row in rows] if side in text.tags else None
         places = [f"{text.tag_files[side]}:{row + 1}" for row in rows] if side in text.tags else None
         segmenter = (segmentation.source, segmentation.target)[number]
-        ids = [pair[number] for pair in kept]
-        sides[side] = side_text(ids, segmenter, FrequencyBins.of(counts[side]), tags, places)
-    return HeldOutSelection(HeldOutText(kept, sides), empty, left_out)
+        ids = [pair[number] for row in rows if (pair := untagged[row]) is not None]
+        sides[side] = side_text(ids, segmenter, FrequencyBins.of(counts[side]), classes, places)
+    return HeldOutSelection(HeldOutText(kept, sides, tags), empty, both, left_out - both)
 
 
-def _known(pairs: Iterable[IdPair], stores: Iterable[TokenStore]) -> set[IdPair]:
-    """The pairs that occur in a store."""
-    wanted, found = set(pairs), set()
+@dataclass(frozen=True)
+class _Known:
+    """What occurs in the stores."""
+
+    pairs: set[IdPair]
+    sources: set[tuple[int, ...]]
+    targets: set[tuple[int, ...]]
+
+    def has_side_of(self, pair: IdPair) -> bool:
+        return pair[0] in self.sources or pair[1] in self.targets
+
+
+def _untagged(source: Sequence[int], target: Sequence[int], tags: Sequence[int]) -> IdPair:
+    """A pair without the tag that its source may begin with."""
+    return tuple(source[1:] if source and source[0] in tags else source), tuple(target)
+
+
+def _known(pairs: Sequence[IdPair], stores: Iterable[TokenStore], tags: Sequence[int]) -> _Known:
+    """Those of the pairs, and of their sides, that occur in a store."""
+    sources, targets = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+    wanted, found = _Known(set(pairs), sources, targets), _Known(set(), set(), set())
     for store in stores:
         for block in _blocks(store):
-            found |= wanted.intersection((tuple(source), tuple(target)) for source, target in block)
+            seen = [_untagged(source, target, tags) for source, target in block]
+            found.pairs.update(wanted.pairs.intersection(seen))
+            found.sources.update(wanted.sources.intersection(source for source, _ in seen))
+            found.targets.update(wanted.targets.intersection(target for _, target in seen))
     return found
 
 
 def _counts(store: TokenStore, segmentation: Segmentation) -> dict[Side, Int[np.ndarray, " V"]]:
-    """Counts of each piece of both sides."""
+    """Counts of each piece of both sides; tags are none."""
     source = np.zeros(segmentation.source.vocabulary_size, dtype=np.int64)
     target = np.zeros(segmentation.target.vocabulary_size, dtype=np.int64)
     for block in _blocks(store):
         for counts, rows in zip((source, target), zip(*block, strict=True), strict=True):
             counts += np.bincount([*chain.from_iterable(rows)], minlength=len(counts))
+    source[list(segmentation.source.tag_ids)] = 0
     return {"source": source, "target": target}
 
 

@@ -62,6 +62,8 @@ class HeldOutText:
 
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     sides: Mapping[Side, SideText]
+    tags: tuple[int, ...] = ()
+    """Ids of tags that sources may begin with: they belong to no group, and nothing is measured on them."""
 
 
 def measure_states(
@@ -167,4 +169,4 @@ def _batches(model: TranslationModel, text: HeldOutText) -> Iterator[Batch]:
     device = next(model.parameters()).device
     for start in range(0, len(text.pairs), ROWS):
         sources, targets = zip(*text.pairs[start : start + ROWS], strict=True)
-        yield Batch.collate(sources, targets).to(device)
+        yield Batch.collate(sources, targets, tags=text.tags).to(device)

@@ -206,8 +206,10 @@ class Collected:
     """The pieces of the states."""
 
 
-def collect(model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[State]) -> Collected:
-    """The wanted states of sentence pairs, in the order of length-bucketed batches."""
+def collect(
+    model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[State], tags: tuple[int, ...] = ()
+) -> Collected:
+    """The wanted states of sentence pairs, in the order of length-bucketed batches; `tags` are as of `Batch`."""
     device = next(model.parameters()).device
     lengths = np.array([[num_tokens(source), num_tokens(target)] for source, target in pairs])
     limits = BatchConfig(max_tokens=MAX_TOKENS, max_cells=MAX_CELLS.get(device.type, MAX_CELLS["cpu"]))
@@ -215,7 +217,7 @@ def collect(model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[Stat
     ids: dict[Side, list[Tensor]] = {side: [] for side in SIDES}
     for rows in plan_batches(lengths[:, 0], lengths[:, 1], limits):
         sources, targets = zip(*(pairs[row] for row in rows), strict=True)
-        batch = Batch.collate(sources, targets).to(device)
+        batch = Batch.collate(sources, targets, tags=tags).to(device)
         found = hidden_states(model, batch)
         for state in wanted:
             states[state].append(found[state])
@@ -233,16 +235,18 @@ def train_round(
     train: Sentences,
     stop: Sentences,
     progress: Callable[[int], None] = lambda _: None,
+    tags: tuple[int, ...] = (),
 ) -> None:
     """One round of probes that are at the same round, and the check on the stopping text that ends it.
 
-    Each pass over the training text has a new order. `progress` takes the number of further sentences trained on.
+    Each pass over the training text has a new order. `progress` takes the number of further sentences trained on;
+    `tags` are as of `Batch`.
     """
     config, number = trainings[0].config, trainings[0].rounds
     for training in trainings:
         training.begin_round()
     for part, chunk in enumerate(_chunks(round_order(train, config, number))):
-        found = collect(model, train.pairs(chunk), [training.state for training in trainings])
+        found = collect(model, train.pairs(chunk), [training.state for training in trainings], tags)
         generator = np.random.default_rng([config.seed, number, part])
         orders = {side: torch.from_numpy(generator.permutation(len(found.ids[side]))) for side in SIDES}
         for training in trainings:
@@ -251,15 +255,17 @@ def train_round(
             for rows in order.chunk(max(1, math.ceil(len(order) / config.batch_size))):
                 training.update(states[rows], ids[rows])
         progress(len(chunk))
-    for training, accuracy in zip(trainings, _accuracies(trainings, model, stop), strict=True):
+    for training, accuracy in zip(trainings, _accuracies(trainings, model, stop, tags), strict=True):
         training.end_round(accuracy)
 
 
-def _accuracies(trainings: Sequence[ProbeTraining], model: TranslationModel, text: Sentences) -> list[float]:
+def _accuracies(
+    trainings: Sequence[ProbeTraining], model: TranslationModel, text: Sentences, tags: tuple[int, ...]
+) -> list[float]:
     """The share of pieces that each probe recovers."""
     hits, sizes = [0.0] * len(trainings), [0] * len(trainings)
     for chunk in _chunks(np.arange(len(text))):
-        found = collect(model, text.pairs(chunk), [training.state for training in trainings])
+        found = collect(model, text.pairs(chunk), [training.state for training in trainings], tags)
         for number, training in enumerate(trainings):
             ids = found.ids[training.state.side]
             hits[number] += float(training.probe.hits(found.states[training.state], ids).sum())

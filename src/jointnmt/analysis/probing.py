@@ -34,6 +34,8 @@ class ProbeTask:
     config: ProbeConfig
     facts: Mapping[str, Any]
     """What the probes depend on, as JSON-compatible values; files with other facts are refused."""
+    tags: tuple[int, ...] = ()
+    """Ids of tags that sources may begin with: no probe learns to predict them."""
 
 
 def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[ProbeTraining]:
@@ -59,7 +61,7 @@ def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[Prob
         due = [training for training in waiting if training.rounds == number]
         try:
             with show(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
-                train_round(due, task.model, task.train, task.stop, advance)
+                train_round(due, task.model, task.train, task.stop, advance, task.tags)
         except KeyboardInterrupt:
             logger.warning("round %d is not finished: the same command repeats it", number + 1)
             raise

@@ -82,7 +82,7 @@ def hidden_states(model: TranslationModel, batch: Batch) -> dict[State, Float[Te
 
 
 def piece_mask(batch: Batch, side: Side) -> Bool[Tensor, "B L"]:
-    """True at pieces: neither padding nor the mark that ends a source or begins a target input."""
+    """True at pieces: neither padding nor a tag nor the mark that ends a source or begins a target input."""
     return batch.source_piece_mask if side == "source" else batch.target_piece_mask
 
 

@@ -15,9 +15,9 @@ from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
 from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.probing import ProbeTask, ShowProgress, train_probes
 from jointnmt.analysis.states import Side
-from jointnmt.data.store import build_store
 from jointnmt.runs.checkpoint import write_text
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.training_text import open_text_of_run
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -48,9 +48,14 @@ def study_run(
         config: of the probes.
         folder: where probes are saved.
         show: shows the progress of each part.
+
+    Raises:
+        DataError: if the training or validation text is missing, or has changed since the training; and as of
+            `select_text`.
     """
     data, segmentation, model = translator.experiment.data, translator.segmentation, translator.only_model()
-    train, stop = build_store(data, segmentation, "train"), build_store(data, segmentation, "validation")
+    train = open_text_of_run(run, data, segmentation)
+    stop = open_text_of_run(run, data, segmentation, "validation")
     held_out = select_text(text, translator, [train, stop])
     facts = {"model": RunDirectory(run).model_digest(), "train": train.fingerprint, "stop": stop.fingerprint}
     width = translator.experiment.model.embed_dim
@@ -58,7 +63,7 @@ def study_run(
         "source": (width, segmentation.source.vocabulary_size),
         "target": (width, segmentation.target.vocabulary_size),
     }
-    task = ProbeTask(model, sizes, train, stop, config, facts)
+    task = ProbeTask(model, sizes, train, stop, config, facts, segmentation.source.tag_ids)
     trainings = train_probes(task, folder, show) if config.max_rounds else []
     probes = {training.state: training.best_probe() for training in trainings}
     sentences = len(held_out.text.pairs)
@@ -71,7 +76,12 @@ def study_run(
         str(each.state): {"rounds": each.rounds, "best_round": each.best_round, "stopping_accuracies": each.accuracies}
         for each in trainings
     }
-    held = {"sentences": sentences, "left_out_as_known": held_out.known, "left_out_as_empty": held_out.empty}
+    held = {
+        "sentences": sentences,
+        "left_out_as_known": held_out.known,
+        "left_out_as_half_known": held_out.half_known,
+        "left_out_as_empty": held_out.empty,
+    }
     settings = {"settings": config.plain(), "held_out": held, "probes": rounds}
     return LexicalStudy(measurements, {"run": str(run), **facts, **settings})
 

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from jointnmt.cli.console import stdout
-from jointnmt.cli.edges import Edges, buckets_of
+from jointnmt.cli.edges import Edges, FrequencyEdges, buckets_of
+from jointnmt.cli.lines import check_output_folder
 from jointnmt.cli.options import (
     BatchCellsOption,
     DeviceOption,
@@ -46,7 +47,7 @@ def analyse(
     ] = None,
     length_edges: Edges = None,
     position_edges: Edges = None,
-    frequency_edges: Edges = None,
+    frequency_edges: FrequencyEdges = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -68,8 +69,7 @@ def analyse(
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
         raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
     check_runs(runs)
-    if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"{out}: is a file, but figures and numbers go to a folder. Choose another name.")
+    check_output_folder(out)
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
     bucketing = Bucketing(*(buckets_of(given, default) for given, default in edges))
     eval_set = EvalSet(list(text_lines(source)), list(text_lines(reference)), str(source), str(reference))
@@ -86,8 +86,11 @@ def analyse(
 
 def _table(analysis: Analysis) -> Table:
     caption = f"95% intervals by bootstrap; n: {analysis.unit}"
-    if len(analysis.systems) > 1:
-        caption += f"; *: p < {SIGNIFICANT} against {next(iter(analysis.systems))}, by paired bootstrap"
+    first, *others = analysis.systems
+    if len(others) > len(analysis.other_pieces):
+        caption += f"; *: p < {SIGNIFICANT} against {first}, by paired bootstrap"
+    if analysis.other_pieces:
+        caption += f"; other pieces than {first} has, so not compared with it: {', '.join(analysis.other_pieces)}"
     table = Table(title=analysis.title, caption=caption)
     table.add_column(analysis.bucketed_by)
     table.add_column("n", justify="right")

@@ -37,7 +37,7 @@ def attention(
         list[str] | None,
         typer.Option(
             metavar="SIDE:TOKEN",
-            help="Show the self-attention of one token: source:. or target:fine, or a number, from 1. Repeatable.",
+            help="Show the self-attention of one token: source:. or target:fine, or the third: source:#3. Repeatable.",
         ),
     ] = None,
     by: Annotated[
@@ -65,7 +65,7 @@ def attention(
     translation = translator.translate([text])[0] if translation is None else translation
     read = attend(translator, text, translation, "--text")
     tokens = dict(zip(("source", "target"), self_attention_tokens(*read[1:]), strict=True))
-    view = View(by, **{side: _place(side, tokens[side], token) for side, token in wanted.items()})
+    view = View(by, **{side: token_place(side, tokens[side], token) for side, token in wanted.items()})
     out.parent.mkdir(parents=True, exist_ok=True)
     figure = attention_figure(attention_panels(*read, view), f"{text}\n{translation}")
     width, height = figure.get_size_inches()
@@ -93,15 +93,22 @@ def _sides(wanted: Sequence[str]) -> Mapping[str, str]:
     return sides
 
 
-def _place(side: str, tokens: Sequence[str], wanted: str) -> int:
-    """The position of a token given as text, with or without its space mark, or by its number."""
+def token_place(side: str, tokens: Sequence[str], wanted: str) -> int:
+    """The position of a token given as text, with or without its space mark, or by its number, as #3 or 3.
+
+    A number without # that is also a token is that token; if other tokens are numbers, it is none's position.
+    """
     first = tokens[0] == BOS  # the begin mark has no number
-    places = [place for place, token in enumerate(tokens) if wanted in (token, token.removeprefix(SPACE))]
+    texts = [token.removeprefix(SPACE) for token in tokens]
+    pairs = enumerate(zip(tokens, texts, strict=True))
+    numbered = wanted.removeprefix("#")
+    by_number = numbered != wanted and numbered.isdecimal()
+    places = [] if by_number else [place for place, pair in pairs if wanted in pair]
     if len(places) == 1:
         return places[0]
-    number = int(wanted) if wanted.isdecimal() else 0
-    if not places and 1 <= number <= len(tokens) - first:
-        return number - 1 + first
-    listed = ", ".join(f"{number} {token}" for number, token in enumerate(tokens[first:], start=1))
+    known = by_number or (wanted.isdecimal() and not any(text.isdecimal() for text in texts))
+    if known and 1 <= int(numbered) <= len(tokens) - first:
+        return int(numbered) - 1 + first
+    listed = ", ".join(f"#{number} {token}" for number, token in enumerate(tokens[first:], start=1))
     problem = "there are several such tokens" if places else "there is no such token"
-    raise ConfigurationError(f"--of {side}:{wanted}: {problem}. Give the number of one: {listed}.")
+    raise ConfigurationError(f"--of {side}:{wanted}: {problem}. Give the position of one, as in {side}:#1: {listed}.")

@@ -14,6 +14,7 @@ from jointnmt.cli.contrast_report import OtherModel, show, suite_csv
 from jointnmt.cli.lines import check_output, open_output
 from jointnmt.cli.options import COMPRESSED, BatchCellsOption, DeviceOption, JsonOption, PrecisionOption, RunArgument
 from jointnmt.cli.progress import ProgressBars
+from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.contrastive import compare, judge_suite
 from jointnmt.evaluation.contrastive_files import read_suite
 from jointnmt.evaluation.contrastive_scores import Rule, ScoredItem
@@ -65,6 +66,8 @@ def contrast(
     """
     for path in (scores, csv):
         check_output(path, [suite, source, right, wrong])
+    if scores is not None and csv is not None and scores.resolve() == csv.resolve():
+        raise ConfigurationError(f"--scores and --csv: both name {csv}, and one would be lost. Name two files.")
     rule: Rule = "summed" if summed else "length-normalised"
     found, languages = read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
     runs = [each for each in (run, against) if each is not None]

@@ -13,9 +13,10 @@ from jointnmt.errors import ConfigurationError
 if TYPE_CHECKING:
     from jointnmt.analysis.buckets import Buckets
 
-Edges = Annotated[
-    list[int] | None, typer.Option(help="Lower bound of a bucket. Repeatable.", show_default="as in the papers")
-]
+HELP = "Lower bound of a bucket. Repeatable."
+
+Edges = Annotated[list[int] | None, typer.Option(help=HELP, show_default="10, 20, 30, 40")]
+FrequencyEdges = Annotated[list[int] | None, typer.Option(help=HELP, show_default="10, 100, 1000, 10000")]
 
 
 def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:

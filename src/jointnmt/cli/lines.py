@@ -88,6 +88,17 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
         raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
 
 
+def check_output_folder(path: Path) -> None:
+    """Find out before the work whether its results can be written to a folder, which need not be there.
+
+    Raises:
+        ConfigurationError: if it, or what it is to lie in, is a file.
+    """
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise ConfigurationError(f"{there}: is a file, but figures and numbers go to a folder. Choose another name.")
+
+
 def writer(stream: IO[bytes]) -> Callable[[str], None]:
     """What writes a line to a stream, at once."""
 

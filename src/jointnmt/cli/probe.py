@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from jointnmt.cli.console import stdout
+from jointnmt.cli.lines import check_output_folder
 from jointnmt.cli.options import DeviceOption, JsonOption, ReferenceOption, RunsArgument, SourceOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.config import override
@@ -60,6 +61,8 @@ def probe(
 
     config = ProbeConfig.parse(override(ProbeConfig().plain(), settings or []), origin="--set")
     check_runs(runs)
+    for run in runs:
+        check_output_folder(out / run_name(run))
     tags: dict[Side, Path | None] = {"source": source_tags, "target": reference_tags}
     given = {side: path for side, path in tags.items() if path is not None}
     text = read_text({"source": source, "target": reference}, given)

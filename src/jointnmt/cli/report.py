@@ -60,6 +60,7 @@ def report(
         for run in runs:
             translator = Translator.load(run, device, precision, batch_cells)
             common_languages([*(system.outputs.languages for system in systems), translator.segmentation.languages])
-            systems.append(read_system(translator, run, eval_set, attention_lines(eval_set), progress.update))
+            lines = attention_lines(eval_set, translator.languages[0])
+            systems.append(read_system(translator, run, eval_set, lines, progress.update))
     write_text(out, render(collect_contents(systems, eval_set)))
     logger.info("the report is in %s", out)

@@ -39,6 +39,8 @@ class Batch:
     """The sentence pairs' numbers in the store: error messages name them."""
     shared: BatchPart | None = None
     """The batch that this one is a part of, padded as it is; None: it is whole."""
+    tags: tuple[int, ...] = ()
+    """Ids of source tokens that are no pieces of the sentence."""
 
     @classmethod
     def collate(
@@ -48,6 +50,7 @@ class Batch:
         indices: Sequence[int] | None = None,
         widths: tuple[int, int] = (0, 0),
         shared: BatchPart | None = None,
+        tags: tuple[int, ...] = (),
     ) -> Batch:
         """Pad sentence pairs of piece ids, given without begin and end marks, to these widths at least."""
         return cls(
@@ -56,6 +59,7 @@ class Batch:
             target_output=pad_rows([with_end(ids) for ids in targets], widths[1]),
             indices=tuple(range(len(sources)) if indices is None else indices),
             shared=shared,
+            tags=tags,
         )
 
     @property
@@ -75,8 +79,11 @@ class Batch:
 
     @property
     def source_piece_mask(self) -> Bool[Tensor, "B S"]:
-        """True at source pieces: neither padding nor the end mark."""
-        return self.source_mask & (self.source != eos_id)
+        """True at source pieces: neither padding nor the end mark nor a tag."""
+        mask = self.source_mask & (self.source != eos_id)
+        for tag in self.tags:
+            mask &= self.source != tag
+        return mask
 
     @property
     def target_piece_mask(self) -> Bool[Tensor, "B T"]:
@@ -111,7 +118,7 @@ class Batch:
         source, target_input, target_output = (
             send(tensor, device) for tensor in (self.source, self.target_input, self.target_output)
         )
-        return Batch(source, target_input, target_output, self.indices, self.shared)
+        return Batch(source, target_input, target_output, self.indices, self.shared, self.tags)
 
     def silenced(self) -> Batch:
         """The same inputs with no target token to predict: loss and gradients are zero."""
@@ -136,6 +143,7 @@ class Batch:
             self.target_input[rows, :target_length],
             self.target_output[rows, :target_length],
             self.indices[rows],
+            tags=self.tags,
         )
 
 

@@ -211,6 +211,17 @@ def build_store(
     return store
 
 
+def text_fingerprint(config: DataConfig, segmentation: Segmentation, which: Which = "train") -> str:
+    """The fingerprint of the store that `build_store` would make or open: the files are read, and nothing is made.
+
+    Raises:
+        DataError: if a text cannot be read.
+    """
+    texts = [config.place(text) for text in getattr(config, which)]
+    filters = config.filters if which == "train" else config.filters.for_validation()
+    return _fingerprint(texts, filters, segmentation, which)
+
+
 def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentation: Segmentation, which: Which) -> str:
     facts: dict[str, Any] = {
         "format": FORMAT_VERSION,

@@ -71,7 +71,7 @@ def analyses(
 def _predictions(run: RunOutputs, counts: Sequence[int] | None) -> Predictions:
     """A run's hits with the training frequencies of their tokens; 0 everywhere without `counts`."""
     frequencies = [[0 if counts is None else counts[i] for i in row] for row in run.target_ids]
-    return Predictions(run.hits, frequencies)
+    return Predictions(run.hits, frequencies, [list(row) for row in run.target_ids])
 
 
 def write_analyses(found: Sequence[Analysis], out: Path) -> None:

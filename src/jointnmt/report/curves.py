@@ -9,7 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from jointnmt.analysis.figures import COLOURS, MARKERS
+from jointnmt.analysis.figures import COLOURS, MARKERS, legend_below
 from jointnmt.extras import extra
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
@@ -70,16 +70,17 @@ def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
     """Training perplexity (dotted) and validation perplexity (with markers) by step."""
     figure, axes = _figure("Perplexity while learning", "perplexity")
     for run, colour in zip(runs, cycle(COLOURS), strict=False):
-        axes.plot(*_columns(run.training), color=colour, linewidth=1.2, linestyle=":", label=f"{run.name}, training")
+        axes.plot(*_columns(run.training), color=colour, linewidth=1.2, linestyle=":")
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
         every = max(1, len(run.validation) // 12)
         style = {"color": colour, "linewidth": 1.5, "marker": marker, "markersize": 4.5, "markevery": every}
-        axes.plot(*_columns(run.validation), **style, label=f"{run.name}, validation")
+        axes.plot(*_columns(run.validation), **style)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
-    _legend(axes, len(runs))
+    names = [f"{run.name}, {text}" for text in ("training", "validation") for run in runs]
+    legend_below(figure, axes.get_lines(), names, fontsize=8)
     return figure
 
 
@@ -87,8 +88,8 @@ def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
     """Validation BLEU by step."""
     figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
-        axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5, label=run.name)
-    _legend(axes, len(runs))
+        axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5)
+    legend_below(figure, axes.get_lines(), [run.name for run in runs], fontsize=8)
     return figure
 
 
@@ -110,8 +111,3 @@ def _figure(title: str, measure: str) -> tuple[Figure, Any]:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure, axes
-
-
-def _legend(axes: Any, count: int) -> None:
-    """A legend below the axes."""
-    axes.figure.legend(loc="outside lower center", ncols=1 if count > 4 else 2, frameon=False, fontsize=8)

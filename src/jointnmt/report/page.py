@@ -163,7 +163,10 @@ def _notes(report: ReportContents) -> list[str]:
                 "at the maximum length."
             )
         if system.counts is None:
-            notes.append(f"{system.name}: its training text was not found; it is left out of accuracy by frequency.")
+            notes.append(
+                f"{system.name}: its training text was not found, or has changed since; it is left out of accuracy by "
+                "frequency."
+            )
         if not system.learning.validation:
             notes.append(f"{system.name}: its log has no validation; it has no learning curve.")
     return notes

@@ -77,8 +77,11 @@ def analysis_picture(analysis: Analysis) -> Picture:
         each.bucket for each in next(iter(analysis.systems.values())) if each.bucket not in {r[0] for r in rows}
     ]:
         caption += f"; nothing is in {_listed(empty)}"
-    if len(analysis.systems) > 1:
-        caption += f", and p against {next(iter(analysis.systems))}"
+    first, *others = analysis.systems
+    if len(others) > len(analysis.other_pieces):
+        caption += f", and p against {first}"
+    if analysis.other_pieces:
+        caption += f"; {_listed(analysis.other_pieces)}: not compared with {first}, which has other pieces"
     table = Table(caption, columns, rows)
     return _picture(
         analysis.title,

@@ -11,7 +11,7 @@ from itertools import groupby
 from jointnmt.extras import extra
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, ignores_case
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language, num_words
 
 with extra("report"):
     from sacrebleu.metrics.chrf import CHRF
@@ -60,9 +60,13 @@ def spread_lines(count: int, wanted: int = SAMPLES_PER_KIND) -> list[int]:
     return sorted({(2 * i + 1) * count // (2 * wanted) for i in range(wanted)})
 
 
-def attention_lines(eval_set: EvalSet, wanted: int = 2, most_words: int = 12) -> list[int]:
-    """The first evenly spread lines that are short enough for a picture, else the shortest of them."""
-    lengths = {line: len(eval_set.sources[line].split()) for line in spread_lines(len(eval_set.sources))}
+def attention_lines(eval_set: EvalSet, language: str, wanted: int = 2, most_words: int = 12) -> list[int]:
+    """The first evenly spread lines that are short enough for a picture, else the shortest of them.
+
+    `language` is that of the sources: words are counted as `num_words` does it.
+    """
+    sources = {line: eval_set.sources[line] for line in spread_lines(len(eval_set.sources))}
+    lengths = {line: num_words(text, language) if text.strip() else 0 for line, text in sources.items()}
     short = [line for line, length in lengths.items() if 0 < length <= most_words]
     return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:wanted])
 

@@ -28,7 +28,7 @@ class ReportedSystem:
     learning: LearningCurves
     outputs: RunOutputs
     counts: Sequence[int] | None
-    """Counts of target pieces in the training text; None if that was not found."""
+    """Counts of target pieces in the training text; None if that was not found, or has changed."""
     attention: Mapping[int, Sequence[Panel]]
     """Panels of some lines, by line number from 0; none if source or translation is empty."""
 

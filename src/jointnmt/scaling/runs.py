@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.config import Config, differences
-from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.data.building import Which
+from jointnmt.data.store import text_fingerprint
+from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
@@ -83,6 +85,8 @@ class RunOutcome(Config):
     """Time of the updates."""
     data: str
     """The fingerprint of the training data, segmentation included."""
+    validation: str | None = None
+    """Likewise of the validation text; None in files of versions that did not keep it."""
     vocabularies: tuple[int, int]
     """Pieces of source and target."""
     experiment: dict[str, Any]
@@ -114,6 +118,7 @@ def read_outcome(run: RunDirectory) -> RunOutcome:
         updates=values["trainer"]["position"]["step"],
         seconds=RunState.from_plain(values["run"]).total.seconds,
         data=values["data"],
+        validation=values.get("validation"),
         vocabularies=(segmentation.source.vocabulary_size, segmentation.target.vocabulary_size),
         experiment=run.read_experiment().plain(),
     )
@@ -150,6 +155,7 @@ def trained_outcome(
 
     Raises:
         ConfigurationError: if the run has another configuration, or was trained for longer than asked for.
+        DataError: if it is finished, and its training or validation text is another one now.
     """
     run, file = RunDirectory(out / name), out / f"{name}.json"
     if file.exists():
@@ -164,6 +170,7 @@ def trained_outcome(
                 "old configuration."
             )
         if not changed.keys() & set(ENDS):
+            _check_texts(measured, experiment, run, file)
             logger.info("%s: is finished, cross-entropy %.5f after update %d", file, measured.nll, measured.step)
             return measured
     _check_not_beyond(run, experiment)
@@ -190,6 +197,24 @@ def _read_measured(file: Path) -> RunOutcome:
             f"{file}: is not valid JSON. Delete it: the run beside it is then read again."
         ) from error
     return RunOutcome.parse(values if isinstance(values, dict) else {}, origin=str(file))
+
+
+def _check_texts(measured: RunOutcome, experiment: Experiment, run: RunDirectory, file: Path) -> None:
+    """Refuse a finished run whose texts have changed; without its segmentation or the files nothing can have."""
+    if not run.segmentation.is_dir():
+        return
+    segmentation = Segmentation.load(run.segmentation)
+    texts: tuple[tuple[Which, str | None], ...] = (("train", measured.data), ("validation", measured.validation))
+    for which, known in texts:
+        try:
+            same = known is None or text_fingerprint(experiment.data, segmentation, which) == known
+        except DataError:
+            continue
+        if not same:
+            raise DataError(
+                f"{file}: was measured with another text under data.{which} than is there now: cross-entropies would "
+                "not compare. Bring the old files back, or choose another directory for --out."
+            )
 
 
 def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:

@@ -104,13 +104,18 @@ def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: flo
     """Solve Eq. 11 for the outcomes of the three runs, and round.
 
     Raises:
-        DataError: if they were not trained on the same data.
+        DataError: if they were not trained and validated on the same data.
         ConfigurationError: if they were not trained in the same precision.
     """
     if len({one.data for one in measured.values()}) > 1:
         raise DataError(
             "The runs were not trained on the same data, segmentation included, so that their cross-entropies do not "
             "compare. Train them again on the same files, in another directory."
+        )
+    if len({one.validation for one in measured.values()} - {None}) > 1:
+        raise DataError(
+            "The runs were not validated on the same text, so that their cross-entropies do not compare. Train them "
+            "again on the same files, in another directory."
         )
     _check_precisions({name: measured[name].precision for name in RUNS})
     losses = [measured[name].nll for name in RUNS]
@@ -137,7 +142,7 @@ def rounded(experiment: Experiment, step: Step) -> Experiment:
     """The experiment after the step, with whole layers and F a multiple of `width_unit`.
 
     Raises:
-        ScalingError: if that is no larger model, or has no layers or no width left.
+        ScalingError: if that is no larger model, has no layers or no width left, or more than a model may have.
     """
     model = experiment.model
     layers, unit = round_half_up(step.layers), width_unit(model.embed_dim)
@@ -153,7 +158,10 @@ def rounded(experiment: Experiment, step: Step) -> Experiment:
             f"{step_text}; in whole layers, and an F in multiples of {unit}, that is no larger model. Ask for a "
             "greater ratio."
         )
-    return resized(experiment, f"{experiment.name}-scaled", layers, ffn_dim)
+    try:
+        return resized(experiment, f"{experiment.name}-scaled", layers, ffn_dim)
+    except ConfigurationError as error:
+        raise ScalingError(f"{step_text}, to sizes that no model has ({error}). Ask for a smaller ratio.") from error
 
 
 @dataclass(frozen=True)

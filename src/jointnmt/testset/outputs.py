@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from jointnmt.data.store import build_store
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.runs.members import members_of
+from jointnmt.runs.training_text import open_text_of_run
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records, run_name
 from jointnmt.text.languages import check_sides
@@ -166,14 +167,12 @@ def _perplexity(log_probabilities: Sequence[float], hits: Sequence[Sequence[obje
 def training_counts(translator: Translator, run: Path) -> list[int] | None:
     """Counts of each target piece in the run's training text; the end mark counts once a sentence.
 
-    None, with a warning, if the training text is not found.
+    None, with a warning, if the training text is not found, or has changed since the training.
     """
     try:
-        store = build_store(translator.experiment.data, translator.segmentation, "train")
+        store = open_text_of_run(members_of(run)[0], translator.experiment.data, translator.segmentation)
     except (ConfigurationError, DataError) as error:
-        logger.warning(
-            "%s: is left out of accuracy by frequency, because its training text is missing: %s", run_name(run), error
-        )
+        logger.warning("%s: is left out of accuracy by frequency. %s", run_name(run), error)
         return None
     counts = np.zeros(translator.segmentation.target.vocabulary_size, dtype=np.int64)
     for start in range(0, len(store), 10_000):

@@ -43,6 +43,7 @@ def share_run(run: Path, folder: Path, options: ShareOptions, progress: Progress
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
+    named, folder = folder, folder.resolve()  # `.` has no name
     unfinished = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
@@ -52,7 +53,7 @@ def share_run(run: Path, folder: Path, options: ShareOptions, progress: Progress
             name: _measured(saved, unfinished, test, lambda _, *counts: progress(run.name, *counts))
             for name, test in options.tests.items()
         }
-        repo_id = folder.name if folder.is_absolute() else folder.as_posix()
+        repo_id = folder.name if named.is_absolute() or not named.name else named.as_posix()
         card: dict[str, Any] = {"repo_id": repo_id, "weights": options.weights, "scores": scores, **options.card}
         saved.generate_model_card(**card).save(unfinished / "README.md")
         if folder.exists():

@@ -59,6 +59,11 @@ class Segmenter:
         """Number of pieces, special ones included; fewer than configured if the text has no more."""
         return len(self._pieces)
 
+    @property
+    def tag_ids(self) -> tuple[int, ...]:
+        """The ids of the tags that a text of this side may begin with."""
+        return tuple(self._ids_of_tags.values())
+
     def piece(self, piece_id: int) -> str:
         """The piece of an id.
 

@@ -1,0 +1,64 @@
+"""The texts of a run as they are on this machine, if they are the ones that it was trained and validated on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jointnmt.data.building import Which
+from jointnmt.data.catalogue import BUNDLED
+from jointnmt.data.corpus import DataConfig
+from jointnmt.data.store import TokenStore, build_store, text_fingerprint
+from jointnmt.errors import DataError
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.shipped import MODELS
+from jointnmt.text.segmentation import Segmentation
+
+
+def open_text_of_run(run: Path, data: DataConfig, segmentation: Segmentation, which: Which = "train") -> TokenStore:
+    """The store of a run's training or validation text.
+
+    A state of the training knows the fingerprint of both. Without one, files are taken as they are. Models of the
+    package find the bundled corpus; the text of another shared model, which does not say where it was, is not found.
+
+    Args:
+        run: the RUN directory.
+        data: of its configuration.
+        segmentation: of the run.
+        which: of its texts.
+
+    Raises:
+        ConfigurationError: if the run has no such text.
+        DataError: if its files are not there, or are others than in the training.
+    """
+    directory = RunDirectory(run)
+    corpus = _bundled_corpus(directory.path)
+    known = _fingerprint(directory, which)
+    if corpus is not None:
+        data = data.model_copy(update={"root": corpus})
+    elif known is None and data.root == Path() and getattr(data, which):
+        names = ", ".join(str(path) for text in getattr(data, which) for path in text.files)
+        raise DataError(
+            f"{run}: does not say where its data.{which} ({names}) is, as it is on shared models. If you have the very "
+            f"files, put their folder down as data.root in {directory.experiment}."
+        )
+    if known is not None and text_fingerprint(data, segmentation, which) != known:
+        raise DataError(
+            f"{run}: the files of its data.{which}, in {data.root}, are not those of its training: they have changed "
+            "since. Bring the old ones back."
+        )
+    return build_store(data, segmentation, which)
+
+
+def _bundled_corpus(run: Path) -> Path | None:
+    """The folder of the corpus that a model of the package was trained on; None of other runs."""
+    if run.resolve().parent != MODELS.resolve():
+        return None
+    return next((each for each in BUNDLED.iterdir() if run.resolve().name.startswith(each.name)), None)
+
+
+def _fingerprint(directory: RunDirectory, which: Which) -> str | None:
+    """That of a text, as the last state of the training has it."""
+    key = {"train": "data", "validation": "validation"}[which]
+    states = (checkpoint.read_values(path).get(key) for path in (directory.last, directory.previous))
+    return next((each for each in states if isinstance(each, str)), None)
