@@ -86,6 +86,17 @@ def test_a_bucket_of_a_single_sentence_has_no_interval() -> None:
     assert one == BucketValue("b", 3, 0.5)
 
 
+def test_the_score_of_few_sentences_has_an_interval_for_a_single_system_too() -> None:
+    """Also where some resampled texts have no n-gram in common with their references."""
+    translations = ["zzz qq", "the dog sees", "qq", "qq"]
+    references = ["the dog sees the cat"] * 3 + ["a b c d e f"]
+    found = scores_by_length({"x": translations}, references, [1, 1, 1, 30], "en", "chrf")
+    few, *_, one, _ = found.systems["x"]
+    assert few.low is not None and few.high is not None and few.value is not None
+    assert few.low < few.value < few.high
+    assert (one.size, one.value, one.low) == (1, 0.0, None)
+
+
 def test_p_values_are_those_of_paired_resampling() -> None:
     """Systems whose intervals overlap and which differ all the same: sentences vary more than systems do."""
     generator = np.random.default_rng(1)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from jointnmt.analysis.buckets import SAMPLES, Buckets, BucketValue, RatioTerms, ratios
 from jointnmt.evaluation.scores import TITLES, CorpusMetric, References, as_several, corpus_metrics
-from jointnmt.evaluation.significance import FEWEST_COMPARED, Comparison, Runs, paired_bootstrap
+from jointnmt.evaluation.significance import Comparison, Runs, bootstrap, paired_bootstrap
 
 LENGTHS = Buckets((10, 20, 30, 40))
 POSITIONS = Buckets((10, 20, 30, 40))
@@ -111,22 +111,11 @@ def _scores(
     size = len(references)
     if not size:
         return {name: BucketValue(bucket, 0, None) for name in systems}
-    if len(systems) > 1 and size >= FEWEST_COMPARED:
-        (compared,) = paired_bootstrap(systems, references, {"": measure}, SAMPLES)
-        return {
-            each.system: BucketValue(
-                bucket, size, each.score, each.mean - each.half_width, each.mean + each.half_width, each.p_value
-            )
-            for each in compared.systems
-        }
-    values, prepared = {}, [measure.prepare(references)]
-    for name, texts in systems.items():
-        score = measure.metric.corpus_score(measure.prepare(texts), prepared, n_bootstrap=SAMPLES if size > 1 else 1)
-        value = BucketValue(bucket, size, float(score.score))
-        if size > 1:  # a single sentence cannot be resampled
-            mean, half_width = float(score._mean), float(score._ci)
-            value = replace(value, low=mean - half_width, high=mean + half_width)
-        values[name] = value
+    (scored,) = bootstrap(systems, references, {"": measure}, SAMPLES)
+    values = {}
+    for each in scored.systems:
+        low, high = (each.mean - each.half_width, each.mean + each.half_width) if size > 1 else (None, None)
+        values[each.system] = BucketValue(bucket, size, each.score, low, high, each.p_value)
     return values
 
 

@@ -84,15 +84,25 @@ def paired_bootstrap(
         ConfigurationError: if SACREBLEU_SEED is not a seed.
         ValueError: if there are fewer than two systems, and these are single runs.
     """
-    runs = {name: as_several(texts) for name, texts in systems.items()}
-    if len(runs) < 2 and all(len(each) < 2 for each in runs.values()):
+    if len(systems) < 2 and all(len(as_several(each)) < 2 for each in systems.values()):
         raise ValueError("a comparison takes two or more systems")
-    sets = as_several(references)
+    if (sentences := len(as_several(references)[0])) < FEWEST_COMPARED:
+        logger.warning("%d sentences are too few to compare systems: no p-values", sentences)
+    return bootstrap(systems, references, measures, samples)
+
+
+def bootstrap(
+    systems: Mapping[str, Runs], references: References, measures: Mapping[str, CorpusMetric], samples: int = 1000
+) -> list[Comparison]:
+    """Likewise, of as few systems and sentences as there are.
+
+    Raises:
+        DataError, ConfigurationError: as `paired_bootstrap` does.
+    """
+    runs, sets = {name: as_several(texts) for name, texts in systems.items()}, as_several(references)
     for name, each in runs.items():
         for hypotheses in each:
             check_parallel(hypotheses, sets[0], name)
-    if len(sets[0]) < FEWEST_COMPARED:
-        logger.warning("%d sentences are too few to compare systems: no p-values", len(sets[0]))
     return [_compare(runs, sets, key, measure, samples) for key, measure in measures.items()]
 
 

@@ -60,5 +60,5 @@ def _bundled_corpus(run: Path) -> Path | None:
 def _fingerprint(directory: RunDirectory, which: Which) -> str | None:
     """That of a text, as the last state of the training has it."""
     key = {"train": "data", "validation": "validation"}[which]
-    states = (checkpoint.read_values(path).get(key) for path in (directory.last, directory.previous))
+    states = (checkpoint.read_values(path).get(key) for path in (directory.states.last, directory.states.previous))
     return next((each for each in states if isinstance(each, str)), None)
