@@ -234,7 +234,7 @@ def test_texts_that_have_changed_since_the_training_are_refused(folder: Path) ->
     parts: dict[str, Which] = {"data": "train", "validation": "validation"}
     known = {key: text_fingerprint(data, segmentation, which) for key, which in parts.items()}
     run.checkpoints.mkdir()
-    checkpoint.write(run.last, {}, known)
+    checkpoint.write(run.states.last, {}, known)
     assert probe(folder, "--set", "max_rounds=0").exit_code == 0
     for name, which in (("valid", "validation"), ("train", "train")):
         text = (folder / f"{name}.de").read_text(encoding="utf-8")
