@@ -68,7 +68,7 @@ class AttentionMask:
     """Whether the bias is exactly the causal one: a query attends to itself and what precedes it."""
     own: OwnSlots | None = None
     """The slots of a cache that each row may attend to, if the bias masks exactly the others."""
-    _merged: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    _merged: list[tuple[tuple[int, ...], Tensor]] = field(default_factory=list)
 
     @cached_property
     def bias(self) -> Float[Tensor, ...]:
@@ -105,10 +105,10 @@ class AttentionMask:
         return cls(bias, own=own)
 
     def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
-        """The bias, broadcast to the `leading` axes of attention, which are flattened into one; computed once."""
-        if leading not in self._merged:
-            self._merged[leading] = self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4)
-        return self._merged[leading]
+        """The bias, broadcast to the `leading` axes of attention, which are flattened into one; kept for the next."""
+        if not self._merged or self._merged[0][0] != leading:  # no dict: torch.compile would fix the sizes by hashing
+            self._merged[:] = [(leading, self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4))]
+        return self._merged[0][1]
 
 
 def _bias_of(mask: Bool[Tensor, ...], like: Tensor) -> Float[Tensor, ...]:

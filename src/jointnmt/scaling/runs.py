@@ -6,11 +6,9 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jointnmt.config import Config, differences
-from jointnmt.data.building import Which
-from jointnmt.data.store import text_fingerprint
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
 from jointnmt.runs import checkpoint
@@ -21,6 +19,9 @@ from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.processes import is_first
 from jointnmt.training.state import RunState
+
+if TYPE_CHECKING:
+    from jointnmt.data.building import Which
 
 logger = logging.getLogger(__name__)
 
@@ -201,6 +202,8 @@ def _read_measured(file: Path) -> RunOutcome:
 
 def _check_texts(measured: RunOutcome, experiment: Experiment, run: RunDirectory, file: Path) -> None:
     """Refuse a finished run whose texts have changed; without its segmentation or the files nothing can have."""
+    from jointnmt.data.store import text_fingerprint  # needs NumPy
+
     if not run.segmentation.is_dir():
         return
     segmentation = Segmentation.load(run.segmentation)

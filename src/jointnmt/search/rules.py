@@ -56,12 +56,13 @@ def target_limits(source: Int[Tensor, "B S"], config: RulesConfig) -> list[int]:
     """
     real = source != pad_id
     counts = torch.stack([real.sum(1), real.cumprod(1).sum(1)])  # all tokens, and those before any padding
-    for number, (tokens, first) in enumerate(counts.T.tolist()):
-        if not tokens:
+    lengths, firsts = counts.tolist()
+    for number, (length, first) in enumerate(zip(lengths, firsts, strict=True)):
+        if not length:
             raise ValueError(f"source {number} of the batch has no tokens, not even the end mark")
-        if tokens != first:
+        if length != first:
             raise ValueError(f"source {number} of the batch has padding before a token: it must be on the right")
-    return [target_limit(length, config) for length in counts[0].tolist()]
+    return [target_limit(length, config) for length in lengths]
 
 
 def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
