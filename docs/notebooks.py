@@ -1,0 +1,31 @@
+"""Executes the notebooks of `examples`, and keeps what their cells show.
+
+    python -m docs.notebooks
+
+Run it after a change of the models in `pretrained` or of what the interface in Python shows.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+
+
+def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A copy of the notebook with what its cells show now, without the times at which they did."""
+    again = copy.deepcopy(notebook)
+    NotebookClient(again, timeout=300, resources={"metadata": {"path": str(EXAMPLES)}}, record_timing=False).execute()
+    return again
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for path in NOTEBOOKS:
+        nbformat.write(executed(nbformat.read(path, nbformat.NO_CONVERT)), path)
