@@ -217,7 +217,7 @@ class Reformer(TranslationModel):
     def start(self, source: Int[Tensor, "B S"]) -> GridCache:
         side = self.encode(source)[:, :, None]
         lexical = tuple(layer.project_lexical(side) for layer in self._grid_layers())
-        return CachedState(len(self.layers), source != pad_id, SourceSide(side, lexical))
+        return CachedState(len(self.layers), source != pad_id, SourceSide(side, lexical), lines=source.shape[1:])
 
     def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], GridCache]:
         assert isinstance(state, CachedState)

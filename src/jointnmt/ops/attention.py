@@ -45,7 +45,9 @@ class OwnSlots:
     """
 
     def __init__(self) -> None:
-        self.structure = calls.OwnSlotsArgument()
+        self.memory = torch.zeros(ctypes.sizeof(calls.OwnSlotsArgument), dtype=torch.uint8, device="cpu")
+        """Of the structure."""
+        self.structure = calls.OwnSlotsArgument.from_address(self.memory.data_ptr())
         self._slots = torch.empty(0, dtype=torch.long, device="cpu")
 
     def update(self, slots: Int[Tensor, "N t"], newest: int) -> None:

@@ -2,14 +2,18 @@
 
 A position of few rows costs more time in Python than in kernels. Its calls are those of the position before, on the
 same memory, until caches grow; what changes between positions is written in place. Sentences may leave the batch.
-`JOINTNMT_GRAPHS=0` turns this off, as it does CUDA graphs.
+Those of another batch of the same shapes differ in where its decoder state lies: a recording that is no longer in use
+is moved there. `JOINTNMT_GRAPHS=0` turns this off, as it does CUDA graphs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
-from weakref import WeakKeyDictionary
+import threading
+import weakref
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +26,8 @@ from jointnmt.ops.native.recording import Recording, active
 
 ATTEMPTS = 2
 """The first may meet what is done once only, such as the packing of weights."""
-
-_proven: WeakKeyDictionary[nn.Module, dict[Hashable, Hashable]] = WeakKeyDictionary()
-"""The kernels that a position of a model was seen to consist of, and the weights that they read, for each kind of
-input."""
+KEPT_BYTES = 2**25
+"""Of the recordings of a model that are kept for other sentences."""
 
 
 def replays(x: Tensor) -> bool:
@@ -39,8 +41,62 @@ def replays(x: Tensor) -> bool:
     )
 
 
+@dataclass
+class Recorded:
+    """A recording with what it is given, and where its result is."""
+
+    recording: Recording
+    given: Tensor
+    result: Tensor
+    user: weakref.ref[KernelRunner]
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that are its own."""
+        return self.recording.memory.size + self.given.nbytes
+
+
+@dataclass
+class _Known:
+    """What is known of the positions of a model."""
+
+    proven: dict[Hashable, Hashable] = field(default_factory=dict)
+    """The kernels that a position was seen to consist of, and the weights that they read, for each kind of input."""
+    recorded: dict[Hashable, Recorded] = field(default_factory=dict)
+    """By what they depend on, the latest last."""
+    weights: Hashable = None
+    """Where those lie that the recordings read, and how often they were changed."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, on: Hashable, size: int, weights: Hashable, user: KernelRunner) -> Recorded | None:
+        """A recording of at least `size` sentences that nobody uses."""
+        with self.lock:
+            if weights != self.weights:
+                self.recorded.clear()
+                self.weights = weights
+            found = self.recorded.pop(on, None)
+            if found is None or found.recording.most < size or found.user() not in (None, user):
+                return None
+            found.user = weakref.ref(user)
+            self.recorded[on] = found
+            return found
+
+    def keep(self, on: Hashable, recorded: Recorded) -> None:
+        """Keep a recording for others, in place of the oldest ones."""
+        with self.lock:
+            self.recorded[on] = recorded
+            total = sum(each.size for each in self.recorded.values())
+            for oldest in list(self.recorded):
+                if total <= KEPT_BYTES:
+                    break
+                total -= self.recorded.pop(oldest).size
+
+
+_known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary()
+
+
 class KernelRunner:
-    """Runs a computation whose addresses often are those of the time before, and then replays it.
+    """Runs a computation whose shapes often are those of the time before, and then replays it.
 
     What PyTorch computes is not recorded: a computation that is not made of kernels alone runs as it is. To see that
     takes time, so it is looked at once for each model: if the same kernels are called again, and read results of each
@@ -49,57 +105,76 @@ class KernelRunner:
 
     def __init__(self) -> None:
         self._addresses: Hashable = None
-        self._recording: Recording | None = None
-        self._given = self._result = torch.empty(0)
+        self._recorded: Recorded | None = None
         self.obstacles: list[str] = []
         """What has kept recordings from being replayed."""
 
-    def run(self, model: nn.Module, compute: Computation, x: Tensor, memory: Callable[[], Sequence[Tensor]]) -> Tensor:
+    def run(self, model: nn.Module, compute: Computation, x: Tensor, memory: Sequence[Tensor]) -> Tensor:
         """`compute(x)`, without gradient.
 
         Args:
-            model: whose weights it reads.
+            model: whose weights it reads. For a model, and given memory of the same shapes but for the number of
+                sentences, `compute` is always the same.
             compute: reads and writes tensors in place, and does nothing else that a replay would have to repeat.
             x: with the sentences as its first axis; there may be fewer than before.
-            memory: gives what `compute` reads or writes besides `x` and the weights, which may begin to exist in
-                `compute`, and of which only the first axis may change its size, with that of `x`. Where all of it lies
-                where it lay, `compute` is taken to be the same.
+            memory: what `compute` reads or writes besides `x` and the weights. Only the first axis may change its size,
+                with that of `x`.
         """
         if len(self.obstacles) == ATTEMPTS:
             return compute(x)
-        size = x.shape[0]
-        if self._recording is None or size > self._given.shape[0] or _addresses(x, memory()) != self._addresses:
-            return self._record(model, compute, x, memory)
-        self._given[:size].copy_(x)
+        size, addresses = len(x), _addresses(x, memory)
+        if self._recorded is None or size > self._recorded.recording.most or addresses != self._addresses:
+            known = _known.setdefault(model, _Known())
+            on = _dependencies(x, memory)
+            self._recorded = known.take(on, size, _weights(model), self)
+            if self._recorded is None:
+                return self._record(known, on, compute, x, memory)
+            self._recorded.recording.move(memory)
+            self._addresses = addresses
+        self._recorded.given[:size].copy_(x)
         kernels = library()
         assert kernels is not None
-        if self._recording.replay(kernels, size):
+        if self._recorded.recording.replay(kernels, size):
             raise MemoryError("no memory left for a decoding position")
-        return self._result[:size].clone()
+        return self._recorded.result[:size].clone()
 
-    def _record(
-        self, model: nn.Module, compute: Computation, x: Tensor, memory: Callable[[], Sequence[Tensor]]
-    ) -> Tensor:
-        self._recording = None  # its memory is free before that of the next is taken
-        recording, self._given = Recording(x.shape[0]), x.clone()
-        proven = _proven.setdefault(model, {})
+    def _record(self, known: _Known, on: Hashable, compute: Computation, x: Tensor, memory: Sequence[Tensor]) -> Tensor:
+        recording, given = Recording(len(x)), x.clone()
         # Layouts are the same but where an axis has one element, or PyTorch's products are faster for many rows.
-        kind = x.dtype, tuple(min(size, 2) for size in x.shape), x.numel() // x.shape[-1] >= MANY_ROWS, implementation()
-        with recording.recorded(watched=kind not in proven):
-            self._result = compute(self._given)
-        read = memory()
-        weights = recording.read.difference([self._given.data_ptr()], (each.data_ptr() for each in read))
+        kind = x.dtype, tuple(min(size, 2) for size in x.shape), _has_many_rows(x), implementation()
+        with recording.recorded(watched=kind not in known.proven):
+            result = compute(given)
+        weights = recording.read.difference([given.data_ptr()], (each.data_ptr() for each in memory))
         found = tuple(recording.kernels), frozenset(weights)
-        if recording.obstacle is None and proven.setdefault(kind, found) != found:
+        if recording.obstacle is None and known.proven.setdefault(kind, found) != found:
             recording.obstacle = "other kernels or tensors than before"
-            proven.pop(kind, None)  # unless another thread has been faster
+            known.proven.pop(kind, None)  # unless another thread has been faster
         if recording.obstacle is None:
-            self._recording, self._addresses = recording, _addresses(x, read)
+            recording.belongs_to(memory)
+            self._recorded = Recorded(recording, given, result, weakref.ref(self))
+            self._addresses = _addresses(x, memory)
+            known.keep(on, self._recorded)
         else:
             self.obstacles.append(recording.obstacle)
-        return self._result.clone()
+        return result.clone()
+
+
+def _has_many_rows(x: Tensor) -> bool:
+    return x.numel() // x.shape[-1] >= MANY_ROWS
 
 
 def _addresses(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
-    """What a recording depends on, besides the number of sentences."""
+    """Where a recording that was moved to this memory is of use, for so many sentences at most."""
     return torch.get_num_threads(), x.dtype, x.shape[1:], *[each.data_ptr() for each in memory]
+
+
+def _dependencies(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
+    """What a recording depends on, besides the number of sentences and where the memory lies."""
+    shapes = [(each.dtype, each.shape[1:], each.stride()) for each in memory]
+    return torch.get_num_threads(), implementation(), x.dtype, x.shape[1:], _has_many_rows(x), *shapes
+
+
+def _weights(model: nn.Module) -> Hashable:
+    """Where the weights lie, and how often they were changed in place."""
+    tensors = chain(model.parameters(), model.buffers())
+    return tuple((each.data_ptr(), None if each.is_inference() else each._version) for each in tensors)

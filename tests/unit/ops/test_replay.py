@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +25,8 @@ from support.kernels import MODELS, VOCABULARY, needs_kernels, require_gemm
 
 pytestmark = needs_kernels
 SOURCE = torch.tensor([[4, 5, 6, 7, eos_id, 0], [9, eos_id, 0, 0, 0, 0], [8, 8, 11, 30, 21, eos_id]])
+OTHER = torch.tensor([[8, 5, eos_id, 0, 0, 0], [14, 15, 9, 12, 31, eos_id], [30, 11, 8, 7, eos_id, 0]])
+"""Of the same shape."""
 
 LEAVING = {2: [1, 0, 2, 4, 4, 5, 7, 8, 6], 4: [7, 6, 6, 4, 3, 5], 6: [4, 3, 5]}
 """Rows that go on, by position: the last sentence takes the place of the first, and then that which is left."""
@@ -34,11 +37,13 @@ def prepared(name: str, precision: Precision) -> TranslationModel:
     return prepare_for_inference(build_model(MODELS[name], VOCABULARY, VOCABULARY).eval(), precision)
 
 
-def logits_of(model: TranslationModel, precision: Precision) -> tuple[list[Tensor], KernelRunner]:
+def logits_of(
+    model: TranslationModel, precision: Precision, source: Tensor = SOURCE
+) -> tuple[list[Tensor], KernelRunner]:
     """Of some positions of three sentences of three rows, of which two leave in turn, and a cache that grows."""
     found = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, precision != "float32"):
-        state = model.start(SOURCE).select(torch.arange(3).repeat_interleave(3))
+        state = model.start(source).select(torch.arange(3).repeat_interleave(3))
         for position in range(14):
             if position in LEAVING:
                 state = state.select(torch.tensor(LEAVING[position]))
@@ -60,15 +65,67 @@ def test_replayed_positions_are_those_computed_from_python(
         Recording, "replay", lambda self, library, size: replays.append(size) or replayed(self, library, size)
     )
     logits_of(model, precision)  # what is done once only
+    replay._known[model].recorded.clear()
     replays.clear()
-    found, runner = logits_of(model, precision)
+    first, runner = logits_of(model, precision)
     # Recorded at the first position, and anew as the cache has grown.
     assert replays == [3, 3, 3, 2, 2, *[1] * 7] and not runner.obstacles
+    del runner
+    replays.clear()
+    second, _ = logits_of(model, precision, OTHER)
+    assert replays == [3, 3, 3, 3, 2, 2, *[1] * 8], "nothing was recorded anew"
     monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
-    expected, _ = logits_of(model, precision)
-    assert len(replays) == 14 - 2
-    for own, wanted in zip(found, expected, strict=True):
-        assert torch.equal(own, wanted)
+    for found, source in ((first, SOURCE), (second, OTHER)):
+        for own, wanted in zip(found, logits_of(model, precision, source)[0], strict=True):
+            assert torch.equal(own, wanted)
+
+
+@pytest.mark.parametrize("name", ["transformer", "reformer-fast-fusion"])
+@torch.no_grad()
+def test_states_that_live_at_the_same_time_do_not_share_a_recording(name: str) -> None:
+    require_gemm("float32")
+    model = prepared(name, "float32")
+    expected = [logits_of(model, "float32", source)[0] for source in (SOURCE, OTHER)]
+    states, found = [model.start(source).select(torch.arange(3).repeat_interleave(3)) for source in (SOURCE, OTHER)], []
+    for position in range(2):
+        for number in (0, 1):
+            logits, states[number] = model.step(torch.arange(9) % 5 + 4 + position, states[number])
+            found.append(torch.equal(logits, expected[number][position]))
+    assert all(found)
+    runners = [state._kernels._recorded for state in states if isinstance(state, CachedState)]
+    assert None not in runners and runners[0] is not runners[1]
+
+
+@pytest.mark.parametrize("change", ["in place", "replaced"])
+@torch.no_grad()
+def test_a_recording_of_former_weights_is_not_replayed(change: str) -> None:
+    norm, x = nn.LayerNorm(16), torch.randn(3, 2, 16)
+    for _ in range(2):
+        KernelRunner().run(norm, lambda x: layer_norm(x, norm), x, ())
+    if change == "in place":
+        norm.weight.mul_(2)
+    else:
+        norm.weight = nn.Parameter(2 * norm.weight)
+    assert torch.equal(KernelRunner().run(norm, lambda x: layer_norm(x, norm), x, ()), layer_norm(x, norm))
+
+
+@torch.no_grad()
+def test_a_recording_keeps_no_state_alive_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_gemm("float32")
+    model = prepared("transformer", "float32")
+    state = model.start(SOURCE)
+    for position in range(3):
+        _, state = model.step(torch.full((3,), 4 + position), state)
+    assert isinstance(state, CachedState)
+    alive = [weakref.ref(each) for each in state._memory()]
+    known = replay._known[model].recorded
+    assert len(known) == 1
+    del state
+    gc.collect()
+    assert not [each for each in alive if each() is not None]
+    monkeypatch.setattr(replay, "KEPT_BYTES", 1 + max(each.size for each in known.values()))
+    model.step(torch.full((3,), 4), model.start(SOURCE[:, :3]))
+    assert [on[-1][1][0] for on in known] == [8], "that of the latest alone"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -86,6 +143,7 @@ def test_translations_are_equal_whatever_the_order_in_which_sentences_leave(
             return beam_search(model, sources, search, num_best=3)
 
     translated()  # what is done once only
+    replay._known[model].recorded.clear()
     record = Recording.recorded
     monkeypatch.setattr(Recording, "recorded", lambda self, watched: recorded.append(1) or record(self, watched))
     found = translated()
@@ -110,7 +168,7 @@ def test_what_pytorch_computes_is_not_replayed() -> None:
     model, runner = Doubled(), KernelRunner()
     for _ in range(4):
         x = torch.randn(3, 16)
-        assert torch.equal(runner.run(model, model, x, list), 2 * layer_norm(x, model.norm))
+        assert torch.equal(runner.run(model, model, x, ()), 2 * layer_norm(x, model.norm))
     assert runner.obstacles == ["aten::mul.Tensor"] * ATTEMPTS
 
 
@@ -131,18 +189,18 @@ def test_other_kernels_or_tensors_than_those_seen_are_no_recording(
 ) -> None:
     """What was seen to be kernels alone may not be so where other kernels are called, or read something else."""
     norm, runner = nn.LayerNorm(16), KernelRunner()
-    runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), list)
+    runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), ())
     x = torch.randn(4, 16)
-    assert torch.equal(runner.run(norm, lambda x: other(x, norm), x, list), other(x, norm))
+    assert torch.equal(runner.run(norm, lambda x: other(x, norm), x, ()), other(x, norm))
     assert runner.obstacles == ["other kernels or tensors than before"]
-    assert norm in replay._proven and not replay._proven[norm]
+    assert not replay._known[norm].proven
 
 
 @torch.no_grad()
 def test_a_replay_computes_the_sentences_that_are_left() -> None:
     norm, runner, x = nn.LayerNorm(16), KernelRunner(), torch.randn(3, 2, 16)
-    run = partial(runner.run, norm, lambda x: layer_norm(x, norm), memory=list)
-    expected, written = run(x), runner._result
+    run = partial(runner.run, norm, lambda x: layer_norm(x, norm), memory=())
+    expected, written = run(x), runner._recorded.result
     written.fill_(7)
     assert torch.equal(run(x[:1]), expected[:1])
     assert (written[1:] == 7).all()

@@ -114,7 +114,7 @@ class KeyValueCache:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self.stored = torch.empty(0)
-        """All allocated slots, `[G, *lines, C, 2E]`, contiguous."""
+        """All allocated slots, `[G, *lines, C, 2E]`, contiguous; there are none before the first position."""
 
     @property
     def kept(self) -> Float[Tensor, "G *lines L EE"]:
@@ -123,30 +123,24 @@ class KeyValueCache:
 
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
         """Write the newest position of the R rows of every sentence; their slots are allocated."""
-        if not self.stored.numel():
-            self.stored = self._with_room(key_value)
         if self._slots.fixed:
             self.stored.index_copy_(-2, self._slots.newest, key_value)
         else:
             append_to_cache(self.stored, key_value, self._slots.own)
 
-    def make_room(self, filled: int) -> None:
-        """Grow to the allocated number of slots, of which `filled` are copied."""
-        if self.stored.numel() and self.stored.shape[-2] < self._slots.room:
-            grown = self._with_room(self.stored)
+    def make_room(self, lines: tuple[int, ...], like: Float[Tensor, "G R E"], filled: int) -> None:
+        """Grow to the allocated number of slots of each line, of which `filled` are copied."""
+        shape = (len(like), *lines, self._slots.room, 2 * like.shape[-1])
+        # Masked slots are read if there are fixed shapes, so they must not hold NaN.
+        grown = like.new_zeros(shape) if self._slots.fixed else empty(shape, like)
+        if filled:
             grown[..., :filled, :] = self.stored[..., :filled, :]
-            self.stored = grown
+        self.stored = grown
 
     def keep(self, compaction: BatchCompaction) -> None:
         """Keep, repeat or drop sentences."""
         if self.stored.numel():
             self.stored = compaction.apply(self.stored, used=None if self._slots.fixed else self._slots.used)
-
-    def _with_room(self, like: Tensor) -> Tensor:
-        shape = (*like.shape[:-2], self._slots.room, like.shape[-1])
-        if self._slots.fixed:  # masked slots are read, so they must not hold NaN
-            return like.new_zeros(shape)
-        return empty(shape, like)
 
 
 class CachedState(Generic[Constants]):
@@ -155,13 +149,23 @@ class CachedState(Generic[Constants]):
     The N rows are R rows of each of G sentences, side by side.
     """
 
-    def __init__(self, num_layers: int, mask: Bool[Tensor, "B S"], constants: Constants) -> None:
-        """Begin with one row for each sentence; `mask` is True at the real tokens of the source."""
+    def __init__(
+        self, num_layers: int, mask: Bool[Tensor, "B S"], constants: Constants, lines: tuple[int, ...] = ()
+    ) -> None:
+        """Begin with one row for each sentence.
+
+        Args:
+            num_layers: each with a cache.
+            mask: True at the real tokens of the source.
+            constants: what is made of the source once.
+            lines: axes of the caches between sentences and slots.
+        """
         self.real, self.lengths = mask, mask.sum(dim=1, dtype=torch.int32)
         self.constants = constants
         expected = mask.shape[1] + mask.shape[1] // 4 + 4  # translations are about as long as their sources
         self._supply = Slots(expected, mask.device)
         self.caches = [KeyValueCache(self._supply) for _ in range(num_layers)]
+        self._lines = lines
         self.rows_per_sentence = 1
         self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
         self._visible = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
@@ -198,18 +202,18 @@ class CachedState(Generic[Constants]):
                 tensors and on the weights only: once it repeats itself, it is replayed.
             last_ids: of the rows' tokens at this position.
         """
-        self._advance()
-        x = embedding(last_ids[:, None], start=self.position)
+        x = embedding(last_ids[:, None], start=self.position + 1)
         x = x.view(self.num_sentences, self.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
+        self._advance(x)
         return self._compute(model, lambda x: newest(x, self), x).flatten(0, 1)
 
-    def _advance(self) -> None:
-        """Give every row a slot for its next position."""
+    def _advance(self, x: Float[Tensor, "G R E"]) -> None:
+        """Give every row a slot for its next position, whose keys and values are in the type of `x`."""
         filled, room = self._supply.used, self._supply.room
         self._supply.advance(self.rows_per_sentence, self.num_rows * self.real.shape[1])
         if self._supply.room != room:
             for cache in self.caches:
-                cache.make_room(filled)
+                cache.make_room(self._lines, x, filled)
         newest = self._supply.newest.expand(self.num_sentences, -1).reshape(-1, 1)
         self.slots = torch.cat([self.slots, newest], dim=1)
         if self._supply.fixed:
@@ -231,11 +235,12 @@ class CachedState(Generic[Constants]):
             return newest(x)
         if self._supply.fixed:
             return self._graph.run(newest, x, [self._visible, self._supply.newest, *self._memory()])
-        return self._kernels.run(model, newest, x, self._memory) if replays(x) else newest(x)
+        return self._kernels.run(model, newest, x, self._memory()) if replays(x) else newest(x)
 
     def _memory(self) -> list[Tensor]:
-        """What is computed from and written to at each position; the caches are made at the first."""
-        return [self.real, self.lengths, *_tensors(self.constants), *(cache.stored for cache in self.caches)]
+        """What is computed from and written to at each position."""
+        caches = (cache.stored for cache in self.caches)
+        return [self._supply.own.memory, self.real, self.lengths, *_tensors(self.constants), *caches]
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""

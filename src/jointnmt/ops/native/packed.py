@@ -106,7 +106,9 @@ class FloatLinear(PackedLinear):
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
         pointer = None if bias is None else bias.data_ptr()
-        return Weights(self._packed.data_ptr(), self.in_features, self._features, pointer)
+        weights = Weights(self._packed.data_ptr(), self.in_features, self._features, pointer)
+        weights.kept = self._packed, bias  # as long as a recording has them
+        return weights
 
 
 class Float32Linear(FloatLinear):
@@ -167,7 +169,10 @@ class Int8Linear(PackedLinear):
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
         pointers = (tensor.data_ptr() for tensor in self._packed)
-        return Int8Weights(*pointers, None if bias is None else bias.data_ptr(), self.in_features, self._features)
+        bias_pointer = None if bias is None else bias.data_ptr()
+        weights = Int8Weights(*pointers, bias_pointer, self.in_features, self._features)
+        weights.kept = self._packed, bias  # as long as a recording has them
+        return weights
 
     def _arrange(self) -> None:
         """Store the weights as the kernels read them, if there are kernels for them."""

@@ -1,19 +1,21 @@
 """Calls of kernels, recorded while they are made and replayed in one call.
 
 Between two kernels of a decoding position, Python spends more time than a kernel does on a few rows. The calls of a
-position are those of the one before, on the same memory: they are made once from Python, and then by `replay`.
+position are those of the one before: they are made once from Python, and then by `replay`. Those of another sentence of
+the same length differ in the memory of its decoder state only: a recording can be `moved` there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import struct
 import threading
 import weakref
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -66,6 +68,11 @@ class Memory:
         self._rest = begin + size, end, chunk
         return begin, chunk
 
+    @property
+    def size(self) -> int:
+        """Bytes that were taken."""
+        return sum(end - begin for begin, end in self._chunks)
+
     def owns(self, address: int) -> bool:
         """Whether this memory has the address."""
         for begin, end in self._chunks:  # noqa: SIM110  # `any` would take longer
@@ -94,14 +101,20 @@ class Recording:
         """The addresses of what is called, one after the other."""
         self.read: set[int] = set()
         """The addresses of tensors that it is called with, but for results of kernels."""
-        self._most = self._size = size
+        self.most = self._size = size
+        """Sentences that it serves."""
         self._arguments = array("q")
         self._begins: list[int] = []
         """Where those of each call begin."""
         self._told: list[Any] = []
-        """Where each kernel is told how much it computes: in a structure, or at this place among the arguments."""
+        """Where each kernel is told how much it computes: in a structure, with its offset there, or at this place among
+        the arguments."""
         self._shares: list[tuple[ctypes.c_int64, int]] = []
         """What it is told, and the share of one sentence."""
+        self._pointers: list[Any] = []
+        """Likewise where each address is."""
+        self._moving: list[tuple[ctypes.c_int64, int, int]] = []
+        """The addresses in a decoder state: where each is, in which tensor it lies, and at which offset."""
         self._kept: list[Any] = []
         self._program = array("q")
 
@@ -118,11 +131,28 @@ class Recording:
         for kernel, begin in zip(self.kernels, self._begins, strict=True):
             self._program.extend((kernel, first + width * begin))
         for told in self._told:
-            where = (self._arguments, width * told) if isinstance(told, int) else (told,)
-            count = ctypes.c_int64.from_buffer(*where)
+            count = self._number_at(told)
             self._shares.append((count, count.value // self._size))
             if count.value % self._size:
                 self.obstacle = self.obstacle or "a kernel that does not compute the same for each sentence"
+
+    def belongs_to(self, memory: Sequence[Tensor]) -> None:
+        """Say which tensors of a decoder state it was made with: they are not kept, and others can take their place."""
+        ranges = [(each.data_ptr(), each.data_ptr() + each.numel() * each.itemsize) for each in memory]
+
+        def owner(address: int) -> int | None:
+            return next((number for number, (begin, end) in enumerate(ranges) if begin <= address < end), None)
+
+        for pointer in map(self._number_at, self._pointers):
+            if (number := owner(pointer.value)) is not None:
+                self._moving.append((pointer, number, pointer.value - ranges[number][0]))
+        self._kept = [each for each in self._kept if not isinstance(each, Tensor) or owner(each.data_ptr()) is None]
+
+    def move(self, memory: Sequence[Tensor]) -> None:
+        """Read and write these tensors from now on, in place of those that it `belongs_to`, of the same shapes."""
+        begins = [each.data_ptr() for each in memory]
+        for pointer, number, offset in self._moving:
+            pointer.value = begins[number] + offset
 
     def add(self, kernel: Any, arguments: tuple[Any, ...], threads: int) -> None:
         """Record a call of a kernel, which is None if it cannot be replayed."""
@@ -130,8 +160,15 @@ class Recording:
             self.obstacle = self.obstacle or "a kernel that is not made to be replayed"
             return
         self.kernels.append(_address(kernel))
-        self._begins.append(len(self._arguments))
-        self._told.append(self._begins[-1] if isinstance(arguments[0], int) else arguments[0]._obj)
+        begin = len(self._arguments)
+        self._begins.append(begin)
+        self._told.append(begin if isinstance(arguments[0], int) else (arguments[0]._obj, 0))
+        for place, argument in enumerate(arguments, begin):
+            if isinstance(argument, Tensor | ctypes.c_void_p):
+                self._pointers.append(place)
+            elif hasattr(argument, "_obj"):  # of ctypes.byref
+                kind: Any = type(argument._obj)
+                self._pointers.extend((argument._obj, offset) for offset in _pointers_in(kind))
         self._arguments.extend(map(self._number, arguments))
         self._arguments.append(threads)
 
@@ -148,11 +185,17 @@ class Recording:
         return result
 
     def _resize(self, size: int) -> None:
-        if size > self._most:
-            raise ValueError(f"{size} sentences, of a recording of {self._most}")
+        if size > self.most:
+            raise ValueError(f"{size} sentences, of a recording of {self.most}")
         self._size = size
         for count, share in self._shares:
             count.value = share * size
+
+    def _number_at(self, where: Any) -> ctypes.c_int64:
+        """The number in a structure at an offset, or among the arguments."""
+        if isinstance(where, int):
+            return ctypes.c_int64.from_buffer(self._arguments, self._arguments.itemsize * where)
+        return ctypes.c_int64.from_buffer(*where)
 
     def _number(self, argument: Any) -> int:
         """An argument as 64 bits; what it points to is kept, but for results of kernels, whose memory is reused."""
@@ -206,6 +249,19 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Memory for the result of a kernel: of the recording, if one is made, or of the caching allocator."""
     recording = _active.recording
     return (allocator if recording is None else recording.memory).empty(shape, dtype)
+
+
+@functools.cache
+def _pointers_in(structure: type[ctypes.Structure]) -> list[int]:
+    """The offsets of all pointers in a structure, also in those that it consists of."""
+    found = []
+    for name, kind, *_ in structure._fields_:
+        offset = getattr(structure, name).offset
+        if kind is ctypes.c_void_p:
+            found.append(offset)
+        elif issubclass(kind, ctypes.Structure):
+            found += [offset + inner for inner in _pointers_in(kind)]
+    return found
 
 
 def _address(function: Any) -> int:
