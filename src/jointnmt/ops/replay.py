@@ -43,11 +43,10 @@ def replays(x: Tensor) -> bool:
 
 @dataclass
 class Recorded:
-    """A recording with what it is given, and where its result is."""
+    """A recording with what it is given."""
 
     recording: Recording
     given: Tensor
-    result: Tensor
     user: weakref.ref[KernelRunner]
 
     @property
@@ -125,8 +124,8 @@ class KernelRunner:
         size, addresses = len(x), _addresses(x, memory)
         if self._recorded is None or size > self._recorded.recording.most or addresses != self._addresses:
             known = _known.setdefault(model, _Known())
-            on = _dependencies(x, memory)
-            self._recorded = known.take(on, size, _weights(model), self)
+            on = None if _has_many_rows(x) else _dependencies(x, memory)  # beside many rows, Python takes little
+            self._recorded = None if on is None else known.take(on, size, _weights(model), self)
             if self._recorded is None:
                 return self._record(known, on, compute, x, memory)
             self._recorded.recording.move(memory)
@@ -134,11 +133,11 @@ class KernelRunner:
         self._recorded.given[:size].copy_(x)
         kernels = library()
         assert kernels is not None
-        if self._recorded.recording.replay(kernels, size):
-            raise MemoryError("no memory left for a decoding position")
-        return self._recorded.result[:size].clone()
+        return self._recorded.recording.replay(kernels, size)
 
-    def _record(self, known: _Known, on: Hashable, compute: Computation, x: Tensor, memory: Sequence[Tensor]) -> Tensor:
+    def _record(
+        self, known: _Known, on: Hashable | None, compute: Computation, x: Tensor, memory: Sequence[Tensor]
+    ) -> Tensor:
         recording, given = Recording(len(x)), x.clone()
         # Layouts are the same but where an axis has one element, or PyTorch's products are faster for many rows.
         kind = x.dtype, tuple(min(size, 2) for size in x.shape), _has_many_rows(x), implementation()
@@ -149,13 +148,14 @@ class KernelRunner:
         if recording.obstacle is None and known.proven.setdefault(kind, found) != found:
             recording.obstacle = "other kernels or tensors than before"
             known.proven.pop(kind, None)  # unless another thread has been faster
-        if recording.obstacle is None:
-            recording.belongs_to(memory)
-            self._recorded = Recorded(recording, given, result, weakref.ref(self))
-            self._addresses = _addresses(x, memory)
-            known.keep(on, self._recorded)
-        else:
+        recording.returns(result)
+        if recording.obstacle is not None:
             self.obstacles.append(recording.obstacle)
+            return result.clone()
+        recording.belongs_to(memory)
+        self._recorded, self._addresses = Recorded(recording, given, weakref.ref(self)), _addresses(x, memory)
+        if on is not None:
+            known.keep(on, self._recorded)
         return result.clone()
 
 
@@ -171,7 +171,7 @@ def _addresses(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
 def _dependencies(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
     """What a recording depends on, besides the number of sentences and where the memory lies."""
     shapes = [(each.dtype, each.shape[1:], each.stride()) for each in memory]
-    return torch.get_num_threads(), implementation(), x.dtype, x.shape[1:], _has_many_rows(x), *shapes
+    return torch.get_num_threads(), implementation(), x.dtype, x.shape[1:], *shapes
 
 
 def _weights(model: nn.Module) -> Hashable:

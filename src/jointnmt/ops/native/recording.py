@@ -115,6 +115,9 @@ class Recording:
         """Likewise where each address is."""
         self._moving: list[tuple[ctypes.c_int64, int, int]] = []
         """The addresses in a decoder state: where each is, in which tensor it lies, and at which offset."""
+        self._result = torch.empty(0)
+        self._to_result: list[tuple[ctypes.c_int64, int]] = []
+        """The addresses in the memory of the result, with their offsets there."""
         self._kept: list[Any] = []
         self._program = array("q")
 
@@ -138,15 +141,23 @@ class Recording:
 
     def belongs_to(self, memory: Sequence[Tensor]) -> None:
         """Say which tensors of a decoder state it was made with: they are not kept, and others can take their place."""
-        ranges = [(each.data_ptr(), each.data_ptr() + each.numel() * each.itemsize) for each in memory]
+        ranges = [_range_of(each) for each in memory]
 
         def owner(address: int) -> int | None:
-            return next((number for number, (begin, end) in enumerate(ranges) if begin <= address < end), None)
+            return next((number for number, range_ in enumerate(ranges) if address in range_), None)
 
         for pointer in map(self._number_at, self._pointers):
             if (number := owner(pointer.value)) is not None:
-                self._moving.append((pointer, number, pointer.value - ranges[number][0]))
+                self._moving.append((pointer, number, pointer.value - ranges[number].start))
         self._kept = [each for each in self._kept if not isinstance(each, Tensor) or owner(each.data_ptr()) is None]
+
+    def returns(self, result: Tensor) -> None:
+        """Say what its result is: each replay writes one into memory of its own."""
+        own = _range_of(torch.empty(0, dtype=torch.uint8).set_(result.untyped_storage()))
+        pointers = [pointer for pointer in map(self._number_at, self._pointers) if pointer.value in own]
+        self._result, self._to_result = result, [(pointer, pointer.value - own.start) for pointer in pointers]
+        if not pointers or not self.memory.owns(own.start):
+            self.obstacle = self.obstacle or "a result that no kernel computes"
 
     def move(self, memory: Sequence[Tensor]) -> None:
         """Read and write these tensors from now on, in place of those that it `belongs_to`, of the same shapes."""
@@ -172,17 +183,24 @@ class Recording:
         self._arguments.extend(map(self._number, arguments))
         self._arguments.append(threads)
 
-    def replay(self, library: ctypes.CDLL, size: int) -> int:
-        """Make the calls again for the first `size` sentences; returns what the first that failed has returned, or 0.
+    def replay(self, library: ctypes.CDLL, size: int) -> Tensor:
+        """Make the calls again for the first `size` sentences; returns what it `returns`.
 
         Raises:
+            MemoryError: if there is no memory left.
             ValueError: if it was recorded for fewer sentences.
         """
         if size != self._size:
             self._resize(size)
+        stored = self._result.untyped_storage().nbytes() // self._result.itemsize
+        memory = allocator.empty((stored * size // self.most,), self._result.dtype)
+        begin = memory.data_ptr()
+        for pointer, offset in self._to_result:
+            pointer.value = begin + offset
         program = ctypes.c_void_p(self._program.buffer_info()[0])
-        result: int = library.replay(program, ctypes.c_long(len(self.kernels)))
-        return result
+        if library.replay(program, ctypes.c_long(len(self.kernels))):
+            raise MemoryError("no memory left for a decoding position")
+        return memory.as_strided((size, *self._result.shape[1:]), self._result.stride())
 
     def _resize(self, size: int) -> None:
         if size > self.most:
@@ -249,6 +267,11 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Memory for the result of a kernel: of the recording, if one is made, or of the caching allocator."""
     recording = _active.recording
     return (allocator if recording is None else recording.memory).empty(shape, dtype)
+
+
+def _range_of(memory: Tensor) -> range:
+    """The addresses of its bytes."""
+    return range(memory.data_ptr(), memory.data_ptr() + memory.nbytes)
 
 
 @functools.cache
