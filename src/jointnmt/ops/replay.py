@@ -56,8 +56,8 @@ class Recorded:
 
 
 @dataclass
-class _Known:
-    """What is known of the positions of a model."""
+class _KnownPositions:
+    """What is known of a model's positions."""
 
     proven: dict[Hashable, Hashable] = field(default_factory=dict)
     """The kernels that a position was seen to consist of, and the weights that they read, for each kind of input."""
@@ -91,7 +91,7 @@ class _Known:
                 total -= self.recorded.pop(oldest).size
 
 
-_known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[nn.Module, _KnownPositions] = weakref.WeakKeyDictionary()
 
 
 class KernelRunner:
@@ -123,7 +123,7 @@ class KernelRunner:
             return compute(x)
         size, addresses = len(x), _addresses(x, memory)
         if self._recorded is None or size > self._recorded.recording.most or addresses != self._addresses:
-            known = _known.setdefault(model, _Known())
+            known = _known.setdefault(model, _KnownPositions())
             on = None if _has_many_rows(x) else _dependencies(x, memory)  # beside many rows, Python takes little
             self._recorded = None if on is None else known.take(on, size, _weights(model), self)
             if self._recorded is None:
@@ -136,7 +136,7 @@ class KernelRunner:
         return self._recorded.recording.replay(kernels, size)
 
     def _record(
-        self, known: _Known, on: Hashable | None, compute: Computation, x: Tensor, memory: Sequence[Tensor]
+        self, known: _KnownPositions, on: Hashable | None, compute: Computation, x: Tensor, memory: Sequence[Tensor]
     ) -> Tensor:
         recording, given = Recording(len(x)), x.clone()
         # Layouts are the same but where an axis has one element, or PyTorch's products are faster for many rows.
