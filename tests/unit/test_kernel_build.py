@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ needs_compiler = pytest.mark.skipif(library() is None, reason="needs a C++ compi
 
 COMPILER = """#!/bin/sh
 case "$*" in
-    --version) echo "quick compiler 1.0"; exit;;
+    *--version) echo "quick compiler 1.0"; exit;;
     *-dM*) echo "#define __AVX2__ 1"; exit;;
 esac
 for last; do :; done
@@ -88,6 +89,36 @@ def test_the_kernels_are_compiled_once(fresh: Path, caplog: pytest.LogCaptureFix
     library.cache_clear()
     assert library() is not None
     assert [path.stat().st_mtime_ns for path in fresh.iterdir()] == [time]
+
+
+@needs_compiler
+def test_a_compiler_may_be_named_with_options(
+    fresh: Path, compilations: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which are part of what a library is made with; a program before the compiler is the first word."""
+    plain, compiler = build.build(), os.environ["CXX"]
+    monkeypatch.setenv("CXX", f"{compiler} '-DA=1 2' -m64")
+    toolchain = build.Toolchain.here()
+    assert toolchain.compiler == compiler and toolchain.flags[:2] == ("-DA=1 2", "-m64")
+    assert build.build() != plain and compilations() == 2
+
+
+@needs_compiler
+def test_what_nobody_needs_any_more_is_deleted(fresh: Path, compilations: Callable[[], int]) -> None:
+    """Left by compilations that were killed, or for other sources and processors, when another library is built."""
+    fresh.mkdir(parents=True, mode=0o700)
+    for name, days in (("old", 100), ("new", 10), ("read", 100)):
+        library = fresh / f"kernels-{name}-0.so"
+        library.touch()
+        used = time.time() - 24 * 3600 * days
+        os.utime(library, (time.time() if name == "read" else used, used))
+    for name, hours in (("tmpold", 2), ("tmpnew", 0)):
+        (fresh / name).mkdir()
+        (fresh / name / "kernels.so").touch()
+        os.utime(fresh / name, (time.time() - 3600 * hours,) * 2)
+    built = build.build()
+    left = {"kernels-new-0.so", "kernels-read-0.so", "tmpnew", built.name}
+    assert {path.name for path in fresh.iterdir()} == left
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -334,6 +365,8 @@ def test_what_cannot_be_loaded_is_told(fresh: Path, tmp_path: Path) -> None:
         ("no compiler", "install g\\+\\+ or clang\\+\\+, or name one in CXX"),
         ("a compiler that fails", "failed: out of .order. Install a recent"),
         ("a compiler that does not start", "does not run .* Name another in CXX"),
+        ("a compiler that is not there", "CXX is '/nowhere/g.. -m64', but there is no /nowhere/g... Name another"),
+        ("a command that is none", "which is no command .* Name a C.. compiler"),
         ("nowhere to write", "XDG_CACHE_HOME"),
         ("no home", "no home directory .* XDG_CACHE_HOME"),
     ],
@@ -349,6 +382,10 @@ def test_without_kernels_there_is_a_warning_and_no_more(
     broken = tmp_path / "c++"
     if trouble == "no compiler":
         monkeypatch.setenv("PATH", "")
+    elif trouble.startswith("a command"):
+        monkeypatch.setenv("CXX", "'g++")
+    elif trouble.endswith("not there"):
+        monkeypatch.setenv("CXX", "/nowhere/g++ -m64")
     elif trouble.startswith("a compiler"):
         script = '[ "$1" = --version ] && exit 0\nprintf "out of \\377order" >&2; exit 1\n'
         broken.write_text(f"#!/bin/sh\n{'exit 1' if 'start' in trouble else script}\n")

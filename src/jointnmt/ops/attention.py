@@ -89,7 +89,8 @@ class AttentionMask:
     ) -> Self:
         """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S.
 
-        `lengths`, of real tokens, are counted if they are not given.
+        `lengths`, of real tokens, are counted if they are not given. Over a sentence of none attention is undefined:
+        kernels give zeros, the plain form NaN.
         """
         lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
         return cls(lambda: _bias_of(mask, like).view(len(mask), *[1] * axes, -1), lengths=lengths)
@@ -180,7 +181,7 @@ def axial_attention(
     first = projected[0]
     embed_dim = sum(part.shape[-1] for part in projected) // 3
     fits = is_sequence_or_grid(first) and (mask.is_causal or mask.lengths is not None)
-    if attn_weights is None and fits and uses_kernels(first, embed_dim, embed_dim // num_heads):
+    if attn_weights is None and fits and uses_kernels(first, embed_dim, embed_dim // num_heads, beside=projected[1:]):
         kept = [length for number, length in enumerate(first.shape[:-1]) if number != axis]
         weight_mask = dropout.mask((*kept, num_heads, *[first.shape[axis]] * 2), first)
         geometry, bias = (num_heads, axis, mask.is_causal), None if bias is None else exact(bias)

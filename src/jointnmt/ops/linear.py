@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,7 +39,8 @@ def linear(
     """`x weight^T + bias`, in the type of x; if `x` is `Normed`, the backward pass recomputes the norm."""
     x, source = _value_and_source(x, weight)
     # Without gradient, PyTorch's linear for few rows: autocast caches the weights that it has cast.
-    if not uses_kernels(x, *weight.shape) or not (torch.is_grad_enabled() or _packs_weights(x, weight)):
+    own = uses_kernels(x, *weight.shape) and (torch.is_grad_enabled() or _packs_weights(x, weight))
+    if not own or x.shape[-1] != weight.shape[1] or (bias is not None and len(bias) != len(weight)):
         return functional.linear(x, weight, bias)
     result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
     return result
@@ -67,11 +69,9 @@ def mlp_update(
     value = x.value if isinstance(x, Normed) else x
     if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
         return Biased(hidden.mlp(value, output))
-    fits = is_sequence_or_grid(value) or not dropout.active  # a dropout mask is broadcast
-    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear) and fits) or not uses_kernels(
-        value, *hidden.weight.shape
-    ):
+    if not _is_block(value, hidden, output, dropout):
         return Biased(output(dropout(functional.relu(hidden(x)))))
+    assert isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)
     mask = dropout.mask((*value.shape[:-1], hidden.out_features), value)
     bias = exact(hidden.bias)
     added, left = (None, output.bias) if _leaves_bias(value, hidden.weight) else (exact(output.bias), None)
@@ -94,6 +94,15 @@ def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple
         return x, ()
     recomputed = x.source is not None and (x.value.ndim == 4 or uses_own_gemm(x.value, *weight.shape))
     return x.value, (x.source or ()) if recomputed else ()
+
+
+def _is_block(x: Tensor, hidden: nn.Module, output: nn.Module, dropout: Dropout) -> bool:
+    """Whether the kernels compute this feed-forward block of `x`: from E features to F and back."""
+    if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)) or hidden.bias is None:
+        return False
+    fits = hidden.in_features == output.out_features == x.shape[-1] and hidden.out_features == output.in_features
+    fits = fits and (is_sequence_or_grid(x) or not dropout.active)  # a dropout mask is broadcast
+    return fits and uses_kernels(x, hidden.in_features, hidden.out_features)
 
 
 def _packs_weights(x: Tensor, weight: Tensor) -> bool:
@@ -127,7 +136,7 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, x, *norm = ctx.saved_tensors
-        rows = gradient.flatten(0, -2)
+        rows = _rows(gradient)
         nothing = [None] * (1 + len(norm) if norm else 0)
         if not ctx.own_gemm:
             d_weight = _weight_gradient(rows, _rows(x, norm), ctx.weight_type)
@@ -156,7 +165,7 @@ class _MLP(torch.autograd.Function):
         *source: Tensor,
     ) -> Tensor:
         """Without `output_bias` where PyTorch computes the products. See `_Linear` for `source`."""
-        ctx.weight_type = hidden_weight.dtype
+        ctx.weight_type, ctx.has_bias = hidden_weight.dtype, output_bias is not None
         weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
         x = x.contiguous()
         ctx.own_gemm = uses_own_gemm(x, *hidden_weight.shape)
@@ -184,25 +193,25 @@ class _MLP(torch.autograd.Function):
         nothing = [None] * (2 + len(norm) if norm else 1)
         if ctx.own_gemm:
             d_x, d_first, d_second = empty(x, *x.shape), zeros(*hidden_weight.shape), zeros(*output_weight.shape)
-            d_output_bias = zeros(x.shape[-1])
+            d_output_bias = zeros(x.shape[-1])  # the kernel sums it in any case
             call(
                 "mlp_backward", x, *rows_of(x), hidden.shape[-1], ctypes.byref(rows_or_norm(x, norm)), hidden,
                 hidden_weight, ctypes.byref(factors), output_weight, gradient, d_x, d_first, d_bias, d_second,
                 d_output_bias,
             )  # fmt: skip
-            return d_x, d_first.to(kind), d_bias, d_second.to(kind), d_output_bias, *nothing
-        rows = gradient.flatten(0, -2)
-        d_second = _weight_gradient(rows, hidden.flatten(0, -2), kind)
+            return d_x, d_first.to(kind), d_bias, d_second.to(kind), d_output_bias if ctx.has_bias else None, *nothing
+        rows = _rows(gradient)
+        d_second = _weight_gradient(rows, _rows(hidden), kind)
         d_hidden = _product(gradient, output_weight)
         call("bias_relu_backward", hidden, *rows_of(hidden), hidden, d_hidden, ctypes.byref(factors), d_bias)
-        d_first = _weight_gradient(d_hidden.flatten(0, -2), _rows(x, norm), kind)
+        d_first = _weight_gradient(_rows(d_hidden), _rows(x, norm), kind)
         return _product(d_hidden, hidden_weight), d_first, d_bias, d_second, None, *nothing
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """PyTorch's matrix product, into memory of the caching allocator."""
     result = empty(x, *x.shape[:-1], weight.shape[1])
-    rows, out = x.flatten(0, -2), result.view(-1, weight.shape[1])
+    rows, out = _rows(x), result.view(-1, weight.shape[1])
     if bias is None:
         torch.mm(rows, weight, out=out)
     else:
@@ -217,9 +226,9 @@ def _column_sums(rows: Tensor) -> Tensor:
     return torch.mv(rows.t(), rows.new_ones(len(rows)))
 
 
-def _rows(x: Tensor, norm: list[Tensor]) -> Tensor:
+def _rows(x: Tensor, norm: Sequence[Tensor] = ()) -> Tensor:
     """The rows of x, or their layer norm, if there are statistics, weight and bias of one."""
-    return (norm_again((x, *norm)) if norm else x).flatten(0, -2)
+    return (norm_again((x, *norm)) if norm else x).reshape(-1, x.shape[-1])
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:

@@ -56,9 +56,10 @@ def layer_norm(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Float[Tenso
 
 def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> tuple[Float[Tensor, "*places E"], Normed]:
     """`x` and its layer norm, where a residual connection begins: their gradients are summed in one pass."""
-    if not (uses_kernels(x, x.shape[-1]) and norm.eps == EPS):
+    vectors = _vectors(norm, x) if uses_kernels(x, x.shape[-1]) else None
+    if vectors is None:
         return x, Normed(_layer_norm(x, norm))
-    return _add_norm(x.contiguous(), None, None, None, norm)
+    return _add_norm(x.contiguous(), None, None, None, *vectors)
 
 
 def dropout_add(
@@ -87,11 +88,12 @@ def add_norm(
     The kernel does both in one pass over memory (flash-attn's dropout-add-layer-norm).
     """
     update = _biased(update)
-    if not (_adds_in_one_pass(x, update, dropout) and norm.eps == EPS):
+    vectors = _vectors(norm, x) if _adds_in_one_pass(x, update, dropout) else None
+    if vectors is None:
         x = dropout.add(x, update.total)
         return x, Normed(_layer_norm(x, norm))
     mask = dropout.mask(update.value.shape, update.value)
-    return _add_norm(x, update.value, exact(update.bias), mask, norm)
+    return _add_norm(x, update.value, exact(update.bias), mask, *vectors)
 
 
 def _biased(update: Tensor | Biased) -> Biased:
@@ -99,21 +101,28 @@ def _biased(update: Tensor | Biased) -> Biased:
 
 
 def _adds_in_one_pass(x: Tensor, update: Biased, dropout: Dropout) -> bool:
-    """Whether the kernel takes these: it broadcasts a dropout mask to a sequence or a grid only."""
-    fits = is_sequence_or_grid(x) or not dropout.active
+    """Whether the kernel takes these: it broadcasts nothing but a dropout mask, to a sequence or a grid."""
+    fits = update.value.shape == x.shape and (is_sequence_or_grid(x) or not dropout.active)
     return fits and uses_kernels(x, x.shape[-1], beside=[update.value])
+
+
+def _vectors(norm: nn.LayerNorm, x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Weight and bias of a norm that the kernel computes: of each row of `x`, and with both. None of any other."""
+    if norm.eps != EPS or norm.normalized_shape != (x.shape[-1],):
+        return None
+    bias = norm.bias
+    return None if bias is None else (exact(norm.weight), exact(bias))
 
 
 def _layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
     with no_autocast(x):
-        weight, bias = norm.weight.to(x.dtype), norm.bias.to(x.dtype)
+        weight, bias = (None if each is None else each.to(x.dtype) for each in (norm.weight, norm.bias))
         return functional.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
 
 
 def _add_norm(
-    x: Tensor, update: Tensor | None, update_bias: Tensor | None, mask: Tensor | None, norm: nn.LayerNorm
+    x: Tensor, update: Tensor | None, update_bias: Tensor | None, mask: Tensor | None, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Normed]:
-    weight, bias = exact(norm.weight), exact(norm.bias)
     if not torch.is_grad_enabled():
         total, value, _ = _forward(x, update, update_bias, mask, weight, bias, keeps_statistics=False)
         assert value is not None

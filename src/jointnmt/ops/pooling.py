@@ -28,10 +28,14 @@ def attention_pool(
         scores: of every feature of every cell.
         mask: True at real tokens; padding is on the right.
         attn_weights: if given, the weights `[B, S, T, E]` are appended.
-        lengths: the number of real tokens of each sentence; None: they are counted.
+        lengths: the number of real tokens of each sentence; None: they are counted. Of none the mean is undefined: the
+            kernel gives zeros, the plain form NaN.
     """
     if attn_weights is None and uses_kernels(x, x.shape[-1], beside=[scores]):
-        lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
+        if lengths is None:
+            lengths = mask.sum(dim=1, dtype=torch.int32)
+        elif lengths.dtype != torch.int32 or not lengths.is_contiguous():
+            lengths = lengths.to(torch.int32).contiguous()
         if not torch.is_grad_enabled():
             return _pooled(x.contiguous(), scores.contiguous(), lengths)
         result: Tensor = _AttentionPool.apply(x, scores, lengths)
@@ -54,7 +58,7 @@ class _AttentionPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
-        x, scores, lengths = x.contiguous(), scores.contiguous(), lengths.to(torch.int32).contiguous()
+        x, scores = x.contiguous(), scores.contiguous()
         ctx.save_for_backward(x, scores, lengths)
         return _pooled(x, scores, lengths)
 

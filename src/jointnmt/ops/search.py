@@ -114,12 +114,14 @@ def advance_beams(
         end: the token that ends a sentence.
 
     Raises:
-        ValueError: if one of `required` or `banned` is not a token.
+        ValueError: if one of `required` or `banned` is not a token, or sizes differ.
     """
     _check_tokens(required, banned, logits.shape[-1])  # kernels write where they say
+    sentences, beams = hypotheses.log_probabilities.shape
+    if logits.shape[0] != sentences * beams or len(required) != sentences:
+        raise ValueError(f"{len(logits)} rows and {len(required)} sentences for {sentences} sentences of {beams} beams")
     if kernels_read(logits) and logits.stride(-1) == 1:
         return _native(logits, hypotheses, required, banned, end)
-    sentences, beams = hypotheses.log_probabilities.shape
     log_probabilities = log_softmax(logits).unflatten(0, (sentences, beams))
     restrict(log_probabilities, required, banned)
     # The best of a sentence are among as many of the best of each of its hypotheses.

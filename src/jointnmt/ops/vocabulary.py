@@ -25,8 +25,9 @@ def cross_entropy(
 
     Raises:
         IndexError: if a gold token is not in the vocabulary.
+        ValueError: if the rows do not have a gold token each; RuntimeError, if not a weight.
     """
-    if not uses_kernels(logits):
+    if not (uses_kernels(logits) and logits.ndim == 2 and gold.shape == weights.shape == (len(logits),)):
         logits = logits.float()
         losses = functional.cross_entropy(logits, gold, reduction="none", label_smoothing=label_smoothing)
         with torch.no_grad():
@@ -50,6 +51,8 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.smoothing = smoothing
         _, nll, even = statistics.unbind(1)
         ctx.mark_non_differentiable(nll)
+        if not smoothing:  # with a logit of minus infinity, `even` is infinite
+            return nll.dot(weights), nll
         return (1 - smoothing) * nll.dot(weights) + smoothing * even.dot(weights), nll
 
     @staticmethod
@@ -67,7 +70,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 def log_softmax(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
     """Log-probabilities, in float32 at least, in memory of their own. A row with a NaN is all NaN."""
-    if not kernels_read(logits) or (logits.requires_grad and torch.is_grad_enabled()):
+    if not (kernels_read(logits) and logits.numel()) or (logits.requires_grad and torch.is_grad_enabled()):
         return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     logits = logits.contiguous()
     result = allocator.empty(tuple(logits.shape), torch.float32)
@@ -93,6 +96,9 @@ def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
     """
     width = values.shape[-1]
     k = min(k, width)
+    if not k:
+        nothing = torch.empty(len(values), 0, dtype=values.dtype, device="cpu")
+        return TopK(nothing, nothing.long(), bool(values.isnan().any()))
     if values.dtype == torch.float32 and kernels_read(values):
         values = values.contiguous()
         best, places = values.new_empty(len(values), k), values.new_empty(len(values), k, dtype=torch.long)

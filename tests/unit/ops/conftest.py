@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import jaxtyping
 import pytest
 import torch
 
@@ -22,3 +23,9 @@ def kind(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
         pytest.skip(NO_GEMM)
     with backend("native", gemm="pytorch" if by_pytorch else "custom"):
         yield kind
+
+
+@pytest.fixture
+def unchecked_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As outside of the tests, where no type checker refuses shapes before an operation does."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

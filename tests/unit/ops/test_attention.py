@@ -225,3 +225,36 @@ def test_keys_and_values_may_be_of_another_input(gradient: bool) -> None:
         parts = layer.qkv(x)[..., :32], layer.qkv(other)[..., 32:]
         assert_close(found, layer.output(axial_attention(parts, 2, 1, mask, SharedDropout(0.0))))
     assert not torch.allclose(found, layer(x, mask).total)
+
+
+@needs_kernels
+@torch.no_grad()
+def test_more_real_keys_than_there_are_keys() -> None:
+    """They are all."""
+    torch.manual_seed(19)
+    x, cache, lengths = torch.randn(2, 5, 96), torch.randn(2, 5, 64), torch.tensor([50, 70], dtype=torch.int32)
+    every, too_many = (
+        AttentionMask.padding(torch.ones(2, 5, dtype=torch.bool), x, axes=2, lengths=each) for each in (None, lengths)
+    )
+    own, expected = (axial_attention([x], 2, 1, mask, NO_DROPOUT) for mask in (too_many, every))
+    assert torch.equal(own, expected)
+    own, expected = (cached_attention(x[..., :32], cache, 2, mask) for mask in (too_many, every))
+    assert torch.equal(own, expected)
+
+
+@needs_kernels
+@torch.no_grad()
+def test_a_sentence_of_no_tokens_has_no_values() -> None:
+    torch.manual_seed(20)
+    x, cache, real = torch.randn(2, 5, 96), torch.full((2, 5, 64), torch.nan), torch.zeros(2, 5, dtype=torch.bool)
+    mask = AttentionMask.padding(real, x, axes=2)
+    assert (axial_attention([x], 2, 1, mask, NO_DROPOUT) == 0).all()
+    assert (cached_attention(x[..., :32], cache, 2, mask) == 0).all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("gradient", [True, False])
+def test_queries_and_keys_of_different_types_are_an_error(gradient: bool) -> None:
+    query, key_value = torch.ones(2, 3, 32), torch.ones(2, 3, 64, dtype=torch.bfloat16)
+    with torch.set_grad_enabled(gradient), pytest.raises(RuntimeError, match=r"BFloat16|dtype"):
+        axial_attention([query, key_value], 2, 1, AttentionMask.causal(3, query), NO_DROPOUT)

@@ -103,3 +103,33 @@ def test_any_number_of_summands_and_of_axes(places: tuple[int, ...], shapes: lis
             found = gated_kv(hidden, parts, bias, fusion=False)
             results.append((found, *torch.autograd.grad(found.sum(), hidden)))
     assert_close(*results)
+
+
+@needs_kernels
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_lengths_may_be_given(kind: torch.dtype, gradient: bool) -> None:
+    """Of no tokens there is no mean; more than there are positions are all."""
+    torch.manual_seed(12)
+    x, scores = torch.randn(2, 3, 6, 4, 32).unbind()
+    lengths = torch.tensor([6, 1, 4])
+    mask = torch.arange(6) < lengths[:, None]
+    with torch.set_grad_enabled(gradient):
+        expected = attention_pool(x, scores, mask)
+        assert torch.equal(attention_pool(x, scores, mask, lengths=lengths.to(kind)), expected)
+        found = attention_pool(x, scores, mask, lengths=torch.tensor([600, 1, 0]).to(kind))
+    assert torch.equal(found[:2], expected[:2]) and (found[2] == 0).all()
+
+
+@needs_kernels
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_gradients_of_a_part_that_sentences_share() -> None:
+    """By several threads, too."""
+    torch.manual_seed(13)
+    hidden, part, bias = torch.randn(64, 40, 64), torch.randn(1, 40, 64, requires_grad=True), torch.zeros(2, 32)
+    results = []
+    for name in ("native", "plain"):
+        with backend(name), number_of_threads(3):  # type: ignore[arg-type]
+            found = gated_kv(hidden, [part], bias, fusion=False)
+            results.append((found, *torch.autograd.grad(found.sum(), part)))
+    assert_close(*results, rtol=1e-5, atol=1e-4)

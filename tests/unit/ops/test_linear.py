@@ -129,3 +129,50 @@ def test_dropout_of_a_hidden_layer_falls_on_any_number_of_axes(places: tuple[int
         torch.nn.init.eye_(layer.weight)
     kept = block(torch.ones(*places, 16)).total.flatten(0, -2) != 0
     assert not (kept == kept[:1]).all(0).any()
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_sizes_that_do_not_fit_are_an_error(kind: torch.dtype) -> None:
+    """As of PyTorch; kernels would read what lies behind."""
+    x, weight = torch.ones(3, 64, dtype=kind), torch.ones(48, 32, dtype=kind)
+    with pytest.raises(RuntimeError):
+        linear(x, weight)
+    with pytest.raises(RuntimeError):
+        linear(x[:, :32], weight, torch.ones(16, dtype=kind))
+    for sizes in ((32, 48, 64), (64, 48, 32, 64)):
+        hidden, output = torch.nn.Linear(*sizes[:2]).to(kind), torch.nn.Linear(*sizes[-2:]).to(kind)
+        with pytest.raises(RuntimeError):
+            mlp_update(x, hidden, output, NO_DROPOUT)
+
+
+def test_a_block_may_lead_to_another_number_of_features(kind: torch.dtype) -> None:
+    hidden, output, x = Linear(32, 48), Linear(48, 16), torch.ones(2, 3, 32, dtype=kind)
+    assert mlp_update(x, hidden, output, NO_DROPOUT).total.shape == (2, 3, 16)
+
+
+@pytest.mark.parametrize("biases", [(True, False), (False, True), (False, False)])
+def test_layers_of_a_block_may_have_no_bias(biases: tuple[bool, bool], kind: torch.dtype) -> None:
+    torch.manual_seed(20)
+    hidden, output = (
+        torch.nn.Linear(*sizes, bias=bias) for sizes, bias in zip(((32, 48), (48, 32)), biases, strict=True)
+    )
+    for layer in (hidden, output):
+        layer.to(kind)
+    x, parameters = torch.randn(2, 3, 32).to(kind), [*hidden.parameters(), *output.parameters()]
+    own, expected = mlp_update(x, hidden, output, NO_DROPOUT).total, output(hidden(x).relu())
+    precision = 0.05 if kind == torch.bfloat16 else 1e-5
+    assert_close(own, expected, rtol=precision, atol=precision)
+    gradients = (torch.autograd.grad(each.sum(), parameters) for each in (own, expected))
+    assert_close(*gradients, rtol=precision, atol=precision * 20)
+    with torch.no_grad():
+        assert_close(mlp_update(x, hidden, output, NO_DROPOUT).total, expected, rtol=precision, atol=precision)
+
+
+def test_a_single_vector(kind: torch.dtype) -> None:
+    torch.manual_seed(21)
+    x, weight, bias = (torch.randn(shape).to(kind).requires_grad_() for shape in ((32,), (48, 32), (48,)))
+    results = []
+    for places in ((), (1,)):
+        total = linear(x.view(*places, 32), weight, bias).view(48)
+        results.append((total, *torch.autograd.grad(total.sum(), (x, weight, bias))))
+    assert_close(*results)

@@ -193,3 +193,36 @@ def test_dropout_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
         assert total.unique().tolist() == [0, 2] and not (kept == kept[:1]).all(0).any()
     with torch.no_grad():
         assert_close(layer_norm(x + 1, norm), norm(x + 1))
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "norm",
+    [
+        torch.nn.LayerNorm(32, bias=False),
+        torch.nn.LayerNorm(32, elementwise_affine=False),
+        torch.nn.LayerNorm((3, 32)),
+    ],
+)
+def test_norms_that_the_kernel_does_not_compute(norm: torch.nn.LayerNorm) -> None:
+    """Without bias or weight, or of several axes."""
+    torch.manual_seed(10)
+    x = torch.randn(2, 3, 32)
+    assert_close(layer_norm(x, norm), norm(x))
+    assert_close(add_norm(x, x, NO_DROPOUT, norm)[1].value, norm(2 * x))
+
+
+@needs_kernels
+def test_a_norm_of_other_features_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        layer_norm(torch.ones(2, 3, 64), torch.nn.LayerNorm(32))
+
+
+@needs_kernels
+def test_an_update_is_broadcast() -> None:
+    torch.manual_seed(11)
+    x, update, norm = torch.randn(2, 3, 32), torch.randn(3, 32), norm_of(32)
+    assert_close(dropout_add(x, update, NO_DROPOUT), x + update)
+    assert_close(add_norm(x, update, NO_DROPOUT, norm)[1].value, norm(x + update), rtol=1e-5, atol=1e-5)
+    with pytest.raises(RuntimeError, match="must match"):
+        dropout_add(x, update[:2], NO_DROPOUT)

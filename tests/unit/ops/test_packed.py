@@ -49,6 +49,47 @@ def test_a_packed_layer_may_have_any_number_of_features(kind: type[PackedLinear]
     assert_close(kind.of(linear)(x).float(), linear(x), rtol=0.05, atol=0.06)
 
 
+@needs_gemm
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("inputs", [48, 64])
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_a_row_does_not_depend_on_the_number_of_rows(kind: type[PackedLinear], inputs: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(20)
+    first, second = torch.nn.Linear(inputs, 128), torch.nn.Linear(128, inputs)
+    for layer in (first, second):
+        torch.nn.init.normal_(layer.bias)
+    hidden, output = map(kind.of, (first, second))
+    x = torch.randn(13, inputs, dtype=dtype)
+    for rows in range(1, 13):
+        assert torch.equal(hidden(x[:rows]), hidden(x)[:rows])
+        own, of_all = (mlp_update(each, hidden, output, NO_DROPOUT).total for each in (x[:rows], x))
+        assert torch.equal(own, of_all[:rows])
+
+
+@needs_gemm
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_features_that_do_not_fit_are_refused(kind: type[PackedLinear]) -> None:
+    """Kernels would read what lies behind them."""
+    hidden, output, narrow = map(kind.of, (torch.nn.Linear(32, 64), torch.nn.Linear(64, 32), torch.nn.Linear(48, 32)))
+    for features in (16, 64):
+        with pytest.raises(ValueError, match=f"{features} features for a layer of 32"):
+            hidden(torch.ones(3, features))
+        with pytest.raises(ValueError, match=f"{features} features for a layer of 32"):
+            mlp_update(torch.ones(3, features), hidden, output, NO_DROPOUT)
+    with pytest.raises(ValueError, match="64 features for a layer of 48"):
+        mlp_update(torch.ones(3, 32), hidden, narrow, NO_DROPOUT)
+
+
+@needs_gemm
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_a_packed_block_may_have_any_number_of_features(kind: type[PackedLinear]) -> None:
+    torch.manual_seed(21)
+    hidden, output, x = torch.nn.Linear(32, 64), torch.nn.Linear(64, 24), torch.randn(50, 32)
+    own = mlp_update(x, kind.of(hidden), kind.of(output), NO_DROPOUT).total
+    assert_close(own.float(), output(hidden(x).relu()), rtol=0.05, atol=0.06)
+
+
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_kernels)])
 def test_int8_layers_are_linear_layers_but_for_rounding(kernels: bool, kind: torch.dtype) -> None:

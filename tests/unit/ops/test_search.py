@@ -139,3 +139,13 @@ def test_what_is_not_a_token_can_be_neither_required_nor_banned(token: int, kern
             advance_beams(logits, before, [token], [], END)
         with pytest.raises(ValueError, match=f"{token} is not a token"):
             advance_beams(logits, before, [None], [token], END)
+
+
+@pytest.mark.parametrize("kernels", ["native", "plain"])
+@pytest.mark.parametrize(("rows", "sentences"), [(4, 2), (6, 1), (6, 3)])
+def test_there_are_logits_for_every_beam_and_restrictions_for_every_sentence(
+    rows: int, sentences: int, kernels: Name
+) -> None:
+    before = beams_of(torch.zeros(2, 3).double())
+    with backend(kernels), pytest.raises(ValueError, match="2 sentences of 3 beams"):
+        advance_beams(torch.randn(rows, 9), before, [None] * sentences, [], END)

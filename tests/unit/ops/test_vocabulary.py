@@ -74,3 +74,30 @@ def test_topk(width: int, count: int) -> None:
         damaged = values.clone()
         damaged[4, place] = torch.nan
         assert topk(damaged, count).has_nan
+
+
+def test_a_logit_of_minus_infinity_costs_nothing_without_smoothing() -> None:
+    torch.manual_seed(20)
+    logits = torch.randn(2, 35)
+    logits[0, [3, 34]] = -torch.inf
+    logits.requires_grad_()
+    loss, _ = cross_entropy(logits, torch.tensor([1, 2]), torch.ones(2), 0.0)
+    assert_close(loss, -logits.log_softmax(1)[[0, 1], [1, 2]].sum())
+    assert torch.autograd.grad(loss, logits)[0].isfinite().all()
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("gold", "weights"), [(2, 2), (9, 2), (2, 9)])
+def test_every_row_has_a_gold_token_and_a_weight(gold: int, weights: int) -> None:
+    with pytest.raises((ValueError, RuntimeError)):
+        cross_entropy(torch.randn(9, 35), torch.arange(gold), torch.ones(weights), 0.1)
+
+
+def test_no_logits_and_no_values() -> None:
+    assert log_softmax(torch.empty(3, 0)).shape == (3, 0)
+    values = torch.randn(3, 20)
+    for none in (topk(values, 0), topk(values[:, :0], 5)):
+        assert none.values.shape == none.indices.shape == (3, 0) and not none.has_nan
+    assert topk(values[:0], 5).values.shape == (0, 5)
+    values[1, 7] = torch.nan
+    assert topk(values, 0).has_nan

@@ -1,8 +1,8 @@
 """Building, keeping and loading the custom CPU kernels.
 
 `csrc/kernels.cpp` needs no headers but the language's own, and any C++ compiler of the machine compiles it in seconds
-(`CXX`, `c++`, `g++` or `clang++`). The library is kept in `$XDG_CACHE_HOME/jointnmt/kernels`, by default
-`~/.cache/jointnmt/kernels`, as
+(the command in `CXX`, or `c++`, `g++` or `clang++`). The library is kept in `$XDG_CACHE_HOME/jointnmt/kernels`, by
+default `~/.cache/jointnmt/kernels`, as
 
     kernels-KEY-SHA256.so
 
@@ -23,10 +23,12 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -46,6 +48,10 @@ THREADS = "-fopenmp"
 AMX = ("amx_tile", "amx_bf16", "amx_int8")
 ASK_FOR_AMX = (158, 0x1023, 18)
 """Linux' arch_prctl on x86-64: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA."""
+ABANDONED_AFTER = 3600
+"""Seconds. No compilation takes as long: older folders are those of processes that were killed."""
+UNUSED_AFTER = 90 * 24 * 3600
+"""Seconds since a library was read. When another is built, it is deleted."""
 OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -127,6 +133,8 @@ def build(force: bool = False) -> Path:
             built = _compile(toolchain, directory)
             if path is not None and path != built:
                 path.unlink()
+            with suppress(OSError):  # another process has deleted it meanwhile
+                _tidy(directory, built)
         except OSError as error:
             raise _cannot_be_kept(directory, error) from error
         return built
@@ -140,6 +148,7 @@ class Toolchain:
     version: str
     """As it tells of itself."""
     flags: tuple[str, ...]
+    """Those that `CXX` has behind the compiler come first."""
     key: str
     """A hash of all this, of the sources and of the processor."""
 
@@ -152,23 +161,42 @@ class Toolchain:
         """
         if os.name != "posix":
             raise ConfigurationError("The kernels can be built on Linux and macOS only.")
-        named = os.environ.get("CXX", "")
-        compiler = next(filter(None, map(shutil.which, (named, "c++", "g++", "clang++"))), None)
-        if compiler is None:
-            raise ConfigurationError("There is no C++ compiler: install g++ or clang++, or name one in CXX.")
+        compiler, *options = _compiler()
+        command = [compiler, *options, "--version"]
         try:
-            version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
+            version = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
         except (OSError, subprocess.SubprocessError) as error:
             raise ConfigurationError(
                 f"The C++ compiler {compiler} does not run ({error}). Name another in CXX."
             ) from error
         sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
-        flags = (*FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
+        flags = (*options, *FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
         if "amx_bf16" in _described() and not may_use_amx():
             flags = (*flags, *(f"-mno-{feature.replace('_', '-')}" for feature in AMX))
         parts = (*sources, version, " ".join(flags).encode(), processor().encode())
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
         return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
+
+
+def _compiler() -> list[str]:
+    """The command that `CXX` is, or the first compiler that there is.
+
+    Raises:
+        ConfigurationError: if there is none, or `CXX` names what there is not.
+    """
+    named = os.environ.get("CXX", "")
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"CXX is {named!r}, which is no command ({error}). Name a C++ compiler in it."
+        ) from error
+    found = next(filter(None, map(shutil.which, words[:1] or ("c++", "g++", "clang++"))), None)
+    if found is not None:
+        return [found, *words[1:]]
+    if words:
+        raise ConfigurationError(f"CXX is {named!r}, but there is no {words[0]}. Name another in CXX, or none.")
+    raise ConfigurationError("There is no C++ compiler: install g++ or clang++, or name one in CXX.")
 
 
 def cache_directory() -> Path:
@@ -309,6 +337,18 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
     raise ConfigurationError(
         f"The C++ compiler {toolchain.compiler} failed: {message}. Install a recent g++ or clang++, or name one in CXX."
     )
+
+
+def _tidy(directory: Path, built: Path) -> None:
+    """Delete folders of compilations that were killed, and libraries but this one that nobody has used for long."""
+    now = time.time()
+    for folder in directory.glob("tmp*"):
+        if now - folder.lstat().st_mtime > ABANDONED_AFTER:
+            shutil.rmtree(folder, ignore_errors=True)
+    for path in directory.glob("kernels-*.so"):
+        facts = path.lstat()
+        if path != built and now - max(facts.st_atime, facts.st_mtime) > UNUSED_AFTER:
+            path.unlink(missing_ok=True)
 
 
 def _cannot_be_kept(directory: Path, error: OSError) -> ConfigurationError:

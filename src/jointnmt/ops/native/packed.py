@@ -49,29 +49,42 @@ class PackedLinear(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
-        """The product with the weights, plus the bias."""
+        """The product with the weights, plus the bias.
+
+        Raises:
+            ValueError: if `x` has not E features; RuntimeError where PyTorch multiplies.
+        """
         return self._multiply(x.value if isinstance(x, Normed) else x, self.bias)
 
     def product(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, without the bias."""
         return self._multiply(x.value if isinstance(x, Normed) else x, None)
 
-    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
-        """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2."""
-        x, bias, output_bias = x.contiguous(), exact(self.bias), exact(output.bias)
+    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places G"]:
+        """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2; raises as `forward`."""
+        if output.out_features % LANES or output.in_features != self.out_features:
+            return output(self(x).relu())  # type: ignore[no-any-return]
+        rows, x, bias, output_bias = self._rows_of(x), x.contiguous(), exact(self.bias), exact(output.bias)
         result = empty(x, *x.shape[:-1], output.out_features)
         weights = self.packed(bias), output.packed(output_bias)
-        call("mlp" + self.kernels, x, rows_of(x)[0], x, *map(ctypes.byref, weights), result)
+        call("mlp" + self.kernels, x, rows, x, *map(ctypes.byref, weights), result)
         return result
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        x, bias = x.contiguous(), None if bias is None else exact(bias)
+        rows, x, bias = self._rows_of(x), x.contiguous(), None if bias is None else exact(bias)
         features = -(-self.out_features // LANES) * LANES
         if bias is not None and len(bias) < features:
             bias = functional.pad(bias, (0, features - len(bias)))
         result = empty(x, *x.shape[:-1], features)
-        call("linear" + self.kernels, x, rows_of(x)[0], x, ctypes.byref(self.packed(bias)), result)
+        call("linear" + self.kernels, x, rows, x, ctypes.byref(self.packed(bias)), result)
         return result if features == self.out_features else result[..., : self.out_features]
+
+    def _rows_of(self, x: Tensor) -> int:
+        """The number of rows; kernels read the features that the weights have."""
+        rows, inputs = rows_of(x)
+        if inputs != self.in_features:
+            raise ValueError(f"{inputs} features for a layer of {self.in_features}")
+        return rows
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
@@ -97,7 +110,7 @@ class FloatLinear(PackedLinear):
         like = torch.empty(0, dtype=cls.dtype)
         return weight.device.type == "cpu" and kernels_read(like) and has_gemm(like.dtype, weight.shape[1])
 
-    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places G"]:
         return super().mlp(x.to(self.dtype), output)
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -147,7 +160,7 @@ class Int8Linear(PackedLinear):
     def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
         return True  # without kernels PyTorch multiplies integers
 
-    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places E"]:
+    def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places G"]:
         x = to_autocast_dtype(x)
         if uses_kernels(x, *self.weight.shape, output.out_features) and has_int8_gemm():
             return super().mlp(x, output)

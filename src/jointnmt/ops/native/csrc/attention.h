@@ -192,7 +192,7 @@ struct HeadOffset {
                             : nullptr) {}
 
     LineMask mask_of(const Lines& g, long padded) const {
-        return {g.length, padded, g.lengths ? g.lengths[b] : g.length, g.causal != 0};
+        return {g.length, padded, real_keys(g.lengths, b, g.length), g.causal != 0};
     }
 };
 

@@ -52,7 +52,11 @@ void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* 
             const T* own = cache + line * g.capacity * 2 * width;
             for (long r = 0; r < g.rows; ++r) {
                 const int64_t* slots = g.own ? g.own->slots + (sentence * g.rows + r) * own_seen : nullptr;
-                const long seen = slots ? own_seen : g.lengths[sentence];
+                const long seen = slots ? own_seen : real_keys(g.lengths, sentence, g.capacity);
+                if (!seen) {
+                    std::fill_n(out + (line * g.rows + r) * width, width, T{});
+                    continue;
+                }
                 const T* row = q + (line * g.rows + r) * q_stride;
                 const bool has_next = line + 1 < end && (line + 1) % g.lines && (slots || !r);  // has the same slots
                 const int64_t* previous = slots && r ? slots - own_seen : nullptr;  // the row before shares most slots

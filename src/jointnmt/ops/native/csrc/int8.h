@@ -129,8 +129,8 @@ inline void done_with_sums(long row, const Ints* sums, float row_scale, const In
     Vector values[V];
     for (long v = 0; v < V; ++v) {
         const Vector scale = load(w.scales + feature + v * LANES) * row_scale;
-        values[v] = __builtin_convertvector(sums[v], Vector) * scale;
-        if (w.bias) values[v] += load(w.bias + feature + v * LANES);
+        const Vector bias = w.bias ? load(w.bias + feature + v * LANES) : Vector{};
+        values[v] = multiply_add(bias, __builtin_convertvector(sums[v], Vector), scale);
     }
     done(row, values);
 }

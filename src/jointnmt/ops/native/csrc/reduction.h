@@ -26,7 +26,7 @@ void each_column(long batch, long s, long t, long width, const int32_t* lengths,
         for (long line = begin; line < end; ++line) {
             const long b = line / t;
             for (long e = 0; e < width; e += LANES)
-                body(line, e, lengths ? lengths[b] : s, (b * s * t + line % t) * width + e);
+                body(line, e, real_keys(lengths, b, s), (b * s * t + line % t) * width + e);
         }
     });
 }

@@ -150,7 +150,8 @@ inline bool any(Ints x) {
 #endif
 }
 
-// e^x for x <= 88, within 2 units in the last place; nearly 0 where e^x would be subnormal.
+// e^x for x <= 88, within 2 units in the last place; nearly 0 where e^x would be subnormal. The constants are those of
+// Cephes' expf (Moshier).
 inline Vector exponential(Vector x) {
     x = larger(broadcast(-87.33f), x);
     const Vector magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -165,6 +166,11 @@ inline Vector exponential(Vector x) {
     p = p * r * r + r + 1.0f;
     const Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
     return p * (Vector)power;
+}
+
+// The number of real keys of a sentence, at most those that there are; without lengths, all.
+inline long real_keys(const int32_t* lengths, long sentence, long all) {
+    return lengths ? std::clamp<long>(lengths[sentence], 0, all) : all;
 }
 
 // Exchanges the lanes of a whose index has bit WIDTH set with the lanes of b whose index has not.
