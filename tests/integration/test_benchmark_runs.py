@@ -219,11 +219,12 @@ def test_trained_systems_are_timed_in_one_precision_and_their_dropout_is_told(
         changes: dict[str, Any] = {"data": data, "model": {"dropout": dropout}, "training": {"precision": precision}}
         write_run(tmp_path / f"run-{precision}", **changes)
     used = []
-    monkeypatch.setattr(
-        systems,
-        "untrained",
-        lambda given, precision, *rest: used.append(precision) or untrained(given, precision, *rest),
-    )
+
+    def told(experiment: Any, precision: str, *rest: Any) -> Any:
+        used.append(precision)
+        return untrained(experiment, precision, *rest)
+
+    monkeypatch.setattr(systems, "untrained", told)
     runs = [f"first={tmp_path}/run-float32", f"second={tmp_path}/run-bfloat16"]
     out = tmp_path / "costs.json"
     systems.main([*runs, "--text", str(tmp_path / "de"), "--lines", "2", "--rounds", "1", "--out", str(out)])
