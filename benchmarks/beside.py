@@ -22,6 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.machine import write_figures
+
 FAMILIES = ("transformer", "reformer-fast")
 BESIDE = (0, 1, 2)
 """Busy processes."""
@@ -153,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quick = options.quick
     rows = measure(options.spins, "tiny" if quick else "Multi30k", 1 if quick else options.rounds, 0.2 if quick else 5)
     if options.out:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        write_figures(options.out, threads=cores(), rows=rows)
     return 0
 
 

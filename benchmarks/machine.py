@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import resource
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -67,13 +68,14 @@ def finish(device: str) -> None:
 
 
 def description(device: str = "cpu") -> dict[str, Any]:
-    """What figures depend on: hardware, threads, versions, date, command line."""
+    """What figures depend on: hardware, threads, versions, commit, date, command line."""
     card = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if device == "cuda" else ""
     return {
         "hardware": f"{card}{_processor()}, {os.cpu_count()} cores, {_memory_bytes() / 2**30:.0f} GiB",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "jointnmt": jointnmt.__version__,
+        "commit": _commit(),
         "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join([Path(sys.executable).name, *sys.orig_argv[1:]]),
@@ -93,6 +95,15 @@ def device_options(about: str | None, quick: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="FOLDER")
     parser.add_argument("--quick", action="store_true", help=f"{quick}: to see that everything runs")
     return parser
+
+
+def _commit() -> str:
+    """Of the code that runs; `no commit` outside of a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "no commit"
 
 
 def _processor() -> str:

@@ -8,6 +8,7 @@ counted while the reference computes. docs/analysis.md has the table and what it
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable
 from functools import cache
@@ -183,4 +184,5 @@ def _influence(model: Followed, side: str, state: Tensor) -> float:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(path_table(), end="")

@@ -7,6 +7,7 @@ Nothing is timed: measured speeds are those of `benchmarks/machines`, operations
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -96,4 +97,5 @@ def _launches(family: str) -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(relative_table(), arithmetic_table(), sep="\n", end="")

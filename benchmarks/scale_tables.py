@@ -7,6 +7,7 @@ Nothing is timed: the same numbers come out on every machine.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -211,6 +212,7 @@ TABLES: dict[str, Any] = {"update": update_table, "cluster": cluster_table, "tra
 
 def main() -> None:
     """Print them all."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.set_num_threads(1)
     for rows in TABLES.values():
         print("\n".join(rows()), end="\n\n")

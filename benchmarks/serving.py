@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.machine import write_figures
 from jointnmt import Translator
 
 ALONE, TURN = 100, 10
@@ -203,7 +204,7 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:28} {value:10.3f}" if isinstance(value, float) else f"{name:28} {value:10}")
     if given.json:
-        given.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_figures(given.json, "cpu", **found)
 
 
 if __name__ == "__main__":

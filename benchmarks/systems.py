@@ -1,10 +1,12 @@
 """What trained systems cost: time of an epoch's updates and of translating, all taking turns, against the first one.
 
-    python -m benchmarks.systems NAME=RUN NAME=RUN ... --text FILE [--lines N] [--rounds N] [--out FILE.json]
+    python -m benchmarks.systems NAME=RUN NAME=RUN ... --text FILE [--precision bfloat16] [--lines N] [--rounds N]
+        [--out FILE.json]
 
-Each RUN is trained anew for some updates of its own recipe, in its precision, and translates lines of a text with the
-search of its recipe in float32, with one thread. In each round all take their turn. Seconds are those of this process
-on the CPU, so that others on the machine disturb little. All are medians over rounds, as the ratios are.
+Each RUN is trained anew for some updates of its own recipe, its dropout included, but all in one precision, and
+translates lines of a text with the search of its recipe in float32, with one thread. In each round all take their turn.
+Seconds are those of this process on the CPU, so that others on the machine disturb little. All are medians over rounds,
+as the ratios are.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import torch
 
 from benchmarks.machine import write_figures
 from jointnmt.data.store import build_store
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import launch_fabric
 from jointnmt.training.speed import untrained
@@ -30,13 +33,13 @@ UPDATES = 8
 """Of a turn of training."""
 
 
-def training(run: Path) -> Callable[[], float]:
-    """A function that makes some updates: seconds for 1,000 target pieces."""
+def training(run: Path, precision: str) -> Callable[[], float]:
+    """A function that makes some updates in this precision: seconds for 1,000 target pieces."""
     translator = Translator.load(run, "cpu")
     experiment, segmentation = translator.experiment, translator.segmentation
     store = build_store(experiment.data, segmentation)
     fabric = launch_fabric(experiment.training)
-    steps = untrained(experiment, experiment.training.precision, fabric, segmentation, store).steps()
+    steps = untrained(experiment, precision, fabric, segmentation, store).steps()
 
     def turn() -> float:
         began = time.process_time()
@@ -78,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="NAME=RUN", help="the first is what the others are compared with")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="lines to translate")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of all trainings")
     parser.add_argument("--lines", type=int, default=200, help="how many, from the beginning")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, metavar="FILE.json")
@@ -88,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = {name: Path(path) for name, _, path in (each.partition("=") for each in options.runs)}
     lines = options.text.read_text(encoding="utf-8").splitlines()[: options.lines]
     tasks = {
-        "training": {name: training(run) for name, run in runs.items()},
+        "training": {name: training(run, options.precision) for name, run in runs.items()},
         "translating": {name: translating(run, lines) for name, run in runs.items()},
     }
     found: dict[str, Any] = {task: by_turns(subjects, options.rounds) for task, subjects in tasks.items()}
@@ -96,7 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = [f"{task} {found[task][name]['seconds']:.3f} s, x {found[task][name]['ratio']:.2f}" for task in tasks]
         print(f"{name:24} {'   '.join(row)}", flush=True)
     if options.out:
-        write_figures(options.out, lines=len(lines), rounds=options.rounds, systems=found)
+        dropout = {name: RunDirectory(run).read_experiment().model.dropout for name, run in runs.items()}
+        trained = {"precision": options.precision, "dropout": dropout}
+        write_figures(options.out, **trained, lines=len(lines), rounds=options.rounds, systems=found)
 
 
 if __name__ == "__main__":

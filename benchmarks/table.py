@@ -122,13 +122,11 @@ def behave_as(kind: str, arguments: Sequence[str]) -> int:
 def facts(named: str | None, size: str) -> dict[str, Any]:
     """The machine: its kind, rates and versions."""
     kind = kind_of(processor())
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     rates = {name: product_rate(name).process / 1e9 for name in PRECISIONS["decoding"]}
     return {
         "kind": named or (kind.name if kind else torch.backends.cpu.get_cpu_capability().lower()),
         **description(),
         "size": size,
-        "commit": found.stdout.strip() or "no commit",
         "rates": rates,
     }
 

@@ -12,6 +12,7 @@ what `benchmarks.paths` finds; or a `jointnmt` command, whose output is the text
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -175,7 +176,9 @@ def _written(value: Any) -> str:
 
 
 def main() -> int:
-    check = "--check" in sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is out of date")
+    check = parser.parse_args().check
     os.chdir(DOCS.parent)  # where the paths in the commands start
     stale = []
     for path in sorted(DOCS.glob("*.md")):

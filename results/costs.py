@@ -9,6 +9,7 @@ from itertools import cycle
 from pathlib import Path
 
 from jointnmt.analysis.figures import COLOURS, MARKERS
+from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import corpus_metrics
 from jointnmt.evaluation.significance import paired_bootstrap
 from jointnmt.extras import extra
@@ -17,6 +18,8 @@ from results.trials import Trial
 
 with extra("report"):
     from matplotlib.figure import Figure
+
+TASKS = ("training", "translating")
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,23 @@ class Cost:
 def read_costs(
     corpus: Path, settings: CorpusSettings, trials: Sequence[Trial], references: Sequence[str]
 ) -> Iterator[Cost]:
-    """Those of the trials that `settings.costs` names, if they are measured; `references` of the validation text."""
+    """Those of the trials that `settings.costs` names, if costs are measured; `references` of the validation text.
+
+    Raises:
+        DataError: if one of them is not kept, or not measured.
+    """
     file, kept = corpus / COSTS, {trial.key: trial for trial in trials}
     if not file.is_file():
         return
     measured = json.loads(file.read_text(encoding="utf-8"))["systems"]
     for key, name in settings.costs.items():
-        if key in kept and key in measured["training"]:
-            training, translating = (measured[task][key]["ratio"] for task in ("training", "translating"))
-            half_width = _half_width(kept[key], settings, references)
-            yield Cost(name, kept[key].curves.bleu[-1][1], half_width, training, translating)
+        if key not in kept:
+            raise DataError(f"{corpus}: costs names {key}, which is not kept there. Collect it, or take it out.")
+        if any(key not in measured[task] for task in TASKS):
+            raise DataError(f"{file}: lacks {key}, which costs names. Measure it with the others, or take it out.")
+        training, translating = (measured[task][key]["ratio"] for task in TASKS)
+        half_width = _half_width(kept[key], settings, references)
+        yield Cost(name, kept[key].curves.bleu[-1][1], half_width, training, translating)
 
 
 def _half_width(trial: Trial, settings: CorpusSettings, references: Sequence[str]) -> float | None:
@@ -62,7 +72,7 @@ def costs_figure(costs: Sequence[Cost]) -> Figure:
     """BLEU over the time of training, and over that of translating."""
     figure = Figure(figsize=(8.4, 3.9), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, task in zip(panels, ("training", "translating"), strict=True):
+    for axes, task in zip(panels, TASKS, strict=True):
         for cost, colour, marker in zip(costs, cycle(COLOURS), cycle(MARKERS), strict=False):
             style = {"color": colour, "marker": marker, "capsize": 3, "linestyle": ""}
             axes.errorbar(getattr(cost, task), cost.bleu, yerr=cost.half_width or 0, **style, label=cost.name)

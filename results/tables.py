@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import log
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -109,7 +110,35 @@ def lengths_table(corpus: Corpus) -> str:
         for comparison in each.comparisons:
             cells = [_of_length(result) for result in comparison.systems]
             rows.append([each.bucket, f"{each.size:,}", TITLES[comparison.metric], *cells])
-    return _table(["words of the source", "sentences", "", *outputs], rows)
+    table = _table(["words of the source", "sentences", "", *outputs], rows)
+    count = sum(cell.count("p = ") + cell.count("p < ") for row in rows for cell in row[3:])
+    by_chance = f"of {count} comparisons, chance would put {SIGNIFICANT * count:.0f} below {SIGNIFICANT}"
+    return f"{table}\np is against {corpus.systems[0].name}: {by_chance}.\n"
+
+
+def learning_table(corpus: Corpus) -> str:
+    """Nats a piece of the validation text at each validation, means over runs: how much more than the first system's.
+
+    Systems are left out whose training took another number of updates.
+    """
+    if not corpus.systems:
+        return EMPTY
+    curves = [[read_learning_curves(run.folder, system.name) for run in system.runs] for system in corpus.systems]
+    first = curves[0][0]
+    if not (first.validation and first.updates and first.epochs):
+        return EMPTY
+    rows, own = [], _nats(curves[0])
+    for runs in curves:
+        if any((run.updates, len(run.validation)) != (first.updates, len(first.validation)) for run in runs):
+            continue
+        found = _nats(runs)
+        cells = [
+            f"{value:.3f}" if runs is curves[0] else f"{value - its:+.3f}"
+            for value, its in zip(found, own, strict=True)
+        ]
+        rows.append([runs[0].name, str(len(runs)), *cells])
+    epochs = [f"{step * first.epochs / first.updates:.0f}" for step, _ in first.validation]
+    return _table(["nats a piece after epoch", "runs", *epochs], rows)
 
 
 def trials_table(corpus: Corpus) -> str:
@@ -121,6 +150,8 @@ def trials_table(corpus: Corpus) -> str:
         curves = trial.curves
         perplexity = f"{curves.validation[-1][1]:.3f}" if curves.validation else ""
         bleu = f"{curves.bleu[-1][1]:.2f}" if curves.bleu else ""
+        if bleu and trial.bleu_sentences is not None:
+            bleu += f" ({trial.bleu_sentences:,} sentences)"
         row = [trial.system, trial.changes, str(trial.seed), trial.precision, f"{curves.updates or 0:,}"]
         rows.append([*row, perplexity, bleu])
     return _table(["system", "changed", "seed", "precision", "updates", "validation: perplexity", "BLEU"], rows)
@@ -139,6 +170,7 @@ TABLES: dict[str, Callable[[Corpus], str]] = {
     "scores": scores_table,
     "runs": runs_table,
     "lengths": lengths_table,
+    "learning": learning_table,
     "trials": trials_table,
     "costs": costs_table,
 }
@@ -147,6 +179,11 @@ TABLES: dict[str, Callable[[Corpus], str]] = {
 def learning_curves(corpus: Corpus) -> list[LearningCurves]:
     """The curves of the first run of each system."""
     return [read_learning_curves(system.runs[0].folder, system.name) for system in corpus.systems]
+
+
+def _nats(runs: Sequence[LearningCurves]) -> list[float]:
+    """Of each validation, the mean of the runs."""
+    return [mean(log(run.validation[place][1]) for run in runs) for place in range(len(runs[0].validation))]
 
 
 def _legend(corpus: Corpus, signatures: Sequence[str]) -> str:

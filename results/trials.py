@@ -50,6 +50,8 @@ class Trial:
     seed: int
     precision: str
     """It was trained in."""
+    bleu_sentences: int | None
+    """Whose BLEU was measured; None: all of the validation text."""
     curves: LearningCurves
     translations: Sequence[str] | None
     """Of the validation text, if they were kept."""
@@ -92,6 +94,7 @@ def read_trials(corpus: Path, settings: CorpusSettings, root: Path) -> Iterator[
                 changes=", ".join(_named(differences(recipe, values))) or "as its recipe",
                 seed=values["seed"],
                 precision=values["training"]["precision"],
+                bleu_sentences=values["validation"]["bleu_sentences"],
                 curves=read_learning_curves(folder, settings.systems[system]),
                 translations=list(text_lines(translations)) if translations.is_file() else None,
             )

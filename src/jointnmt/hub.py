@@ -96,7 +96,9 @@ class HubFolder(
             **told_by_experiment(experiment),
             parameters=f"{sum(parameter.numel() for parameter in self.translator.trained.parameters()):,}",
             version=version("jointnmt"),
-            measured=validation_sentence(None if run is None else validation_scores(run)),
+            measured=validation_sentence(
+                None if run is None else validation_scores(run), experiment.training.precision
+            ),
             scores=[row for name, found in (scores or {}).items() for row in score_rows(name, found)],
             limits=limits,
             weights=weights,

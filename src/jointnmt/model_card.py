@@ -43,6 +43,8 @@ Filters: {{ filters }}
 
 {{ measured }}
 {% if scores %}
+Of the stored weights, computed with in float32:
+
 | test set | metric | score | signature |
 |---|---|---|---|
 {% for row in scores %}| {{ row | join(" | ") }} |
@@ -106,14 +108,15 @@ def _file_names(texts: Any) -> list[str]:
     return [f"`{path.name}`" for text in texts for path in text.files]
 
 
-def validation_sentence(measured: Mapping[str, Any] | None) -> str:
-    """What the card says of the scores on the validation text."""
+def validation_sentence(measured: Mapping[str, Any] | None, precision: str) -> str:
+    """What the card says of the scores on the validation text, measured while training in this precision."""
     if measured is None:
         return "No validation scores are recorded."
     bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
     steps = ", ".join(map(str, measured["steps"]))
     weights = f"average of the weights after updates {steps}" if len(measured["steps"]) > 1 else f"update {steps}"
-    return f"On the validation text: perplexity {measured['perplexity']:.3f}{bleu} ({weights})."
+    when = "in training" if precision == "auto" else f"in training, in {precision}"
+    return f"On the validation text, {when}: perplexity {measured['perplexity']:.3f}{bleu} ({weights})."
 
 
 def score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:

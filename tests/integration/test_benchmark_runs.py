@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import beside, gpu, machines
+from benchmarks import beside, gpu, machines, paired, serving, systems
 from benchmarks import table as measuring
 from benchmarks.gpu import Step
 
 from jointnmt.models import FAMILIES
+from jointnmt.training.speed import untrained
+from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def written(file: Path) -> dict[str, Any]:
+    """The figures of a benchmark, which tell what they depend on."""
+    figures: dict[str, Any] = json.loads(file.read_text())
+    assert {"hardware", "threads", "torch", "commit", "date", "command"} <= figures.keys()
+    return figures
 
 
 def row(task: str, precision: str, seconds: float, implementation: str = "product", **changes: Any) -> dict[str, Any]:
@@ -174,6 +186,66 @@ def test_the_fair_share_of_a_training(threads: int, busy: int, cores: int, share
 def test_a_training_beside_busy_processes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "FAMILIES", ("transformer",))
     assert beside.main(["--quick", "--spins", "1000", "--out", str(tmp_path / "rows.json")]) == 0
-    rows = json.loads((tmp_path / "rows.json").read_text())
+    rows = written(tmp_path / "rows.json")["rows"]
     assert [(each["spins"], each["busy"]) for each in rows] == [(1000, 0), (1000, 1), (1000, 2)]
     assert min(each["rate"] for each in rows) > 0
+
+
+def test_figures_of_two_checkouts_and_of_the_server_tell_what_they_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"ratio": 1.0, "lowest": 1.0, "highest": 1.0, "memory": 1.0, "seconds": 1.0}
+    names = {"task": "decoding", "family": "transformer", "size": "tiny", "precision": "float32"}
+    monkeypatch.setattr(paired, "rows", lambda *_: [{**names, **values}])
+    paired.main(["--against", str(ROOT), "--out", str(tmp_path / "paired.json")])
+    assert written(tmp_path / "paired.json")["rows"] == [{**names, **values}]
+    monkeypatch.setattr(serving, "compare", lambda *_: {"throughput": 0.9})
+    (tmp_path / "source").write_text("der Hund\n")
+    arguments = ["run", "--source", str(tmp_path / "source"), "--json", str(tmp_path / "serving.json")]
+    monkeypatch.setattr(sys, "argv", ["serving", *arguments])
+    serving.main()
+    assert written(tmp_path / "serving.json")["throughput"] == 0.9
+
+
+@pytest.mark.slow
+def test_trained_systems_are_timed_in_one_precision_and_their_dropout_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
+        (tmp_path / name).write_text("".join(f"{' '.join(words[:3])}\n" for _ in range(50)))
+    texts = {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]}
+    data = {**texts, "root": str(tmp_path), "cache": str(tmp_path / "cache")}
+    for dropout, precision in ((0.0, "float32"), (0.1, "bfloat16")):
+        changes: dict[str, Any] = {"data": data, "model": {"dropout": dropout}, "training": {"precision": precision}}
+        write_run(tmp_path / f"run-{precision}", **changes)
+    used = []
+
+    def told(experiment: Any, precision: str, *rest: Any) -> Any:
+        used.append(precision)
+        return untrained(experiment, precision, *rest)
+
+    monkeypatch.setattr(systems, "untrained", told)
+    runs = [f"first={tmp_path}/run-float32", f"second={tmp_path}/run-bfloat16"]
+    out = tmp_path / "costs.json"
+    systems.main([*runs, "--text", str(tmp_path / "de"), "--lines", "2", "--rounds", "1", "--out", str(out)])
+    costs = written(out)
+    assert (costs["precision"], costs["dropout"]) == ("float32", {"first": 0.0, "second": 0.1})
+    assert used == ["float32", "float32"]
+    assert costs["systems"]["training"]["first"]["ratio"] == costs["systems"]["translating"]["first"]["ratio"] == 1
+
+
+@pytest.mark.parametrize(
+    "script", ["benchmarks.scale_tables", "benchmarks.relative", "benchmarks.paths", "docs/generate"]
+)
+def test_what_writes_tables_has_a_help_text(
+    script: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "--help"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SystemExit) as ended:
+        if script == "docs/generate":
+            runpy.run_path(str(ROOT / f"{script}.py"), run_name="__main__")
+        else:
+            runpy.run_module(script, run_name="__main__")
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out

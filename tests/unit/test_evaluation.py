@@ -13,8 +13,9 @@ from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.resampling import two_sided
 from jointnmt.evaluation.scores import METRICS, corpus_metrics, corpus_scores
-from jointnmt.evaluation.significance import paired_bootstrap, two_sided
+from jointnmt.evaluation.significance import paired_bootstrap
 
 REFERENCES = [
     "The old man's dog sleeps on the red sofa.",

@@ -176,6 +176,7 @@ def test_the_card_states_data_settings_scores_and_licence(translator: Translator
     for expected in ("`train.de.gz`", "`train.en.gz`", "`valid.tsv`", "research only", "CC BY 4.0"):
         assert expected in card.text
     signature = scores.bleu.signature.replace("|", r"\|")  # a bar would begin another column
+    assert "Of the stored weights, computed with in float32:\n\n| test set |" in card.text
     assert f"| test2016 | BLEU | {scores.bleu.value:.2f} | `{signature}` |" in card.text
     parameters = sum(parameter.numel() for parameter in translator.model.parameters())
     assert f"{parameters:,} parameters" in card.text
@@ -194,7 +195,7 @@ def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> 
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([1], "perplexity 9.500, BLEU 12.25 (`nrefs:1|version:x`) (update 1)"),
+        ([1], "in training, in float32: perplexity 9.500, BLEU 12.25 (`nrefs:1|version:x`) (update 1)"),
         ([2], "perplexity 8.000 (update 2)"),
         ([2, 1], "perplexity 7.000, BLEU 20.00 (`nrefs:1|version:x`) (average of the weights after updates 2, 1)"),
         ([3], "No validation scores are recorded."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import random
 import statistics
 import sys
@@ -183,6 +184,31 @@ def test_quality_is_held_against_cost(root: Path, tmp_path: Path) -> None:
     assert [path.name for path in drawn] == ["results-tiny-costs.png"] and drawn[0].stat().st_size
 
 
+def test_what_costs_names_and_was_not_measured_is_an_error(root: Path) -> None:
+    (root / "recipe.yaml").write_text((root / "one/experiment.yaml").read_text())
+    (root / "tiny/results.yaml").write_text(
+        f"{SETTINGS}recipes: {{first: recipe.yaml}}\ntrials: {{first: [plain]}}\ncosts: {{first/plain: Plain}}\n"
+    )
+    ratios = {"first/plain": {"ratio": 1.0}}
+    costs = root / "tiny/costs.json"
+    costs.write_text(json.dumps({"systems": {"training": ratios, "translating": ratios}}))
+    with pytest.raises(DataError, match="costs names first/plain, which is not kept"):
+        corpus_of(root / "tiny")
+    trial(root, "one", "plain")
+    costs.write_text(json.dumps({"systems": {"training": ratios, "translating": {}}}))
+    with pytest.raises(DataError, match=r"costs.json: lacks first/plain, which costs names"):
+        corpus_of(root / "tiny")
+
+
+def test_bleu_of_a_part_of_the_text_is_called_so(root: Path) -> None:
+    (root / "recipe.yaml").write_text((root / "one/experiment.yaml").read_text())
+    (root / "tiny/results.yaml").write_text(f"{SETTINGS}recipes: {{first: recipe.yaml}}\ntrials: {{first: [plain]}}\n")
+    experiment = root / "one/experiment.yaml"
+    experiment.write_text(experiment.read_text().replace("bleu_sentences: null", "bleu_sentences: 1"))
+    trial(root, "one", "plain")
+    assert cells(TABLES["trials"](corpus_of(root / "tiny")))[0][-1] == "12.50 (1 sentences)"
+
+
 def test_what_is_missing_is_trained_and_collected_the_first_seed_of_all_systems_first(root: Path) -> None:
     write_corpus(root)
     values = tiny_recipe(root, segmentation={"kind": "word", "min_frequency": 1})
@@ -298,6 +324,23 @@ def test_scores_by_length_cover_every_sentence_once(collected: Path) -> None:
     system = corpus.systems[1].runs[0].translations("test", "en")
     score = BLEU().corpus_score([system[row] for row in short], references).score
     assert rows[0][4].startswith(f"{score:.2f}")
+
+
+def test_comparisons_by_length_are_counted(collected: Path) -> None:
+    assert TABLES["lengths"](corpus_of(collected)).endswith(
+        "p is against First: of 4 comparisons, chance would put 0 below 0.05.\n"
+    )
+
+
+def test_learning_is_told_by_epoch_as_what_others_lack(collected: Path) -> None:
+    log = collected / "first/seed-2/log.jsonl"
+    log.write_text(log.read_text().replace('"perplexity": 8.0', '"perplexity": 2.0'))
+    first, second = cells(TABLES["learning"](corpus_of(collected)))
+    assert first == ["First", "3", "2.996", f"{math.log(8 * 2 * 8) / 3:.3f}"]
+    assert second == ["Second system", "1", "+0.000", f"{math.log(8) - math.log(8 * 2 * 8) / 3:+.3f}"]
+    longer = collected / "second/seed-1/log.jsonl"
+    longer.write_text(longer.read_text().replace("1200", "2400"))
+    assert len(cells(TABLES["learning"](corpus_of(collected)))) == 1
 
 
 def test_curves_are_drawn(collected: Path) -> None:

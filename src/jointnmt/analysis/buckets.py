@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.evaluation.significance import FEWEST_COMPARED, SEED, two_sided
+from jointnmt.evaluation.resampling import two_sided
+from jointnmt.evaluation.significance import FEWEST_COMPARED, SEED
 
 SAMPLES = 1000
 """Resampled test sets of an interval."""

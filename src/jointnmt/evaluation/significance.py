@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.evaluation.resampling import Numbers, half_width, two_sided
 from jointnmt.evaluation.scores import CorpusMetric, References, as_several, check_parallel
-from jointnmt.evaluation.seeds import Numbers, SampledRuns, SeedEstimate, seed_difference, seed_interval
+from jointnmt.evaluation.seeds import SampledRuns, SeedEstimate, seed_difference, seed_interval
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ class BootstrapResult:
     over_seeds: SeedEstimate | None = None
     """The score, with its interval over seeds and sentences; None of a single run."""
     difference: SeedEstimate | None = None
-    """From the first system, over seeds and sentences; None where `p_value` is, or if both are single runs."""
+    """From the first system, over seeds and sentences, never surer than over sentences alone; None where `p_value` is,
+    or if both are single runs."""
 
 
 @dataclass(frozen=True)
@@ -106,16 +108,6 @@ def bootstrap(
     return [_compare(runs, sets, key, measure, samples) for key, measure in measures.items()]
 
 
-def two_sided(difference: float, resampled: Numbers) -> float:
-    """The two-sided p-value of a difference, given the difference of each resampled text.
-
-    It is the share of texts, the original one counted, whose difference deviates from the observed one by at least its
-    absolute value.
-    """
-    as_large = np.abs(resampled - difference) >= abs(difference)
-    return float((1 + np.count_nonzero(as_large)) / (1 + len(resampled)))
-
-
 def _compare(
     systems: Mapping[str, Sequence[Sequence[str]]],
     references: Sequence[Sequence[str]],
@@ -154,15 +146,12 @@ def _sampled(
 
 def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> BootstrapResult:
     """Of a system; `first`, if given, is the one to compare it with."""
-    from sacrebleu.significance import estimate_ci  # installed, or there would be no measure
-
     means = system.resampled.mean(1)
-    mean, half_width = estimate_ci(means)
     result = BootstrapResult(
         system=name,
         score=system.mean,
-        mean=float(mean),
-        half_width=float(half_width),
+        mean=float(means.mean()),
+        half_width=half_width(means),
         p_value=None,
         runs=tuple(map(float, system.scores)),
         deviation=system.deviation,

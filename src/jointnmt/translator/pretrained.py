@@ -107,7 +107,7 @@ class Pretrained:
         """The model card: data, scores, limits, settings and licences.
 
         Args:
-            scores: on test sets, by their names.
+            scores: on test sets, by their names, of the stored weights in float32.
             licence: of the model, as text; an identifier such as MIT is given to the Hub, too. None: not stated.
             data_licence: sources and licences of the training text. None: not stated.
             limits: what the model cannot do, besides what follows from its settings.
