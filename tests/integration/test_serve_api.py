@@ -107,6 +107,24 @@ def test_auto_takes_the_only_pair_that_fits_and_says_how_sure_it_is(client: Test
     assert [each["language"] for each in listed] == ["de", "de"]
 
 
+def test_the_language_of_html_is_that_of_its_text(client: TestClient) -> None:
+    text = "Das ist ein schöner deutscher Satz."
+    html = f'<div class="this is the english name of a class"><p>{text}</p></div><code>This is code.</code>'
+    plain = translate(client, text, source="auto")["detectedLanguage"]
+    marked = translate(client, html, source="auto", format="html")["detectedLanguage"]
+    assert marked == plain
+
+
+def test_lines_of_html_are_the_texts_in_it(runs: dict[str, Path]) -> None:
+    with TestClient(application(runs, limits={"line_characters": 20, "lines": 3})) as client:
+        minified = "<p class='a long name'>der Hund</p>" * 3
+        assert translate(client, minified, format="html")["translatedText"].count("</p>") == 3
+        assert "der" not in translate(client, "<div>\n\n\n\n\n\n der Hund</div>", format="html")["translatedText"]
+        assert "at most 20" in translate(client, "<p>der Hund <b>der Hund</b> der</p>", 400, format="html")["error"]
+        assert "at most 3" in translate(client, minified + "x", 400, format="html")["error"]
+        assert "at most 3" in translate(client, ["<br>"] * 4, 400, format="html")["error"]
+
+
 def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_path: Path) -> None:
     with TestClient(application({**runs, "fr": write_model(tmp_path / "fr", "fr", "en")})) as client:
         assert "de or fr" in error(client, "/translate", q="x", source="auto", target="en")
@@ -124,6 +142,8 @@ def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_pa
         ({"q": []}, "q"),
         ({"q": 3}, "q"),
         ({"q": "\ud800"}, "surrogate"),
+        ({"q": "<code>\ud800</code>", "format": "html"}, "surrogate"),
+        ({"q": "<p title='\ud800'>ja</p>", "format": "html"}, "surrogate"),
         ({"source": None}, "source is missing"),
         ({"target": None}, "target is missing"),
         ({"format": "pdf"}, "format"),
@@ -282,6 +302,14 @@ def test_v1_scores_as_the_translator_does(client: TestClient, translator: Transl
     assert "targets" in error(client, "/v1/score", model="main", sources=sources, targets=["one"])
 
 
+def test_v1_takes_lines_and_says_what_is_none(client: TestClient) -> None:
+    pairs = {"model": "main", "sources": ["der Hund"], "targets": ["the\ndog"]}
+    assert "Send each line by itself, or whole texts to /translate" in error(client, "/v1/score", **pairs)
+    assert post(client, "/v1/translate", model="main", texts=["der Hund\n"])["translations"][0]["translation"]
+    with client.stream("POST", "/v1/translate/stream", json={"model": "main", "texts": ["der", "a\nb"]}) as response:
+        assert ["several lines" in line for line in response.iter_lines()] == [False, True]
+
+
 def test_v1_shows_attention(client: TestClient, translator: Translator) -> None:
     answer = post(client, "/v1/attention", model="main", source="der Hund sieht", target="the dog")
     read = attend(translator, "der Hund sieht", "the dog")
@@ -330,6 +358,8 @@ def test_wrong_keys_and_values_are_told_in_the_words_of_recipes(client: TestClie
         {"texts": []},
         {"texts": "der Hund"},
         {"texts": [3]},
+        {"texts": ["der Hund\ndie Katze"]},
+        {"texts": ["der Hund"], "prefixes": ["the\rdog"]},
         {"prefixes": ["a", "b"]},
         {"sampling": {"temperature": 0}},
         {"sampling": {"seed": -1}},
