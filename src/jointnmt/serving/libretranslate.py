@@ -27,7 +27,7 @@ from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.direct import DirectRoute
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, Translation, TranslationOptions
-from jointnmt.serving.errors import RequestError
+from jointnmt.serving.errors import NO_JSON, RequestError, is_json
 from jointnmt.serving.schemas import ERRORS
 from jointnmt.serving.services import Services, Shared, services
 from jointnmt.serving.settings import Limits
@@ -272,15 +272,17 @@ async def _values(request: Request) -> dict[str, Any]:
     Raises:
         RequestError: if the body cannot be read.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
+    body = await request.body()
+    if is_json(request):
         try:
-            values = json.loads(await request.body())
+            values = json.loads(body)
         except (ValueError, RecursionError):
             raise RequestError(400, "The body is not valid JSON.") from None
         if not isinstance(values, dict):
             raise RequestError(400, "The body should be a JSON object.")
         return {name: value for name, value in values.items() if value is not None}
+    if body.startswith(b"{"):  # which would be one key of a form
+        raise RequestError(400, NO_JSON)
     form = await request.form()
     # Forms end lines as the web does; texts have the same length either way with plain line feeds.
     sent = {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}
