@@ -126,6 +126,33 @@ def check_answer(case: schemathesis.Case) -> None:
         case.validate_response(response, checks=checks)
 
 
+PAIR = {"source": "de", "target": "en"}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/translate", {"q": "\ud800", **PAIR}),
+        ("/translate", {"q": "<code>\ud800</code>", "format": "html", **PAIR}),
+        ("/translate", {"q": ["ja", "<p title='\ud800'>ja</p><!-- \udfff -->"], "format": "html", **PAIR}),
+        ("/v1/translate", {"texts": ["ja"], "prefixes": ["\ud800"]}),
+        ("/v1/score", {"sources": ["ja"], "targets": ["\ud800"]}),
+        ("/v1/attention", {"source": "ja", "target": "\ud800"}),
+        ("/v1/inspect", {"source": "ja", "target": "\ud800"}),
+        ("/v1/search", {"source": "ja", "prefix": "\ud800"}),
+        ("/v1/alternatives", {"source": "ja", "prefix": "\ud800"}),
+        ("/v1/compare", {"source": "ja", "targets": ["\ud800"]}),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text_wherever_it_stands(
+    server: ServerProcess, path: str, values: dict[str, object]
+) -> None:
+    kind = {"Content-Type": "application/json"}
+    answer = httpx.post(f"{server.url}{path}", content=json.dumps(values), headers=kind, timeout=30)
+    assert (answer.status_code, "unpaired surrogate" in answer.json()["error"]) == (400, True), answer.text
+    assert "source" not in answer.json()["error"]
+
+
 WHOLE = http_request("/translate", json.dumps({"q": "der Hund", "source": "de", "target": "en"}).encode())
 
 

@@ -107,6 +107,24 @@ def test_auto_takes_the_only_pair_that_fits_and_says_how_sure_it_is(client: Test
     assert [each["language"] for each in listed] == ["de", "de"]
 
 
+def test_the_language_of_html_is_that_of_its_text(client: TestClient) -> None:
+    text = "Das ist ein schöner deutscher Satz."
+    html = f'<div class="this is the english name of a class"><p>{text}</p></div><code>This is code.</code>'
+    plain = translate(client, text, source="auto")["detectedLanguage"]
+    marked = translate(client, html, source="auto", format="html")["detectedLanguage"]
+    assert marked == plain
+
+
+def test_lines_of_html_are_the_texts_in_it(runs: dict[str, Path]) -> None:
+    with TestClient(application(runs, limits={"line_characters": 20, "lines": 3})) as client:
+        minified = "<p class='a long name'>der Hund</p>" * 3
+        assert translate(client, minified, format="html")["translatedText"].count("</p>") == 3
+        assert "der" not in translate(client, "<div>\n\n\n\n\n\n der Hund</div>", format="html")["translatedText"]
+        assert "at most 20" in translate(client, "<p>der Hund <b>der Hund</b> der</p>", 400, format="html")["error"]
+        assert "at most 3" in translate(client, minified + "x", 400, format="html")["error"]
+        assert "at most 3" in translate(client, ["<br>"] * 4, 400, format="html")["error"]
+
+
 def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_path: Path) -> None:
     with TestClient(application({**runs, "fr": write_model(tmp_path / "fr", "fr", "en")})) as client:
         assert "de or fr" in error(client, "/translate", q="x", source="auto", target="en")
@@ -124,6 +142,8 @@ def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_pa
         ({"q": []}, "q"),
         ({"q": 3}, "q"),
         ({"q": "\ud800"}, "surrogate"),
+        ({"q": "<code>\ud800</code>", "format": "html"}, "surrogate"),
+        ({"q": "<p title='\ud800'>ja</p>", "format": "html"}, "surrogate"),
         ({"source": None}, "source is missing"),
         ({"target": None}, "target is missing"),
         ({"format": "pdf"}, "format"),
@@ -282,6 +302,14 @@ def test_v1_scores_as_the_translator_does(client: TestClient, translator: Transl
     assert "targets" in error(client, "/v1/score", model="main", sources=sources, targets=["one"])
 
 
+def test_v1_takes_lines_and_says_what_is_none(client: TestClient) -> None:
+    pairs = {"model": "main", "sources": ["der Hund"], "targets": ["the\ndog"]}
+    assert "Send each line by itself, or whole texts to /translate" in error(client, "/v1/score", **pairs)
+    assert post(client, "/v1/translate", model="main", texts=["der Hund\n"])["translations"][0]["translation"]
+    with client.stream("POST", "/v1/translate/stream", json={"model": "main", "texts": ["der", "a\nb"]}) as response:
+        assert ["several lines" in line for line in response.iter_lines()] == [False, True]
+
+
 def test_v1_shows_attention(client: TestClient, translator: Translator) -> None:
     answer = post(client, "/v1/attention", model="main", source="der Hund sieht", target="the dog")
     read = attend(translator, "der Hund sieht", "the dog")
@@ -330,10 +358,13 @@ def test_wrong_keys_and_values_are_told_in_the_words_of_recipes(client: TestClie
         {"texts": []},
         {"texts": "der Hund"},
         {"texts": [3]},
+        {"texts": ["der Hund\ndie Katze"]},
+        {"texts": ["der Hund"], "prefixes": ["the\rdog"]},
         {"prefixes": ["a", "b"]},
         {"sampling": {"temperature": 0}},
         {"sampling": {"seed": -1}},
         {"length_penalty": -1},
+        {"length_penalty": 51},
         {"long": "cut"},
     ],
 )
@@ -369,7 +400,7 @@ def test_the_description_of_the_api_needs_no_network(client: TestClient) -> None
     assert "https://" not in page.text
     assert re.search(r'"validatorUrl":\s*null', page.text), "the page would ask a validator on the web"
     for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
-        assert f"/static/swagger-ui/{name}" in page.text
+        assert f'"static/swagger-ui/{name}"' in page.text.replace("'", '"'), "its addresses are relative"
         assert client.get(f"/static/swagger-ui/{name}").status_code == 200
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/translate", "/languages", "/detect", "/v1/translate", "/v1/attention", "/metrics"} <= paths.keys()
@@ -429,8 +460,11 @@ def test_forms_of_other_pages_are_not_computed(runs: dict[str, Path]) -> None:
     for named, origin, status in (
         ([], "https://example.org", 403),
         ([], "null", 403),
-        ([], "http://localhost:5000", 200),
+        ([], "http://testserver", 200),
+        ([], "http://testserver:5001", 403),
+        ([], "http://localhost:5000", 403),
         ([], None, 200),
+        (["HTTPS://Example.org:443"], "https://example.org", 200),
         (["https://example.org"], "https://example.org", 200),
         (["https://example.org"], "https://example.com", 403),
         (["*"], "https://example.com", 200),
@@ -438,6 +472,13 @@ def test_forms_of_other_pages_are_not_computed(runs: dict[str, Path]) -> None:
         with TestClient(application(runs, allow_origins=named)) as client:
             answer = client.post("/translate", data=form, headers={"Origin": origin} if origin else {})
             assert answer.status_code == status, (named, origin, answer.text)
+
+
+def test_other_pages_may_read_what_is_refused(runs: dict[str, Path]) -> None:
+    origin = "https://example.org"
+    with TestClient(application(runs, allow_origins=[origin], limits={"body_bytes": 300})) as client:
+        refused = client.post("/translate", json={"q": "x" * 400}, headers={"Origin": origin})
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (413, origin)
 
 
 def test_other_origins_are_let_in_only_if_named(runs: dict[str, Path]) -> None:
@@ -456,6 +497,11 @@ def test_other_hosts_are_refused_on_the_loopback(client: TestClient, runs: dict[
     assert (refused.status_code, list(refused.json())) == (400, ["error"])
     for host in ("localhost:5000", "127.0.0.1", "[::1]:5000", "[::1]", "LOCALHOST"):
         assert client.get("/languages", headers={"Host": host}).status_code == 200, host
+    for host in ("127.0.0.2", "LOCALHOST", "127.1"):
+        with TestClient(application(runs, host=host, allow_hosts=["MT.example:80"])) as local:
+            assert local.get("/languages", headers={"Host": "evil.example"}).status_code == 400, host
+            for name in (host, "mt.example", "mt.example:5000"):
+                assert local.get("/languages", headers={"Host": name}).status_code == 200, host
     with TestClient(application(runs, host="0.0.0.0")) as public:
         assert public.get("/languages", headers={"Host": "mt.example"}).status_code == 200
 
@@ -470,6 +516,48 @@ def test_the_log_has_no_text_unless_asked(runs: dict[str, Path], caplog: pytest.
     with TestClient(application(runs, log_text=True)) as client:
         translate(client, "der Hund hört")
     assert "hört" in caplog.text
+
+
+def test_the_log_has_the_texts_of_every_route_if_asked(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "jointnmt")
+    with TestClient(application({"main": runs["main"]}, log_text=True)) as client:
+        best = translate(client, "der Hund")["translatedText"]
+        for path, values in (
+            ("/v1/translate/stream", {"texts": ["der Hund"]}),
+            ("/v1/search", {"source": "der Hund"}),
+            ("/v1/alternatives", {"source": "der Hund"}),
+            ("/v1/compare", {"source": "der Hund"}),
+        ):
+            caplog.clear()
+            assert client.post(path, json=values).status_code == 200
+            assert f"text 'der Hund' -> {best!r}" in caplog.text, path
+
+
+def test_a_fault_is_counted_as_one(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = services(runs)
+    monkeypatch.setattr(type(shared.models), "pairs", lambda _: 1 / 0)
+    with TestClient(create_app(shared), raise_server_exceptions=False) as client:
+        assert client.get("/languages").status_code == 500
+        assert 'jointnmt_requests_total{route="/languages",status="500"} 1.0' in client.get("/metrics").text
+
+
+def test_head_is_answered_where_get_is(client: TestClient) -> None:
+    for path in ("/", "/health", "/languages", "/docs", "/livez", "/v1/models"):
+        assert client.head(path).status_code == 200, path
+    assert client.head("/translate").status_code == 405
+    assert 'jointnmt_requests_total{route="/health",status="200"}' in client.get("/metrics").text
+
+
+def test_bodies_that_are_no_json_object_are_told_what_to_send(client: TestClient) -> None:
+    body = json.dumps({"q": "der Hund", "texts": ["der Hund"], "source": "de", "target": "en"})
+    for path in ("/translate", "/v1/translate"):
+        for kind in ({}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "text/plain"}):
+            answer = client.post(path, content=body, headers=kind)
+            assert answer.status_code == 400
+            assert "Content-Type: application/json" in answer.json()["error"], (path, kind)
+    empty = client.post("/v1/translate", headers={"Content-Type": "application/json"})
+    assert empty.json()["error"] == "Invalid request: the body is missing"
+    assert client.post("/translate", content=body, headers={"Content-Encoding": "gzip"}).status_code == 415
 
 
 def test_metrics_count_requests_and_tokens(runs: dict[str, Path], translator: Translator) -> None:

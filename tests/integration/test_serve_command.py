@@ -179,6 +179,9 @@ def test_keys_and_settings_are_taken(tmp_path: Path, run: Path) -> None:
         (["RUN", "--set", "limits.linse=3"], 2, "did you mean lines"),
         (["RUN", "--set", "limits.lines=0"], 2, "limits.lines"),
         (["RUN", "--host", "256.1.1.1"], 2, "cannot be listened on"),
+        (["RUN", "--host", "a..b"], 2, "cannot be listened on"),
+        (["RUN", "--set", "allow_origins=[https://example.org/]"], 2, "should be * or an origin"),
+        (["--keys", "new.yaml", "--add-key", ""], 2, "name"),
         (["RUN", "--keys", "nowhere.yaml"], 2, "nowhere.yaml"),
         (["--add-key", "me"], 2, "--keys FILE"),
         (["RUN", "--per-minute", "3"], 2, "--add-key"),
@@ -207,3 +210,4 @@ def test_a_port_that_is_taken_is_named(run: Path) -> None:
         result = CliRunner().invoke(app, ["serve", str(run), "--port", str(port)])
     assert result.exit_code == 2
     assert f"port {port}" in result.output
+    assert "(Address already in use)" in " ".join(result.output.split())

@@ -242,12 +242,11 @@ def test_alignments_of_too_many_texts_are_for_a_stream(make: Make) -> None:
 
 
 def test_a_text_that_is_split_is_no_longer_than_a_line_may_be(tmp_path: Path) -> None:
-    """It is one piece of work, however many lines it has."""
     run = write_model(tmp_path / "main", model={"max_length": 16})
     with live(services({"main": run}, limits={"line_characters": 80})) as port:
         url = f"http://127.0.0.1:{port}/v1/translate"
-        for lines, status in ((4, 200), (40, 400)):
-            answer = httpx.post(url, json={"texts": ["der Hund sieht.\n" * lines], "long": "split"})
+        for sentences, status in ((4, 200), (40, 400)):
+            answer = httpx.post(url, json={"texts": ["der Hund sieht. " * sentences], "long": "split"})
             assert answer.status_code == status, answer.text
 
 

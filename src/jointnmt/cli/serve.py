@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,7 @@ def serve(
         return
     if per_minute is not None:
         raise ConfigurationError("--per-minute is for a new key: add --add-key NAME.")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew: by default, it would end this
     with extra("serve"):
         import language_data  # noqa: F401 (needed by some requests only)
         import py3langid  # noqa: F401

@@ -18,11 +18,15 @@ from jointnmt.ops import restrict
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 
+MOST_LENGTH_PENALTY = 50
+
 
 class RulesConfig(Config):
     """Settings that beam search and sampling share: maximum length and scoring."""
 
-    length_penalty: float = Field(1.0, ge=0, le=50, description="score = log-probability / length ^ `length_penalty`")
+    length_penalty: float = Field(
+        1.0, ge=0, le=MOST_LENGTH_PENALTY, description="score = log-probability / length ^ `length_penalty`"
+    )
     length_offset: float = Field(
         0.0, ge=0, le=1_000_000, description="o: the length counts as (o + length) / (o + 1); 5: GNMT (Wu et al. 2016)"
     )
@@ -74,8 +78,8 @@ def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
     if len(prefix) >= limit:
         raise DataError(
             f"{origin}: the target prefix has {len(prefix)} pieces, but the translation may have at most {limit} "
-            "tokens, end mark included. Shorten the prefix, or raise the maximum length (max_length_factor, "
-            "max_length_offset)."
+            "tokens, end mark included. Shorten the prefix, or raise max_length_factor or max_length_offset where the "
+            "search is configured."
         )
 
 

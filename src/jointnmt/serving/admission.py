@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,30 +14,63 @@ from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Sentence
 
 
-def check_lines(texts: Sequence[str], limits: Limits) -> None:
+def check_texts(texts: Sequence[str], limits: Limits) -> None:
+    """Refuse texts that are no Unicode text, and too many lines, or too long ones.
+
+    Raises:
+        RequestError: quoting the text, or naming the limit.
+    """
+    check_lines([line for text in texts for line in text.splitlines() or [""]], limits)
+
+
+def check_lines(lines: Sequence[str], limits: Limits) -> None:
+    """Likewise of texts that are lines; several lines in the place of one are refused.
+
+    Raises:
+        RequestError: quoting the line, or naming the limit.
+    """
+    check_unicode(lines)
+    check_lengths(lines, limits)
+    for line in lines:
+        if re.search(r"[\r\n]", line.rstrip("\r\n")):
+            raise RequestError(
+                400, f"{line[:80]!r} has several lines. Send each line by itself, or whole texts to /translate."
+            )
+
+
+def check_unicode(texts: Sequence[str]) -> None:
+    """Refuse what an escape of JSON may write, but is no text.
+
+    Raises:
+        RequestError: quoting the text.
+    """
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            problem = f"{text[:80]!r} holds an unpaired surrogate, so it is not text. Correct it."
+            raise RequestError(400, problem) from None
+
+
+def check_lengths(lines: Sequence[str], limits: Limits) -> None:
     """Refuse too many lines, and lines that are too long.
 
     Raises:
         RequestError: naming the limit.
     """
-    check_number(texts, limits)
-    longest = max(map(len, _lines(texts)), default=0)
-    if refused := limits.refused_line(longest):
+    check_number(lines, limits)
+    if refused := limits.refused_line(max(map(len, lines), default=0)):
         raise RequestError(400, refused)
 
 
-def check_number(texts: Sequence[str], limits: Limits) -> None:
+def check_number(lines: Sequence[str], limits: Limits) -> None:
     """Refuse too many lines, of whatever length.
 
     Raises:
         RequestError: naming the limit.
     """
-    if (number := len(_lines(texts))) > limits.lines:
-        raise RequestError(400, f"The request has {number} lines; at most {limits.lines} are taken.")
-
-
-def _lines(texts: Sequence[str]) -> list[str]:
-    return [line for text in texts for line in text.splitlines() or [""]]
+    if len(lines) > limits.lines:
+        raise RequestError(400, f"The request has {len(lines)} lines; at most {limits.lines} are taken.")
 
 
 def check_cells(
@@ -146,8 +180,6 @@ def _sentences(
     splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences
     longest = max((0 if splits else max(source_tokens), max(target_tokens) if scored else 0))
     if refused := limits.refused_sentence(longest, engine.info.max_length):
-        raise RequestError(400, refused)
-    if splits and (refused := limits.refused_line(max(map(len, sources)))):  # with its line ends: one piece of work
         raise RequestError(400, refused)
     numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

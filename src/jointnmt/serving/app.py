@@ -21,15 +21,14 @@ from jointnmt.config import expected
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.serving import libretranslate, v1, v1_exploration
 from jointnmt.serving.direct import ErrorAnswers, ShortWay
-from jointnmt.serving.errors import RequestError
+from jointnmt.serving.errors import NO_JSON, RequestError, is_json
 from jointnmt.serving.page import page
-from jointnmt.serving.protection import KnownHosts, RequestRecord, WholeBodies, error_response
+from jointnmt.serving.protection import HeadAsGet, KnownHosts, RequestRecord, WholeBodies, error_response
 from jointnmt.serving.services import Services, running
 
 logger = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def create_app(services: Services) -> FastAPI:
@@ -85,10 +84,10 @@ def _add_pages(app: FastAPI) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> HTMLResponse:
-        ui = f"{request.scope.get('root_path', '')}/static/swagger-ui"
+    async def docs() -> HTMLResponse:
+        ui = "static/swagger-ui"  # addresses are relative, so that a proxy may serve it all under a path of its own
         return get_swagger_ui_html(
-            openapi_url=f"{request.scope.get('root_path', '')}/openapi.json",
+            openapi_url="openapi.json",
             title="jointnmt: API",
             swagger_js_url=f"{ui}/swagger-ui-bundle.js",
             swagger_css_url=f"{ui}/swagger-ui.css",
@@ -107,8 +106,11 @@ async def _refused(_: Request, error: RequestError) -> Response:
     return error_response(error.status, error.message, error.headers)
 
 
-async def _invalid(_: Request, error: RequestValidationError) -> Response:
-    return error_response(400, "Invalid request: " + "; ".join(map(_described, error.errors())))
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    found = error.errors()
+    if any(each["loc"] == ("body",) for each in found) and not is_json(request):
+        return error_response(400, NO_JSON)
+    return error_response(400, "Invalid request: " + "; ".join(map(_described, found)))
 
 
 async def _http(_: Request, error: HTTPException) -> Response:
@@ -138,7 +140,7 @@ def _described(error: dict[str, object]) -> str:
     assert isinstance(place, tuple)
     where = ".".join(str(part) for part in place if part != "body")
     if error["type"] == "missing":
-        return f"{where} is missing"
+        return f"{where or 'the body'} is missing"
     what = "is not a known key" if error["type"] == "extra_forbidden" else expected(error)
     return f"{where}: {what}" if where else what
 
@@ -147,9 +149,10 @@ def _add_protection(app: FastAPI, services: Services) -> None:
     """From the inside out; and the short way, which is behind all of it."""
     config = services.config
     app.add_middleware(ShortWay, routes=libretranslate.router.routes, error_answers=ERROR_ANSWERS)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(WholeBodies, limits=config.limits)
     if config.allow_origins:
         app.add_middleware(CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"])
-    app.add_middleware(WholeBodies, limits=config.limits)
-    if config.host in LOOPBACK:
-        app.add_middleware(KnownHosts, names=(*LOOPBACK, *config.allow_hosts), origins=config.allow_origins)
+    if names := config.local_names:
+        app.add_middleware(KnownHosts, names=names, origins=config.allow_origins)
     app.add_middleware(RequestRecord, metrics=services.metrics, log_text=config.log_text)

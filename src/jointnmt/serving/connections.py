@@ -128,6 +128,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(answer)
         self.transport.close()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: the request is answered by HTTP as it is, and no package is missing."""
+
     def _count(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self.limits.header_bytes:

@@ -59,10 +59,10 @@ class Dispatcher:
         """Whether the worker works."""
         return self._worker.is_alive()
 
-    async def stop(self) -> None:
-        """Take nothing more in, and wait for what is under way."""
+    async def stop(self, seconds: float) -> None:
+        """Take nothing more in, and wait for what is under way, but not for longer."""
         self.queue.close()
-        await asyncio.to_thread(self._worker.join, self._limits.drain_seconds)
+        await asyncio.to_thread(self._worker.join, seconds)
 
     async def outcomes(
         self, work: Work, sentences: Sequence[Sentence], even_if_full: bool = False

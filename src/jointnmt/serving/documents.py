@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from jointnmt.serving.engine import Candidate
@@ -49,7 +50,7 @@ class PlainText:
         """Read a text."""
         return cls(Paragraphs.of(text))
 
-    @property
+    @cached_property
     def pieces(self) -> list[Piece]:
         """All sentences, in order."""
         return [Piece(sentence) for sentence in self.paragraphs.sentences]
@@ -71,6 +72,11 @@ class Html:
         return cls(tuple(read_markup(source)))
 
     @property
+    def segments(self) -> list[str]:
+        """The texts between block-level tags."""
+        return [part.text for part in self.parts if not isinstance(part, str)]
+
+    @cached_property
     def pieces(self) -> list[Piece]:
         """All sentences, in order."""
         return list(self._pieces())

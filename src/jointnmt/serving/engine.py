@@ -12,6 +12,7 @@ from jointnmt.analysis.inspection import Inspection, inspect_pair
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.search import SamplingConfig, SearchConfig, target_limit
+from jointnmt.search.rules import MOST_LENGTH_PENALTY
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
 from jointnmt.translator.batching import plan_batches
@@ -28,6 +29,7 @@ all lengths, so they are computed together even where that pads more: a position
 of many, and what has ended takes nothing (docs/serving.md). A grid has no such room: its memory grows with cells."""
 
 __all__ = [
+    "MOST_LENGTH_PENALTY",
     "By",
     "Candidate",
     "Engine",

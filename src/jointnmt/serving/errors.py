@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
+
+NO_JSON = "Send a JSON object, with Content-Type: application/json."
+
+
+def is_json(request: Request) -> bool:
+    """Whether a request says that its body is JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
 
 class RequestError(Exception):
     """A request that is not answered as it is, with an HTTP status and a message for the client."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from jointnmt.search.trace import Fate
 from jointnmt.serving.arrays import Packing
+from jointnmt.serving.engine import MOST_LENGTH_PENALTY
 from jointnmt.serving.schemas import Asked, CandidateAnswer, OfModel, ScoreAnswer
 
 PAIR = "its translation; null: the model's own"
@@ -102,7 +103,7 @@ class SearchRequest(OfModel):
     source: str = Field(min_length=1)
     prefix: str = Field("", description="what the translation has to begin with")
     beam_size: int | None = Field(None, ge=1, description="null: as the model has it")
-    length_penalty: float | None = Field(None, ge=0, le=100, description="null: as the model has it")
+    length_penalty: float | None = Field(None, ge=0, le=MOST_LENGTH_PENALTY, description="null: as the model has it")
     pruned: int = Field(5, ge=0, le=64, description="most pruned hypotheses of a position to tell")
 
 

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -23,7 +24,9 @@ from jointnmt.serving.errors import RequestError
 class Key(Config):
     """One key, as the file has it."""
 
-    name: str = Field(min_length=1, description="who has it; stands in the log")
+    name: str = Field(
+        min_length=1, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$", description="who has it, in one line; stands in the log"
+    )
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the key, in hexadecimal")
     requests_per_minute: int | None = Field(None, ge=1, description="most requests a minute; null: any number")
 
@@ -43,22 +46,27 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     """The keys of a file.
 
     Raises:
-        ConfigurationError: if it cannot be read, or is no file of keys.
+        ConfigurationError: if it cannot be read, is no file of keys, or has two of one name.
     """
-    return KeyFile.parse(read_yaml(path), str(path)).keys
+    keys = KeyFile.parse(read_yaml(path), str(path)).keys
+    counts = Counter(key.name for key in keys)
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        raise ConfigurationError(f"{path}: there are several keys named {repeated[0]}. Name each otherwise.")
+    return keys
 
 
 def add_key(path: Path, name: str, requests_per_minute: int | None) -> str:
     """Draw a new key and write its hash to the file, which is made if it is not there; the key itself.
 
     Raises:
-        ConfigurationError: if the file is no file of keys, or has a key of this name.
+        ConfigurationError: if the file is no file of keys, has a key of this name, or this is no name.
     """
     keys = read_keys(path) if path.exists() else ()
     if name in (each.name for each in keys):
         raise ConfigurationError(f"{path}: there is a key named {name}. Delete its entry, or choose another name.")
     key = secrets.token_urlsafe(32)
-    added = Key(name=name, sha256=digest(key), requests_per_minute=requests_per_minute)
+    values = {"name": name, "sha256": digest(key), "requests_per_minute": requests_per_minute}
+    added = Key.parse(values, "the new key")
     plain = KeyFile(keys=(*keys, added)).plain()
     path.touch(mode=0o600)
     write_text(path, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
@@ -70,7 +78,13 @@ class Access:
 
     def __init__(self, keys: tuple[Key, ...] | None) -> None:
         self._keys = keys
-        self._rates = {key.name: Rate(key.requests_per_minute) for key in keys or () if key.requests_per_minute}
+        self._rates = {key: Rate(key.requests_per_minute) for key in keys or () if key.requests_per_minute}
+
+    def renewed(self, keys: tuple[Key, ...]) -> Access:
+        """With these keys; those that are as they were have no more requests than before."""
+        found = Access(keys)
+        found._rates |= {key: rate for key, rate in self._rates.items() if key in found._rates}
+        return found
 
     @property
     def needs_key(self) -> bool:
@@ -87,16 +101,16 @@ class Access:
             return None
         found = digest(given or "")
         # All of them are compared, so that time does not tell which one it nearly was.
-        matching = [key.name for key in self._keys if hmac.compare_digest(key.sha256, found)]
+        matching = [key for key in self._keys if hmac.compare_digest(key.sha256, found)]
         if not given or not matching:
             problem = "Invalid API key." if given else "An API key is needed: ask the operator of this server for one."
             raise RequestError(403, problem)
-        name = matching[0]
-        if name in self._rates and (wait := self._rates[name].wait()):
+        key = matching[0]
+        if key in self._rates and (wait := self._rates[key].wait()):
             raise RequestError(
                 429, "Slow down: this key has had its requests of this minute.", {"Retry-After": str(wait)}
             )
-        return name
+        return key.name
 
 
 class Rate:

@@ -14,15 +14,23 @@ from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from jointnmt.serving.admission import check_cells, check_lines, to_sentences
+from jointnmt.serving.admission import (
+    check_cells,
+    check_lengths,
+    check_number,
+    check_texts,
+    check_unicode,
+    to_sentences,
+)
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.direct import DirectRoute
-from jointnmt.serving.documents import Document, Html, Piece, PlainText, Rendered
+from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, Translation, TranslationOptions
-from jointnmt.serving.errors import RequestError
+from jointnmt.serving.errors import NO_JSON, RequestError, is_json
 from jointnmt.serving.schemas import ERRORS
 from jointnmt.serving.services import Services, Shared, services
+from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Translating
 from jointnmt.text.languages import language_name
 
@@ -92,13 +100,13 @@ async def translate(request: Request) -> Response:
     shared.admit(request, _text(values.get("api_key")))
     asked = _parse(TranslateParameters, values)
     texts = asked.q if isinstance(asked.q, list) else [asked.q]
-    check_lines(texts, shared.config.limits)
     model = shared.models.for_pair(asked.source, asked.target)
-    ranked = await shared.answer(request, _translations(shared, model.engine, texts, asked))
+    documents = await aside(texts, lambda: _documents(texts, asked.format, shared.config.limits))
+    ranked = await shared.answer(request, _translations(shared, model.engine, documents, asked))
     found = LibreTranslateAnswer(translatedText=[ranks[0] for ranks in ranked])
     if asked.source == "auto":
         language = model.pair[0]
-        sure = await asyncio.to_thread(lambda: [confidence(text, language) for text in texts])
+        sure = await asyncio.to_thread(lambda: [confidence(_text_of(each), language) for each in documents])
         found.detectedLanguage = [Detection(language=language, confidence=each) for each in sure]
     if asked.alternatives:
         found.alternatives = [ranks[1:] for ranks in ranked]
@@ -131,7 +139,7 @@ async def detect_language(request: Request, shared: Shared) -> list[Detection]:
     values = await _values(request)
     shared.admit(request, _text(values.get("api_key")))
     asked = _parse(DetectParameters, values)
-    check_lines([asked.q], shared.config.limits)
+    check_texts([asked.q], shared.config.limits)
     found: list[Detected] = await asyncio.to_thread(detect, asked.q)
     return [Detection(language=language, confidence=sure) for language, sure in found]
 
@@ -173,17 +181,32 @@ async def suggest() -> None:
     raise RequestError(403, "This server takes no suggestions.")
 
 
+def _documents(texts: Sequence[str], form: str, limits: Limits) -> list[Document]:
+    """The texts, read.
+
+    Raises:
+        RequestError: if they are no Unicode text, or beyond the limits; the lines of HTML are the texts in it.
+    """
+    found: list[Document]
+    if form == "html":
+        check_unicode(texts)
+        check_number(texts, limits)
+        read = [Html.of(text) for text in texts]
+        check_lengths([segment for each in read for segment in each.segments], limits)
+        found = [*read]
+    else:
+        check_texts(texts, limits)
+        found = [PlainText.of(text) for text in texts]
+    if (number := sum(len(each.pieces) for each in found)) > limits.lines:
+        raise RequestError(400, f"The request has {number} sentences; at most {limits.lines} are taken.")
+    return found
+
+
 async def _translations(
-    shared: Services, engine: Engine, texts: Sequence[str], asked: TranslateParameters
+    shared: Services, engine: Engine, documents: Sequence[Document], asked: TranslateParameters
 ) -> list[list[str]]:
-    """The translations of each text, best first, without repetitions."""
-    read = Html.of if asked.format == "html" else PlainText.of
-
-    def read_all() -> tuple[list[Document], list[Piece]]:
-        documents: list[Document] = [read(text) for text in texts]
-        return documents, [piece for document in documents for piece in document.pieces]
-
-    documents, pieces = await aside(texts, read_all)
+    """The translations of each document, best first, without repetitions."""
+    pieces = [piece for document in documents for piece in document.pieces]
     options = _options(shared, engine, asked.alternatives)
     plain, aligned = ([piece.text for piece in pieces if piece.needs_alignment == needed] for needed in (False, True))
     found = [
@@ -191,6 +214,7 @@ async def _translations(
         for some, alignments in ((plain, False), (aligned, True))
     ]
     in_order = [next(found[piece.needs_alignment]) for piece in pieces]
+    texts = [piece.text for piece in pieces]
     return await aside(texts, lambda: _put_back(documents, in_order, asked.target))
 
 
@@ -200,11 +224,14 @@ async def _translated(
     if not texts:
         return []
     limits = shared.config.limits
-    if len(texts) > limits.lines:
-        raise RequestError(400, f"The request has {len(texts)} sentences; at most {limits.lines} are taken.")
     wanted = TranslationOptions(options.search, options.num_best, alignments)
     sentences = check_cells(engine, await to_sentences(engine, texts, None, limits), wanted, limits)
     return await shared.dispatcher.results(Translating(engine, wanted), sentences)
+
+
+def _text_of(document: Document) -> str:
+    """Its sentences, without what stands between them."""
+    return " ".join(piece.text for piece in document.pieces)
 
 
 def _options(shared: Services, engine: Engine, alternatives: int) -> TranslationOptions:
@@ -245,15 +272,17 @@ async def _values(request: Request) -> dict[str, Any]:
     Raises:
         RequestError: if the body cannot be read.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
+    body = await request.body()
+    if is_json(request):
         try:
-            values = json.loads(await request.body())
+            values = json.loads(body)
         except (ValueError, RecursionError):
             raise RequestError(400, "The body is not valid JSON.") from None
         if not isinstance(values, dict):
             raise RequestError(400, "The body should be a JSON object.")
         return {name: value for name, value in values.items() if value is not None}
+    if body.startswith(b"{"):  # which would be one key of a form
+        raise RequestError(400, NO_JSON)
     form = await request.form()
     # Forms end lines as the web does; texts have the same length either way with plain line feeds.
     sent = {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}

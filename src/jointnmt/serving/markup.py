@@ -8,29 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html import escape, unescape
-from html.parser import HTMLParser
-from itertools import accumulate
+from dataclasses import dataclass, field, replace
+from html import escape
 
+from jointnmt.serving.html_events import Event, is_inline, read_events
+from jointnmt.serving.kept import Kept
 from jointnmt.serving.paragraphs import SpacedLine
 
-# fmt: off
-INLINE = frozenset({
-    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "del", "dfn", "em", "font", "i", "ins", "label",
-    "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
-})
-# fmt: on
-INLINE_VOID = frozenset({"img", "wbr"})
-OPAQUE = frozenset({"script", "style", "template", "code", "kbd", "samp", "pre", "svg", "math", "textarea"})
-"""Elements whose text is not translated."""
 DEEPEST = 64
 """Inline elements inside each other whose place in a translation is looked for."""
-# fmt: off
-VOID = frozenset({
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
-})
-# fmt: on
 
 
 @dataclass(eq=False)
@@ -47,12 +33,16 @@ Stack = tuple[Element, ...]
 
 @dataclass(frozen=True)
 class Atom:
-    """Something inline without text: an image, a comment, an empty element."""
+    """Something inline without text to translate: an image, a comment, an empty element, one that is kept as it is."""
 
     position: int
     """In the segment's text, which it stands before."""
     raw: str
     stack: Stack
+    is_text: bool = False
+    """Whether it is read like a word: then it keeps the white space around it."""
+    space_before: bool = False
+    space_after: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ class Marked:
             moved = []
             while rest and rest[0].position < until:
                 atom = rest.popleft()
-                moved.append(Atom(max(0, atom.position - start), atom.raw, atom.stack))
+                moved.append(replace(atom, position=max(0, atom.position - start)))
             yield Marked(sentence, self.stacks[start:end], tuple(moved))
             begin = until
 
@@ -85,102 +75,7 @@ Part = str | SpacedLine | Marked
 
 def read_markup(source: str) -> list[Part]:
     """The parts of an HTML document or fragment, in order."""
-    reader = _Reader(source)
-    return _Builder().build(reader.events())
-
-
-@dataclass(frozen=True)
-class _Event:
-    """A tag, a text, or something else."""
-
-    kind: str
-    """`start`, `end`, `void`, `text` or `other`."""
-    raw: str
-    name: str = ""
-    text: str = ""
-    opaque: bool = False
-
-
-class _Reader(HTMLParser):
-    """Cuts HTML into events that know how they were written."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self._source = source
-        lines = source.split("\n")
-        self._line_starts = [0, *accumulate(len(line) + 1 for line in lines)]
-        self._found: list[tuple[int, str, str, str, bool]] = []
-        private_use = map(chr, range(0xE000, 0xF900))
-        self._instead = next((each for each in private_use if each not in source), "")
-        """A character of no text, for `<` where nothing begins."""
-
-    def events(self) -> list[_Event]:
-        """All events, which together are the whole source."""
-        whole = self._source.rfind(">") + 1  # no tag ends behind it, as the parser would find out anew for each
-        self.feed(self._without_open_ends(self._source[:whole]))
-        self.close()
-        if whole < len(self._source):
-            self._found.append((whole, "text", "", unescape(self._source[whole:]), False))
-        bounds = [*(start for start, *_ in self._found), len(self._source)]
-        return [
-            _Event(kind, self._source[start:end], name, text, opaque)
-            for (start, kind, name, text, opaque), end in zip(self._found, bounds[1:], strict=True)
-        ]
-
-    def _without_open_ends(self, source: str) -> str:
-        """HTML of the same length, in which comments and sections that never end do not begin, as the parser would look
-        for the end of each anew."""
-        if not self._instead:
-            return source
-        for begin, end in (("<!--", "-->"), ("<![", "]")):
-            last = source.rfind(end) + 1
-            source = source[:last] + source[last:].replace(begin, self._instead + begin[1:])
-        return source
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a start tag."""
-        values = dict(attrs)
-        untranslatable = values.get("translate") == "no" or "notranslate" in (values.get("class") or "").split()
-        self._note("void" if tag in VOID else "start", tag, opaque=tag in OPAQUE or untranslatable)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag that closes itself."""
-        self._note("void", tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        """Note an end tag."""
-        self._note("end", tag)
-
-    def handle_data(self, data: str) -> None:
-        """Note a text."""
-        self._note("text", text=data.replace(self._instead, "<") if self._instead else data)
-
-    def handle_comment(self, data: str) -> None:
-        """Note a comment."""
-        self._note("other")
-
-    def handle_decl(self, decl: str) -> None:
-        """Note a declaration."""
-        self._note("other")
-
-    def handle_pi(self, data: str) -> None:
-        """Note a processing instruction."""
-        self._note("other")
-
-    def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Read `<![...]>`; of an unknown kind, it is passed over like a comment."""
-        try:
-            return super().parse_marked_section(i, report)
-        except AssertionError:
-            return self.parse_bogus_comment(i, report)
-
-    def unknown_decl(self, data: str) -> None:
-        """Note a marked section."""
-        self._note("other")
-
-    def _note(self, kind: str, name: str = "", text: str = "", opaque: bool = False) -> None:
-        line, column = self.getpos()
-        self._found.append((self._line_starts[line - 1] + column, kind, name, text, opaque))
+    return _Builder().build(read_events(source))
 
 
 @dataclass(frozen=True)
@@ -199,7 +94,7 @@ class _Open:
 class _Segment:
     """A segment that is being read."""
 
-    events: list[_Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     atoms: list[Atom] = field(default_factory=list)
@@ -208,7 +103,7 @@ class _Segment:
     broken: bool = False
     """Whether its tags are not well nested, or too deep."""
 
-    def add(self, event: _Event) -> None:
+    def add(self, event: Event) -> None:
         self.events.append(event)
         if self.broken:
             return
@@ -224,9 +119,9 @@ class _Segment:
         elif event.kind == "end":
             self._close(event)
         else:
-            self.atoms.append(Atom(len(self.stacks), event.raw, stack))
+            self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_text=event.kind == "kept"))
 
-    def _close(self, event: _Event) -> None:
+    def _close(self, event: Event) -> None:
         if not self.open or self.open[-1].name != event.name:
             self.broken = True
             return
@@ -240,10 +135,19 @@ class _Segment:
     def parts(self) -> Iterator[Part]:
         texts = sum(event.kind == "text" and bool(event.text.strip()) for event in self.events)
         if texts > 1 and not self.broken and not self.open:
-            yield Marked("".join(self.text), tuple(self.stacks), tuple(self.atoms))
+            text = "".join(self.text)
+            yield Marked(text, tuple(self.stacks), tuple(_spaced(atom, text) for atom in self.atoms))
             return
         for event in self.events:  # what stands between tags is translated by itself, and each tag stays where it is
             yield SpacedLine.of(event.text) if event.kind == "text" and event.text.strip() else event.raw
+
+
+def _spaced(atom: Atom, text: str) -> Atom:
+    """With the white space that the text around it has."""
+    if not atom.is_text:
+        return atom
+    before, after = text[max(0, atom.position - 1) : atom.position], text[atom.position : atom.position + 1]
+    return replace(atom, space_before=before.isspace(), space_after=after.isspace())
 
 
 class _Builder:
@@ -252,35 +156,35 @@ class _Builder:
     def __init__(self) -> None:
         self._parts: list[Part] = []
         self._segment = _Segment()
-        self._opaque: list[str] = []
-        """The names of the elements that must not be translated and have not ended."""
+        self._kept: Kept | None = None
+        """An element that must not be translated and has not ended."""
 
-    def build(self, events: list[_Event]) -> list[Part]:
+    def build(self, events: list[Event]) -> list[Part]:
         for event in events:
-            if self._opaque:
-                self._pass(event)
+            if self._kept is not None and self._kept.ends_before(event):
+                self._end_kept()
+            if self._kept is not None:
+                self._kept.add(event)
             elif event.kind == "start" and event.opaque:
-                self._flush()
-                self._pass(event)
-            elif self._is_inline(event):
+                self._kept = Kept(event)
+            elif is_inline(event):
                 self._segment.add(event)
             else:
                 self._flush()
                 self._parts.append(event.raw)
+            if self._kept is not None and self._kept.has_ended:
+                self._end_kept()
+        self._end_kept()
         self._flush()
         return self._parts
 
-    def _is_inline(self, event: _Event) -> bool:
-        if event.kind in ("text", "other"):
-            return event.kind == "text" or event.raw.startswith("<!--")
-        return event.name in (INLINE_VOID if event.kind == "void" else INLINE)
-
-    def _pass(self, event: _Event) -> None:
-        self._parts.append(event.raw)
-        if event.kind == "start" and (not self._opaque or event.name == self._opaque[-1]):
-            self._opaque.append(event.name)
-        elif event.kind == "end" and event.name == self._opaque[-1]:
-            self._opaque.pop()
+    def _end_kept(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None and kept.is_inline:
+            self._segment.add(Event("kept", kept.raw))
+        elif kept is not None:
+            self._flush()
+            self._parts.append(kept.raw)
 
     def _flush(self) -> None:
         self._parts += self._segment.parts()

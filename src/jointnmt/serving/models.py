@@ -69,10 +69,9 @@ class Models:
     async def reload(self, load: Load) -> None:
         """Load what has changed on disk; what cannot be loaded stays as it is, and the log says so."""
         for old in list(self._served.values()):
-            found = fingerprint(old.path)
-            if found == old.fingerprint:
-                continue
             try:
+                if (found := fingerprint(old.path)) == old.fingerprint:
+                    continue
                 self._served[old.name] = replace(old, fingerprint=found, engine=await load(old.path))
             except Exception as error:
                 self._metrics.reloads.labels("failed").inc()

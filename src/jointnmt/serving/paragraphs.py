@@ -29,6 +29,11 @@ class SpacedLine:
         begin = text.index(inside)
         return cls(text[:begin], tuple(split_sentences(inside)), text[begin + len(inside) :] + end)
 
+    @property
+    def text(self) -> str:
+        """The line, with a space between two sentences."""
+        return self.filled(self.sentences, " ")
+
     def filled(self, translations: Sequence[str], space: str) -> str:
         """The line with translations in the place of its sentences; `space` stands between them."""
         return self.before + space.join(text for text in translations if text) + self.after

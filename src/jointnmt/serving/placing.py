@@ -8,7 +8,7 @@ that no word would have is given the word that it weighs most in, or stays, empt
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -27,6 +27,14 @@ class Chunk:
 
     markup: str
     stack: Stack
+    space_before: bool = False
+    """Whether there has to be white space before it, and after it."""
+    space_after: bool = False
+
+    @classmethod
+    def of(cls, atom: Atom) -> Chunk:
+        """An atom in its place."""
+        return cls(atom.raw, atom.stack, atom.space_before, atom.space_after)
 
 
 def place_tags(
@@ -47,7 +55,7 @@ def place_tags(
     """
     sources, targets = _source_words(sentence), [match.span() for match in WORD.finditer(text)]
     if not targets:
-        atoms = [Chunk(atom.raw, atom.stack) for atom in sentence.atoms]
+        atoms = map(Chunk.of, sentence.atoms)
         return [Chunk(escaped(text), ()), *(Chunk("", stack) for stack in _elements(sentence)), *atoms]
     weights = (
         _shares(targets, _piece_spans(target_tokens[:-1], text), text)
@@ -65,11 +73,11 @@ def place_tags(
     end, last = 0, stacks[0]
     for number, ((begin, stop), stack) in enumerate(zip(targets, stacks, strict=True)):
         chunks.append(Chunk(escaped(text[end:begin]), _common(last, stack)))
-        chunks += [Chunk(atom.raw, atom.stack) for atom in before.get(number, ())]
+        chunks += map(Chunk.of, before.get(number, ()))
         chunks.append(Chunk(escaped(text[begin:stop]), stack))
         end, last = stop, stack
     chunks.append(Chunk(escaped(text[end:]), last))
-    chunks += [Chunk(atom.raw, atom.stack) for atom in before.get(len(targets), ())]
+    chunks += map(Chunk.of, before.get(len(targets), ()))
     return [*chunks, *(Chunk("", stack) for stack in lost)]
 
 
@@ -82,11 +90,23 @@ def joined(sentences: Sequence[Sequence[Chunk]], space: str) -> str:
         chunks += sentence
     written: list[str] = []
     stack: Stack = ()
-    for chunk in chunks:
+    for chunk in _spaced(chunks):
         if chunk.markup or chunk.stack:
             written += [*_move(stack, chunk.stack), chunk.markup]
             stack = chunk.stack
     return "".join([*written, *_move(stack, ())])
+
+
+def _spaced(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
+    """The chunks, with white space where there has to be some and is none."""
+    last = Chunk("", ())
+    for chunk in chunks:
+        if chunk.markup:
+            is_apart = last.markup[-1:].isspace() or chunk.markup[0].isspace()
+            if last.markup and not is_apart and (last.space_after or chunk.space_before):
+                yield Chunk(" ", _common(last.stack, chunk.stack))
+            last = chunk
+        yield chunk
 
 
 def _move(old: Stack, new: Stack) -> list[str]:
@@ -139,16 +159,11 @@ def _shares(
     words: Sequence[tuple[int, int]], pieces: Sequence[tuple[float, float]], text: str
 ) -> Float[np.ndarray, "W P"]:
     """How much of each piece is in each word."""
-    place, places = 0, []
-    for character in text:
-        places.append(place)
-        place += not character.isspace()
-    places.append(place)
-    found = np.zeros((len(words), len(pieces)))
-    for row, (begin, end) in enumerate(words):
-        for column, (first, last) in enumerate(pieces):
-            overlap = min(places[end], last) - max(places[begin], first)
-            found[row, column] = max(0.0, overlap) / max(last - first, 1e-9)
+    places = np.cumsum([0, *(not character.isspace() for character in text)])
+    begins, ends = places[np.array(words).T][:, :, None]
+    firsts, lasts = np.array(pieces).reshape(-1, 2).T
+    overlaps = np.minimum(ends, lasts) - np.maximum(begins, firsts)
+    found: Float[np.ndarray, "W P"] = np.maximum(overlaps, 0.0) / np.maximum(lasts - firsts, 1e-9)
     return found
 
 

@@ -43,7 +43,11 @@ class WholeBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if int(dict(scope["headers"]).get(b"content-length", b"0")) > self._limits.body_bytes:
+        headers = dict(scope["headers"])
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            await error_response(415, "Send the body as it is, without Content-Encoding.", CLOSE)(scope, receive, send)
+            return
+        if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             await self._too_long(scope, receive, send)
             return
         body = bytearray()
@@ -82,20 +86,22 @@ class KnownHosts:
     that sends a form here, whose answer it could not read, but which would be computed.
     """
 
-    def __init__(self, app: ASGIApp, names: Sequence[str], origins: Sequence[str] = ()) -> None:
-        self._app, self._names, self._origins = app, frozenset(names), frozenset(origins)
+    def __init__(self, app: ASGIApp, names: Sequence[str], origins: Sequence[str]) -> None:
+        """Take the names that the server has, with or without a port, and the origins that may call it (`*`: all)."""
+        self._app, self._origins = app, frozenset(origins)
+        self._names = frozenset(map(_name_of, names))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, if it names this server and comes from no other one's page."""
         headers = dict(scope.get("headers", ()))
         host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
-        name, of_page = _name_of(host), _name_of(origin.partition("://")[2])
+        name, of_page = _name_of(host), origin.partition("://")[2]
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif name not in self._names:
             message = f"The server is not known as {name!r} here: allow_hosts of its settings adds names."
             await error_response(400, message, CLOSE)(scope, receive, send)
-        elif origin and of_page not in self._names and not self._origins & {origin, "*"}:
+        elif origin and of_page.lower() != host.lower() and not self._origins & {origin, "*"}:
             message = f"Pages of {origin!r} may not call this server: allow_origins of its settings adds origins."
             await error_response(403, message, CLOSE)(scope, receive, send)
         else:
@@ -103,8 +109,25 @@ class KnownHosts:
 
 
 def _name_of(host: str) -> str:
-    """Of a host that may have a port."""
-    return re.sub(r":\d*$", "", host).strip("[]").lower()
+    """Of a host that may have a port; an IPv6 address without brackets has none."""
+    bare = host if host.count(":") > 1 and not host.startswith("[") else re.sub(r":\d*$", "", host)
+    return bare.strip("[]").lower()
+
+
+class HeadAsGet:
+    """Answers HEAD as GET; the server's protocol leaves the body out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        asked = {**scope, "method": "GET"}
+        await self._app(asked, receive, send)
+        scope["route"] = asked.get("route")  # of which the record is made
 
 
 class RequestRecord:
@@ -118,7 +141,8 @@ class RequestRecord:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, began = 499, time.monotonic()
+        status: int | None = None
+        began = time.monotonic()
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -126,11 +150,14 @@ class RequestRecord:
                 status = message["status"]
             await send(message)
 
-        scope.setdefault("state", {})
+        scope.setdefault("state", {})["arrived"] = began
         try:
             await self._app(scope, receive, noting)
+        except Exception:
+            status = status or 500  # answered outside of this
+            raise
         finally:
-            self._note(scope, status, time.monotonic() - began)
+            self._note(scope, status or 499, time.monotonic() - began)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None) or "other"

@@ -42,7 +42,6 @@ class Ticket:
     deliver: Callable[[Sentence, Any], None]
     """Takes a sentence's result, or the exception in its place; called by the worker's thread."""
     put_at: float = field(default_factory=time.monotonic)
-    cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ class WorkQueue:
     def cancel(self, ticket: Ticket) -> None:
         """Free the places of a request's sentences that still wait."""
         with self._changed:
-            ticket.cancelled = True
             self._held -= len(ticket.waiting)
             ticket.waiting.clear()
             self._tickets.pop(ticket, None)

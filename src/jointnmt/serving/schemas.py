@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jointnmt.serving.engine import By
+from jointnmt.serving.engine import MOST_LENGTH_PENALTY, By
 
 
 class ErrorAnswer(BaseModel):
@@ -22,6 +22,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         (403, "The API key is missing or wrong, or the server does not do this"),
         (408, "The request did not arrive in time"),
         (413, "The request is too large"),
+        (415, "The body is compressed"),
         (429, "The key has had its requests of this minute"),
         (503, "The server is busy; Retry-After says when to come again"),
     )
@@ -59,7 +60,10 @@ class TranslateRequest(OfModel):
     num_best: int = Field(1, ge=1, description="how many translations of each line, or samples")
     beam_size: int | None = Field(None, ge=1, description="hypotheses followed at once; null: as the model has it")
     length_penalty: float | None = Field(
-        None, ge=0, le=100, description="score = log-probability / length ** this; null: as the model has it"
+        None,
+        ge=0,
+        le=MOST_LENGTH_PENALTY,
+        description="score = log-probability / length ** this; null: as the model has it",
     )
     allow_unknown: bool | None = Field(None, description="whether `<unk>` may be written; null: as the model has it")
     sampling: Sampling | None = Field(None, description="draw translations at random; null: beam search")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import uvicorn
 
-from jointnmt.errors import ConfigurationError
-from jointnmt.serving.app import LOOPBACK, create_app
+from jointnmt.errors import ConfigurationError, reason
+from jointnmt.serving.app import create_app
 from jointnmt.serving.connections import protocol
 from jointnmt.serving.dispatcher import Dispatcher
 from jointnmt.serving.engine import Engine, PrecisionChoice
@@ -44,11 +44,12 @@ def serve(
         KeyboardInterrupt: after Ctrl-C, when the running requests have ended.
         ModelError: if a model cannot be loaded.
     """
-    listening = _listen(config)
-    with listening:
+    with _held_back(signal.SIGHUP), _bound(config) as listening:  # bound first: what is taken needs no models
         server = Server(load_services(models, config, device, precision), device, precision)
-        if config.host not in LOOPBACK and config.keys is None:
+        if not config.local_names and config.keys is None:
             logger.warning("whoever can reach this machine may translate; --keys asks for API keys")
+        with _named(config):
+            listening.listen(BACKLOG)
         logger.info("listening on %s", _address(listening))
         server.run(sockets=[listening])
     if server.interrupted:
@@ -90,6 +91,7 @@ class Server(uvicorn.Server):
         handlers[signal.SIGUSR1] = self._stop
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # one that came meanwhile comes now
         try:
             yield
         finally:
@@ -98,7 +100,8 @@ class Server(uvicorn.Server):
 
     def _stop(self) -> None:
         logger.info("stopping: no new requests, the running ones end")
-        self._services.draining = self.should_exit = True
+        self._services.stop()
+        self.should_exit = True
 
     def _interrupt(self) -> None:
         self.force_exit = self.interrupted  # a second Ctrl-C does not wait
@@ -120,7 +123,7 @@ class Server(uvicorn.Server):
         if keys is None:
             return
         try:
-            self._services.access = Access(read_keys(keys))
+            self._services.access = self._services.access.renewed(read_keys(keys))
         except ConfigurationError as error:
             logger.error("the keys stay as they were: %s", error)
 
@@ -147,22 +150,47 @@ def http_config(services: Services) -> uvicorn.Config:
     )
 
 
-def _listen(config: ServerConfig) -> socket.socket:
-    """A socket on the configured address.
+@contextlib.contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
+    """A signal that comes meanwhile is kept until it is let through."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _bound(config: ServerConfig) -> socket.socket:
+    """A socket with the configured address, on which nobody is answered yet.
 
     Raises:
-        ConfigurationError: if that is impossible.
+        ConfigurationError: if the address cannot be had.
     """
+    with _named(config):
+        family, address = config.address()
+        found = socket.socket(family)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            found.bind(address)
+            found.setblocking(False)
+        except BaseException:
+            found.close()
+            raise
+    return found
+
+
+@contextlib.contextmanager
+def _named(config: ServerConfig) -> Iterator[None]:
+    """Raises errors of the configured address as such of the configuration."""
     try:
-        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
-    except OSError as error:
+        yield
+    except (OSError, UnicodeError) as error:
         raise ConfigurationError(
-            f"{config.host} port {config.port} cannot be listened on ({error.strerror or error}). Choose another "
-            "one by --host and --port, or end what listens there."
+            f"{config.host} port {config.port} cannot be listened on ({reason(error)}). Choose another one by --host "
+            "and --port, or end what listens there."
         ) from error
-    listening.setblocking(False)
-    return listening
 
 
 def _address(listening: socket.socket) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from jointnmt.serving.settings import ServerConfig
 
 Answer = TypeVar("Answer")
 
+LAST_BATCH_SECONDS = 5.0
+"""How long the worker may still compute when the requests have had their time to end."""
+
 
 @dataclass
 class Services:
@@ -29,8 +33,18 @@ class Services:
     dispatcher: Dispatcher
     access: Access
     metrics: Metrics
-    draining: bool = False
-    """Whether the server has been told to stop."""
+    stops_at: float | None = None
+    """By `time.monotonic`, when running requests have to have ended; None: the server has not been told to stop."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server has been told to stop."""
+        return self.stops_at is not None
+
+    def stop(self) -> None:
+        """Give running requests their time to end."""
+        if self.stops_at is None:
+            self.stops_at = time.monotonic() + self.config.limits.drain_seconds
 
     def admit(self, request: Request, given: str | None = None) -> None:
         """Let a request in by its key, in the `Authorization` header or `given`.
@@ -41,6 +55,11 @@ class Services:
         kind, _, header = request.headers.get("authorization", "").partition(" ")
         request.state.key = self.access.admit(header.strip() if kind.lower() == "bearer" else given)
 
+    def seconds_left(self, request: Request) -> float:
+        """How much is left of a request's time, which began when it arrived."""
+        arrived: float = request.state.arrived
+        return max(0.0, arrived + self.config.limits.request_seconds - time.monotonic())
+
     async def answer(self, request: Request, computed: Coroutine[Any, Any, Answer]) -> Answer:
         """What is computed, unless the client goes away or it takes too long: then the computation is given up.
 
@@ -48,7 +67,7 @@ class Services:
             ClientGoneError: if nobody is there any more.
             BusyError: if the time is over.
         """
-        seconds, task = self.config.limits.request_seconds, asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
         has_gone = has_ended = False
 
@@ -61,11 +80,12 @@ class Services:
         watch = asyncio.create_task(_gone(request))
         watch.add_done_callback(give_up)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.seconds_left(request)):
                 return await computed
         except TimeoutError:
+            limits = self.config.limits
             raise BusyError(
-                f"The answer was not ready within {seconds:g} seconds.", self.config.limits.retry_after_seconds
+                f"The answer was not ready within {limits.request_seconds:g} seconds.", limits.retry_after_seconds
             ) from None
         except asyncio.CancelledError:
             if not has_gone:
@@ -103,4 +123,6 @@ async def running(shared: Services) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await shared.dispatcher.stop()
+        shared.stop()
+        assert shared.stops_at is not None
+        await shared.dispatcher.stop(max(LAST_BATCH_SECONDS, shared.stops_at - time.monotonic()))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import socket
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from jointnmt.config import Config
 from jointnmt.translator.limits import TextLimits
@@ -29,9 +33,29 @@ class Limits(TextLimits):
         4_000_000, ge=0, description="most weights of alignments in an answer that is no stream"
     )
     queued_sentences: int = Field(10_000, ge=1, description="most sentences that wait or are computed")
-    request_seconds: float = Field(120.0, gt=0, description="longest time from a request's arrival to its last byte")
+    request_seconds: float = Field(
+        120.0,
+        gt=0,
+        description="longest time from a request's arrival to its answer, or the end of its stream; and for reading it",
+    )
     drain_seconds: int = Field(60, ge=1, description="longest time for running requests to end when the server stops")
     retry_after_seconds: int = Field(2, ge=1, description="what Retry-After says when the server is busy")
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_DEFAULT_PORTS = (r"^(https://.*):443$", r"^(http://.*):80$")
+
+
+def _origin(given: str) -> str:
+    """An origin as browsers name it."""
+    if given == "*":
+        return given
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]+", given):
+        raise ValueError("should be * or an origin, as in https://example.org or http://localhost:3000")
+    found = given.lower()
+    for port in _DEFAULT_PORTS:
+        found = re.sub(port, r"\1", found)
+    return found
 
 
 class ServerConfig(Config):
@@ -40,9 +64,30 @@ class ServerConfig(Config):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0: every IPv4 address of the machine")
     port: int = Field(5000, ge=0, le=65535, description="port to listen on; 0: any that is free")
     keys: Path | None = Field(None, description="file of hashed API keys; null: no key is needed")
-    allow_origins: tuple[str, ...] = Field((), description="web origins whose pages may call the server (CORS)")
+    allow_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = Field(
+        (), description="web origins whose pages may call the server (CORS)"
+    )
     allow_hosts: tuple[str, ...] = Field(
         (), description="further host names to be called by, if the server listens on the loopback only"
     )
     log_text: bool = Field(False, description="whether the log holds the texts and translations themselves")
     limits: Limits = Field(Limits(), description="see Limits")
+
+    def address(self) -> tuple[socket.AddressFamily, Any]:
+        """The family and the address of the socket to listen on.
+
+        Raises:
+            OSError: if there is no such host.
+            UnicodeError: if `host` is no name at all.
+        """
+        family, _, _, _, found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+        return family, found
+
+    @property
+    def local_names(self) -> tuple[str, ...]:
+        """If only this machine reaches the server: the names that it has there, so that others are refused."""
+        try:
+            address = str(self.address()[1][0])
+        except (OSError, UnicodeError):
+            return ()
+        return (*LOOPBACK, self.host, address, *self.allow_hosts) if ip_address(address).is_loopback else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -100,7 +99,8 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
     outcomes = shared.dispatcher.outcomes(Translating(model.engine, options), sentences)
     # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
     first = await shared.answer(request, _next(outcomes))
-    return StreamingResponse(_lines(shared, lines, first, outcomes), media_type=LINES)
+    request.state.texts = asked.texts, list[str]()
+    return StreamingResponse(_lines(shared, request, lines, first, outcomes), media_type=LINES)
 
 
 @router.post("/score", response_model_exclude_none=True)
@@ -194,31 +194,34 @@ async def _next(outcomes: AsyncIterator[Any]) -> Any:
 
 
 async def _lines(
-    shared: Services, lines: Sequence[Sentence | RequestError], first: Any, outcomes: AsyncIterator[Any]
+    shared: Services,
+    request: Request,
+    lines: Sequence[Sentence | RequestError],
+    first: Any,
+    outcomes: AsyncIterator[Any],
 ) -> AsyncIterator[str]:
     """The lines of a stream; it ends with an error when the request's time is over.
 
     Args:
         shared: the server.
+        request: whose state notes the translations.
         lines: what was asked; those that were refused are answered by why.
         first: the outcome of the first sentence among them.
         outcomes: those of the others.
     """
-    end = time.monotonic() + shared.config.limits.request_seconds
-    come = [first]
+    come, (_, told) = [first], request.state.texts
     async with aclosing(outcomes):  # type: ignore[type-var]
         for number, line in enumerate(lines, start=1):
-            if isinstance(line, RequestError):
-                yield _line(number, line)
-                continue
-            try:
-                async with asyncio.timeout(max(0.0, end - time.monotonic())):
-                    outcome = come.pop() if come else await anext(outcomes)
-            except TimeoutError:
-                yield _line(
-                    number, RequestError(503, "The request's time is over: the lines from here on are missing.")
-                )
-                return
+            outcome: Any = line
+            if isinstance(line, Sentence):
+                try:
+                    async with asyncio.timeout(shared.seconds_left(request)):
+                        outcome = come.pop() if come else await anext(outcomes)
+                except TimeoutError:
+                    over = "The request's time is over: the lines from here on are missing."
+                    yield _line(number, RequestError(503, over))
+                    return
+            told.append(outcome.text if isinstance(outcome, Translation) else "")
             yield _line(number, outcome)
 
 

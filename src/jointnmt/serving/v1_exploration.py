@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -76,6 +76,7 @@ async def search(request: Request, asked: SearchRequest, shared: Shared) -> Sear
         return model.engine.trace(asked.source, asked.prefix, config, asked.pruned).plain()
 
     found = await _answer(request, shared, model.engine, asked.source, compute, config)
+    _note(request, asked.source, found["translations"])
     return SearchAnswer(model=model.name, **found)
 
 
@@ -92,6 +93,7 @@ async def alternatives(request: Request, asked: AlternativesRequest, shared: Sha
         return plain_next_words(found)
 
     found = await _answer(request, shared, model.engine, asked.source, compute)
+    _note(request, asked.source, [each["candidate"]["text"] for each in found["alternatives"]])
     return AlternativesAnswer(model=model.name, prefix=asked.prefix, **found)
 
 
@@ -112,7 +114,14 @@ async def compare(request: Request, asked: CompareRequest, shared: Shared) -> Co
     def compute() -> Values:
         return Engine.compare(engines, asked.source, asked.targets).plain()
 
-    return CompareAnswer(**await _answer(request, shared, engines[names[0]], asked.source, compute))
+    found = await _answer(request, shared, engines[names[0]], asked.source, compute)
+    _note(request, asked.source, [each["text"] for each in found["texts"]])
+    return CompareAnswer(**found)
+
+
+def _note(request: Request, source: str, translations: Sequence[str]) -> None:
+    """For the log, if it may hold texts."""
+    request.state.texts = [source] * len(translations), translations
 
 
 async def _answer(
@@ -134,5 +143,5 @@ async def _answer(
         return found[0]
 
     found = await shared.answer(request, answer())
-    request.state.texts = [source], [found.get("translation", "")]
+    _note(request, source, [found.get("translation", "")])
     return found

@@ -11,7 +11,7 @@ from typing import Any
 from jointnmt.errors import JointNMTError
 from jointnmt.serving.metrics import Metrics
 from jointnmt.serving.queue import Chosen, WorkQueue
-from jointnmt.serving.work import Sentence, Work
+from jointnmt.serving.work import Loading, Sentence, Work
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ class Worker(threading.Thread):
                 ticket.deliver(sentence, result)
 
     def _observe(self, chosen: Chosen, began: float) -> None:
+        if isinstance(chosen.work, Loading):  # no request's
+            return
         self._metrics.compute_seconds.observe(time.monotonic() - began)
         self._metrics.batch_sentences.observe(len(chosen.sentences))
         self._metrics.source_tokens.inc(sum(each.source_tokens for each in chosen.sentences))

@@ -239,7 +239,7 @@ class Preprocessor:
         if unknown:
             return DataError(
                 f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the "
-                "pieces of a translation by this model, without the end mark, or text without --pieces."
+                "pieces of a translation by this model, without the end mark, or do not call the target pieces."
             )
         return tuple(known[piece] for piece in pieces)
 

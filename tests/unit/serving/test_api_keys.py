@@ -45,6 +45,34 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
         add_key(tmp_path / "keys.yaml", "one", None)
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "a\u2028b", "\x1b[0m"])
+def test_a_name_is_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="name"):
+        add_key(tmp_path / "keys.yaml", name, None)
+    assert not (tmp_path / "keys.yaml").exists()
+
+
+def test_two_keys_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    add_key(file, "one", None)
+    file.write_text(file.read_text() + file.read_text().removeprefix("keys:\n"))
+    with pytest.raises(ConfigurationError, match="several keys named one"):
+        read_keys(file)
+
+
+def test_a_key_that_is_read_anew_has_no_more_requests_than_before(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    same, changed = add_key(file, "same", 1), add_key(file, "changed", 1)
+    access = Access(read_keys(file))
+    for key in (same, changed):
+        access.admit(key)
+    one, other = read_keys(file)
+    renewed = access.renewed((one, other.model_copy(update={"requests_per_minute": 2})))
+    with pytest.raises(RequestError):
+        renewed.admit(same)
+    assert renewed.admit(changed) == "changed"
+
+
 def test_a_key_has_its_rate_and_no_other_key_pays_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Candidate
-from jointnmt.serving.markup import DEEPEST, VOID
+from jointnmt.serving.html_events import VOID
+from jointnmt.serving.markup import DEEPEST
 
 WORDS = st.lists(st.sampled_from(["Hund", "Katze", "sieht.", "ja!", "&amp;", "a&lt;b", "ü"]), max_size=4).map(" ".join)
 
@@ -78,7 +79,7 @@ def test_languages_without_spaces_have_none_between_sentences() -> None:
         ("eins<!-- c --> zwei <b>drei</b>", "EINS <!-- c -->ZWEI <b>DREI</b>"),
         ("<script>var a = '<b>x</b>';</script>ja", "<script>var a = '<b>x</b>';</script>JA"),
         ("ein <code>x y</code> da", "EIN <code>x y</code> DA"),
-        ("<p translate=no>ein <b>Hund</b><p>ja", "<p translate=no>ein <b>Hund</b><p>ja"),
+        ("ja <span translate=NO>ein <div>x</div></span> ja", "JA <span translate=NO>ein <div>x</div></span> JA"),
         ("<span class='a notranslate'>ein</span> ja", "<span class='a notranslate'>ein</span> JA"),
         ("<b>eins <p>zwei</b> drei", "<b>EINS <p>ZWEI</b> DREI"),
         ("<b>Eins. Zwei.</b> <i>Drei</i>", "<b>EINS. ZWEI.</b> <i>DREI</i>"),
@@ -173,21 +174,63 @@ def test_broken_html_is_put_up_with(source: str) -> None:
 @pytest.mark.parametrize(
     ("source", "filled"),
     [
-        ("x <![foo y", "X &lt;![FOO Y"),
         ("<p>1 <![ 2</p>", "<p>1 &lt;![ 2</p>"),
         ("<p>a <![x[ b</p> c", "<p>A &lt;![X[ B</p> C"),
         ("<b>a</b> <!-- b > c", "<b>A</b> &lt;!-- B &gt; C"),
-        ("<b>a</b> b <i", "<b>A</b> B &lt;I"),
     ],
 )
 def test_what_begins_and_never_ends_is_text(source: str, filled: str) -> None:
     assert capitals(Html.of(source)) == filled
 
 
+@pytest.mark.parametrize("rest", ["<![foo y", "<i", "</p", "<!-- Ende", "<a href='x", "<?php ja", "<b class=x <i"])
+@pytest.mark.parametrize("text", ["x ", "<p><b>x</b> y "])
+def test_a_tag_that_is_cut_off_at_the_end_is_kept(text: str, rest: str) -> None:
+    assert capitals(Html.of(text + rest)) == capitals(Html.of(text)) + rest
+
+
+def test_an_element_that_is_not_translated_is_a_word_of_its_sentence() -> None:
+    document = Html.of(
+        "<p>Rufen Sie <code>a b</code> oder <kbd>c</kbd>, <i translate=no>d</i>auf. Ja (<samp>e</samp>)."
+    )
+    assert [piece.text.split() for piece in document.pieces] == [
+        ["Rufen", "Sie", "oder", ",", "auf."],
+        ["Ja", "()."],
+    ]
+    assert capitals(document) == (
+        "<p>RUFEN SIE <code>a b</code> ODER <kbd>c</kbd>, <i translate=no>d</i>AUF. JA (<samp>e</samp>)."
+    )
+    backwards = capitals(Html.of("<p>eins <code>a</code> <code>b</code> zwei <b>drei</b>"), backwards=True)
+    assert backwards == "<p><b>DREI</b> <code>a</code> <code>b</code> ZWEI EINS"
+
+
+@pytest.mark.parametrize(
+    ("source", "filled"),
+    [
+        ("<ul><li translate=no>ein<li>ja</ul>ja", "<ul><li translate=no>ein<li>JA</ul>JA"),
+        ("<ul><li translate=no>ein</ul>ja", "<ul><li translate=no>ein</ul>JA"),
+        (
+            "<ul><li translate=no>ein<ul><li>x<li>y</ul>z<li>ja</ul>",
+            "<ul><li translate=no>ein<ul><li>x<li>y</ul>z<li>JA</ul>",
+        ),
+        ("<p translate=no>ein <b>Hund</b><p>ja", "<p translate=no>ein <b>Hund</b><p>JA"),
+        ("<div><p translate=no>ein <b>x</div>ja", "<div><p translate=no>ein <b>x</div>JA"),
+        ("<p translate=no>ein</b> x<hr>ja", "<p translate=no>ein</b> x<hr>JA"),
+        ("<table><tr><td translate=no>ein<td>ja<tr><td>ja", "<table><tr><td translate=no>ein<td>JA<tr><td>JA"),
+        ("<table><tr translate=no><td>ein<td>x<tr><td>ja", "<table><tr translate=no><td>ein<td>x<tr><td>JA"),
+        ("<dl><dt translate=no>ein<dd>ja</dl>", "<dl><dt translate=no>ein<dd>JA</dl>"),
+        ("<option translate=no>ein<option>ja", "<option translate=no>ein<option>JA"),
+        ("<div translate=no>ein<p>x</div>ja", "<div translate=no>ein<p>x</div>JA"),
+    ],
+)
+def test_what_is_not_translated_ends_where_html_ends_it(source: str, filled: str) -> None:
+    assert capitals(Html.of(source)) == filled
+
+
 @pytest.mark.parametrize("repeated", ["<a ", "<!--", "<![x[", "</", "<?"])
 def test_what_never_ends_is_looked_for_once(repeated: str) -> None:
     """Else this takes hours."""
-    for source in (repeated * 200_000, repeated * 200_000 + ">"):
+    for source in (repeated * 200_000, repeated * 200_000 + ">", "<p translate=no>" + "<i>" * 99_000 + "</u>" * 99_000):
         assert "".join(part for part in Html.of(source).parts if isinstance(part, str)) or Html.of(source).pieces
 
 

@@ -1,0 +1,138 @@
+"""HTML as a sequence of tags and texts that know how they were written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import unescape
+from html.parser import HTMLParser
+from itertools import accumulate
+
+# fmt: off
+INLINE = frozenset({
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "del", "dfn", "em", "font", "i", "ins", "label",
+    "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
+})
+# fmt: on
+INLINE_VOID = frozenset({"img", "wbr"})
+INLINE_OPAQUE = frozenset({"code", "kbd", "samp"})
+OPAQUE = INLINE_OPAQUE | frozenset({"script", "style", "template", "pre", "svg", "math", "textarea"})
+"""Elements whose text is not translated."""
+# fmt: off
+VOID = frozenset({
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+})
+# fmt: on
+_BEGINS = re.compile("<[a-zA-Z/!?]")
+"""Of a tag, a comment or the like."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A tag, a text, or something else."""
+
+    kind: str
+    """`start`, `end`, `void`, `text` or `other`; `kept`: a whole element that is not translated."""
+    raw: str
+    name: str = ""
+    text: str = ""
+    opaque: bool = False
+
+
+def read_events(source: str) -> list[Event]:
+    """All events of an HTML document or fragment, which together are the whole source."""
+    return _Reader(source).events()
+
+
+def is_inline(event: Event) -> bool:
+    """Whether it stands within a sentence."""
+    if event.kind in ("text", "other"):
+        return event.kind == "text" or (event.raw.startswith("<!--") and event.raw.endswith(">"))  # else it never ends
+    return event.name in (INLINE_VOID if event.kind == "void" else INLINE)
+
+
+class _Reader(HTMLParser):
+    """Cuts HTML into events that know how they were written."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self._source = source
+        lines = source.split("\n")
+        self._line_starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        self._found: list[tuple[int, str, str, str, bool]] = []
+        private_use = map(chr, range(0xE000, 0xF900))
+        self._instead = next((each for each in private_use if each not in source), "")
+        """A character of no text, for `<` where nothing begins."""
+
+    def events(self) -> list[Event]:
+        """All events, which together are the whole source."""
+        whole = self._source.rfind(">") + 1  # no tag ends behind it, as the parser would find out anew for each
+        self.feed(self._without_open_ends(self._source[:whole]))
+        self.close()
+        begun = _BEGINS.search(self._source, whole)
+        end = begun.start() if begun else len(self._source)
+        if whole < end:
+            self._found.append((whole, "text", "", unescape(self._source[whole:end]), False))
+        if begun:
+            self._found.append((end, "other", "", "", False))
+        bounds = [*(start for start, *_ in self._found), len(self._source)]
+        return [
+            Event(kind, self._source[start:end], name, text, opaque)
+            for (start, kind, name, text, opaque), end in zip(self._found, bounds[1:], strict=True)
+        ]
+
+    def _without_open_ends(self, source: str) -> str:
+        """HTML of the same length, in which comments and sections that never end do not begin, as the parser would look
+        for the end of each anew."""
+        if not self._instead:
+            return source
+        for begin, end in (("<!--", "-->"), ("<![", "]")):
+            last = source.rfind(end) + 1
+            source = source[:last] + source[last:].replace(begin, self._instead + begin[1:])
+        return source
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a start tag."""
+        values = dict(attrs)
+        untranslatable = (values.get("translate") or "").lower() == "no"
+        untranslatable |= "notranslate" in (values.get("class") or "").split()
+        self._note("void" if tag in VOID else "start", tag, opaque=tag in OPAQUE or untranslatable)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag that closes itself."""
+        self._note("void", tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note an end tag."""
+        self._note("end", tag)
+
+    def handle_data(self, data: str) -> None:
+        """Note a text."""
+        self._note("text", text=data.replace(self._instead, "<") if self._instead else data)
+
+    def handle_comment(self, data: str) -> None:
+        """Note a comment."""
+        self._note("other")
+
+    def handle_decl(self, decl: str) -> None:
+        """Note a declaration."""
+        self._note("other")
+
+    def handle_pi(self, data: str) -> None:
+        """Note a processing instruction."""
+        self._note("other")
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """Read `<![...]>`; of an unknown kind, it is passed over like a comment."""
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            return self.parse_bogus_comment(i, report)
+
+    def unknown_decl(self, data: str) -> None:
+        """Note a marked section."""
+        self._note("other")
+
+    def _note(self, kind: str, name: str = "", text: str = "", opaque: bool = False) -> None:
+        line, column = self.getpos()
+        self._found.append((self._line_starts[line - 1] + column, kind, name, text, opaque))

@@ -1,0 +1,78 @@
+"""Elements of HTML that must not be translated: where they end, and whether they stand within a sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jointnmt.serving.html_events import INLINE, INLINE_OPAQUE, Event, is_inline
+
+# fmt: off
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "details", "div", "dl", "fieldset", "figcaption", "figure", "footer",
+    "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "main", "menu", "nav", "ol", "p", "pre", "section",
+    "table", "ul",
+})
+# fmt: on
+_ROWS = frozenset({"tr", "thead", "tbody", "tfoot"})
+_CELLS = (_ROWS | {"td", "th"}, frozenset({"table"}))
+_TERMS = (frozenset({"dt", "dd"}), frozenset({"dl"}))
+_IMPLIED_ENDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "li": (frozenset({"li"}), frozenset({"ul", "ol", "menu"})),
+    "p": (_BLOCKS, frozenset({"button", "object"})),
+    "dt": _TERMS,
+    "dd": _TERMS,
+    "td": _CELLS,
+    "th": _CELLS,
+    "tr": (_ROWS, frozenset({"table"})),
+    "option": (frozenset({"option", "optgroup"}), frozenset()),
+}
+"""Of elements whose end tag may be missing: the start tags that end them, but not inside these other elements."""
+
+
+class Kept:
+    """An element that must not be translated, as far as it has been read."""
+
+    def __init__(self, start: Event) -> None:
+        self._name = start.name
+        self._raw: list[str] = []
+        self._open: list[str] = []
+        self._counts: Counter[str] = Counter()
+        """Of the names in `_open`."""
+        self._is_inline = start.name in INLINE | INLINE_OPAQUE
+        self.add(start)
+
+    @property
+    def raw(self) -> str:
+        """As it was written."""
+        return "".join(self._raw)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its end tag has come."""
+        return not self._open
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether it is part of the sentence around it."""
+        return self._is_inline and self.has_ended
+
+    def ends_before(self, event: Event) -> bool:
+        """Whether a tag ends it that is not its own."""
+        if self._name not in _IMPLIED_ENDS:
+            return False
+        if event.kind == "end":
+            return not self._counts[event.name] and event.name not in INLINE  # its parent's, then
+        starts, inside = _IMPLIED_ENDS[self._name]
+        return event.kind in ("start", "void") and event.name in starts and not any(map(self._counts.get, inside))
+
+    def add(self, event: Event) -> None:
+        """Take a part of it."""
+        self._raw.append(event.raw)
+        self._is_inline &= is_inline(event) or event.name in INLINE_OPAQUE
+        if event.kind == "start":
+            self._open.append(event.name)
+            self._counts[event.name] += 1
+        elif event.kind == "end" and self._counts[event.name]:
+            while (name := self._open.pop()) != event.name:  # what it holds may have no end tags
+                self._counts[name] -= 1
+            self._counts[event.name] -= 1
