@@ -21,7 +21,7 @@ from jointnmt import Translator
 from jointnmt.cli.main import app
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.models import fingerprint
-from jointnmt.serving.server import Server, load_services
+from jointnmt.serving.server import Server, held_back, load_services
 from jointnmt.serving.services import running
 from jointnmt.serving.settings import ServerConfig
 from support.serving import busy_worker, server_process, services, wait_until, write_model
@@ -118,6 +118,45 @@ def test_a_model_that_changes_while_it_is_reloaded_is_reloaded_again(tmp_path: P
                     await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(twice(), 60))
+
+
+def test_sighup_while_models_load_is_kept_until_they_are(tmp_path: Path) -> None:
+    run = write_model(tmp_path / "main")
+    shared = services({"main": run})
+    os.utime(run / "model.safetensors", ns=(0, 10**18))
+
+    async def reloaded(server: Server) -> None:
+        async with running(shared):
+            with server.capture_signals():
+                while next(iter(shared.models)).fingerprint != fingerprint(run):
+                    await asyncio.sleep(0.01)
+
+    with held_back(signal.SIGHUP) as came:
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: came)
+        asyncio.run(asyncio.wait_for(reloaded(Server(shared, "cpu", "float32", came)), 60))
+    assert "jointnmt_batch_sentences_count 0.0" in shared.metrics.text().decode(), "it is no request's batch"
+
+
+def test_a_model_that_cannot_be_looked_at_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = services({"main": write_model(tmp_path / "main")})
+    server = Server(shared, "cpu", "float32")
+    monkeypatch.setattr("jointnmt.serving.models.fingerprint", lambda _: (tmp_path / "gone").stat())
+    asyncio.run(shared.models.reload(server._load))
+    assert "main stays as it was" in caplog.text
+
+
+def test_the_time_to_drain_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("jointnmt.serving.services.time.monotonic", lambda: now)
+    shared = services({"main": write_model(tmp_path / "main")}, limits={"drain_seconds": 60})
+    assert not shared.draining
+    shared.stop()
+    now += 50
+    shared.stop()
+    assert (shared.draining, shared.stops_at) == (True, 1060.0)
 
 
 def test_after_sigkill_it_serves_again_on_the_same_port(tmp_path: Path, run: Path) -> None:

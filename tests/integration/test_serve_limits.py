@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,27 @@ def test_a_request_that_takes_too_long_is_given_up(make: Make) -> None:
         response = translate(port, ["der Hund"] * 3)
         assert (response.status_code, response.headers["Retry-After"]) == (503, "2")
         wait_until(lambda: shared.dispatcher.queue.held == 1)
+
+
+def test_a_request_has_one_time_from_its_arrival_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = make(request_seconds=10.0)
+    request = Mock()
+    request.state.arrived = time.monotonic() - 8
+    assert 0 < shared.seconds_left(request) < 2.1
+    left = iter([5.0, 5.0, 0.0])
+    monkeypatch.setattr(type(shared), "seconds_left", lambda *_: next(left))
+    with live(shared) as port, busy_worker(shared) as end:
+        threading.Timer(0.3, end.set).start()
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/translate/stream", json={"texts": ["der"]}, timeout=20)
+    assert answer.status_code == 200
+    assert list(left) == [], "the stream has asked for what the answer has left"
+
+
+def test_an_upgrade_that_is_not_offered_is_no_warning(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    head = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    with live(make()) as port:
+        assert exchange(port, head, seconds=2).startswith(b"HTTP/1.1 200")
+    assert "websockets" not in caplog.text
 
 
 def test_a_slow_answer_is_not_taken_for_a_slow_client(make: Make) -> None:

@@ -44,8 +44,8 @@ def serve(
         KeyboardInterrupt: after Ctrl-C, when the running requests have ended.
         ModelError: if a model cannot be loaded.
     """
-    with _held_back(signal.SIGHUP), _bound(config) as listening:  # bound first: what is taken needs no models
-        server = Server(load_services(models, config, device, precision), device, precision)
+    with held_back(signal.SIGHUP) as came, _bound(config) as listening:  # bound first: what is taken needs no models
+        server = Server(load_services(models, config, device, precision), device, precision, came)
         if not config.local_names and config.keys is None:
             logger.warning("whoever can reach this machine may translate; --keys asks for API keys")
         with _named(config):
@@ -77,9 +77,13 @@ def load_services(models: Sequence[str], config: ServerConfig, device: str, prec
 class Server(uvicorn.Server):
     """uvicorn with this server's signals: SIGTERM, SIGUSR1 and SIGINT end it, without an error; SIGHUP reloads."""
 
-    def __init__(self, services: Services, device: str, precision: PrecisionChoice) -> None:
+    def __init__(
+        self, services: Services, device: str, precision: PrecisionChoice, held_back: Sequence[signal.Signals] = ()
+    ) -> None:
+        """Take what it serves with, and the signals that came while that was loaded."""
         super().__init__(http_config(services))
         self.interrupted = False
+        self._held_back = held_back
         self._services, self._device, self._precision = services, device, precision
         self._reloading: asyncio.Task[None] | None = None
 
@@ -91,7 +95,8 @@ class Server(uvicorn.Server):
         handlers[signal.SIGUSR1] = self._stop
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # one that came meanwhile comes now
+        if signal.SIGHUP in self._held_back:
+            self._reload()
         try:
             yield
         finally:
@@ -151,13 +156,14 @@ def http_config(services: Services) -> uvicorn.Config:
 
 
 @contextlib.contextmanager
-def _held_back(number: signal.Signals) -> Iterator[None]:
-    """A signal that comes meanwhile is kept until it is let through."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+def held_back(number: signal.Signals) -> Iterator[list[signal.Signals]]:
+    """Meanwhile, a signal is only noted in this list."""
+    came: list[signal.Signals] = []
+    before = signal.signal(number, lambda *_: came.append(number))
     try:
-        yield
+        yield came
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(number, before)
 
 
 def _bound(config: ServerConfig) -> socket.socket:
