@@ -115,7 +115,7 @@ class Recording:
         """Likewise where each address is."""
         self._moving: list[tuple[ctypes.c_int64, int, int]] = []
         """The addresses in a decoder state: where each is, in which tensor it lies, and at which offset."""
-        self._result = torch.empty(0)
+        self._result = torch.empty(0, device="cpu")
         self._to_result: list[tuple[ctypes.c_int64, int]] = []
         """The addresses in the memory of the result, with their offsets there."""
         self._kept: list[Any] = []
@@ -153,7 +153,7 @@ class Recording:
 
     def returns(self, result: Tensor) -> None:
         """Say what its result is: each replay writes one into memory of its own."""
-        own = _range_of(torch.empty(0, dtype=torch.uint8).set_(result.untyped_storage()))
+        own = _range_of(torch.empty(0, dtype=torch.uint8, device="cpu").set_(result.untyped_storage()))
         pointers = [pointer for pointer in map(self._number_at, self._pointers) if pointer.value in own]
         self._result, self._to_result = result, [(pointer, pointer.value - own.start) for pointer in pointers]
         if not pointers or not self.memory.owns(own.start):
