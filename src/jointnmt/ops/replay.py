@@ -22,6 +22,7 @@ from jointnmt.ops.backend import implementation, kernels_read
 from jointnmt.ops.cuda_graph import Computation
 from jointnmt.ops.linear import MANY_ROWS
 from jointnmt.ops.native import library
+from jointnmt.ops.native.packed import PackedLinear
 from jointnmt.ops.native.recording import Recording, active
 
 ATTEMPTS = 2
@@ -175,6 +176,11 @@ def _dependencies(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
 
 
 def _weights(model: nn.Module) -> Hashable:
-    """Where the weights lie, and how often they were changed in place."""
-    tensors = chain(model.parameters(), model.buffers())
+    """Where the weights lie, and how often they were changed in place.
+
+    Nothing else comes to lie where one of them was while a recording reads it: recordings keep what they are called
+    with and what is packed, and of a norm, which they do not keep, they read what lies there.
+    """
+    packed = (each.arranged for each in model.modules() if isinstance(each, PackedLinear))
+    tensors = chain(model.parameters(), model.buffers(), *packed)
     return tuple((each.data_ptr(), None if each.is_inference() else each._version) for each in tensors)

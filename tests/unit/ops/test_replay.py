@@ -17,6 +17,7 @@ from jointnmt.models.layers.cache import CachedState
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import layer_norm, replay
 from jointnmt.ops.native import library
+from jointnmt.ops.native.packed import Float32Linear, Int8Linear, PackedLinear, has_int8_gemm
 from jointnmt.ops.native.recording import Memory, Recording
 from jointnmt.ops.replay import ATTEMPTS, KernelRunner
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
@@ -107,6 +108,19 @@ def test_a_recording_of_former_weights_is_not_replayed(change: str) -> None:
     else:
         norm.weight = nn.Parameter(2 * norm.weight)
     assert torch.equal(KernelRunner().run(norm, lambda x: layer_norm(x, norm), x, ()), layer_norm(x, norm))
+
+
+@pytest.mark.parametrize("kind", [Float32Linear, Int8Linear])
+@torch.no_grad()
+def test_a_recording_of_another_packed_layer_is_not_replayed(kind: type[PackedLinear]) -> None:
+    if not kind.packs(torch.empty(16, 16)) or (kind is Int8Linear and not has_int8_gemm()):
+        pytest.skip("no kernels for such layers")
+    model, x = nn.Sequential(kind(torch.randn(32, 16), None)), torch.randn(3, 2, 16)
+    for _ in range(2):
+        KernelRunner().run(model, model, x, ())
+    for _ in range(4):  # where the former one was, perhaps
+        model[0] = kind(torch.randn(32, 16), None)
+        assert torch.equal(KernelRunner().run(model, model, x, ()), model(x))
 
 
 @torch.no_grad()

@@ -35,6 +35,8 @@ class PackedLinear(nn.Module):
         self.training = False
         self.out_features, self.in_features = weight.shape
         self.bias = bias
+        self.arranged: tuple[Tensor, ...] = ()
+        """The weights as the kernels read them, and what belongs to them; none where there are no kernels for them."""
 
     @classmethod
     def of(cls, layer: nn.Module) -> nn.Module:
@@ -102,8 +104,9 @@ class FloatLinear(PackedLinear):
         self._features = -(-self.out_features // LANES) * LANES
         rows = functional.pad(weight.detach(), (0, 0, 0, self._features - self.out_features))
         rows = rows.to(self.dtype).contiguous()
-        self._packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype)
-        _pack(DTYPES[self.dtype], *rows.shape, rows, self._packed)
+        packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype)
+        _pack(DTYPES[self.dtype], *rows.shape, rows, packed)
+        self.arranged = (packed,)
 
     @classmethod
     def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
@@ -119,8 +122,8 @@ class FloatLinear(PackedLinear):
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
         pointer = None if bias is None else bias.data_ptr()
-        weights = Weights(self._packed.data_ptr(), self.in_features, self._features, pointer)
-        weights.kept = self._packed, bias  # as long as a recording has them
+        weights = Weights(self.arranged[0].data_ptr(), self.in_features, self._features, pointer)
+        weights.kept = self.arranged, bias  # as long as a recording has them
         return weights
 
 
@@ -181,16 +184,16 @@ class Int8Linear(PackedLinear):
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
-        pointers = (tensor.data_ptr() for tensor in self._packed)
+        pointers = (tensor.data_ptr() for tensor in self.arranged)
         bias_pointer = None if bias is None else bias.data_ptr()
         weights = Int8Weights(*pointers, bias_pointer, self.in_features, self._features)
-        weights.kept = self._packed, bias  # as long as a recording has them
+        weights.kept = self.arranged, bias  # as long as a recording has them
         return weights
 
     def _arrange(self) -> None:
         """Store the weights as the kernels read them, if there are kernels for them."""
         self._features = -(-self.out_features // LANES) * LANES
-        self._packed: tuple[Tensor, ...] = ()
+        self.arranged = ()
         if not (self.weight.is_cpu and self.in_features % LANES == 0 and has_int8_gemm()):
             return
         rows = functional.pad(self.weight, (0, 0, 0, self._features - self.out_features)).contiguous()
@@ -198,7 +201,7 @@ class Int8Linear(PackedLinear):
         weight = torch.zeros(-(-self._features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
         sums = torch.empty(self._features, dtype=torch.int32)
         _pack("int8", *rows.shape, rows, weight, sums)
-        self._packed = weight, sums, scales
+        self.arranged = weight, sums, scales
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
