@@ -53,6 +53,8 @@ def fill(page: Page, *lines: str) -> None:
         for model in MODELS if line else ():
             expect(words(page, model, number).first).to_be_visible()
     source_field(page).press("Control+Home")
+    if len(lines) > 1:  # the page hears of the caret by an event, with the next frame
+        expect(page.get_by_label("Translation by grid").locator("ol > li").first).to_have_class("current")
 
 
 def body(request: Request) -> dict[str, Any]:
