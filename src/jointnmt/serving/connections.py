@@ -6,14 +6,52 @@ import asyncio
 import json
 import socket
 from http import HTTPStatus
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from jointnmt.serving.settings import Limits
 
+GATHERED_BYTES = 2**16
+"""More than this is sent at once, so that the transport tells when the client does not read."""
+
 
 class LargeHeadersError(Exception):
     """A request's line and headers have too many bytes."""
+
+
+class Gathering:
+    """A connection's transport that sends together what is written in one turn of the event loop.
+
+    The head of an answer and its body are two writes. Each would be a packet of its own, and wake the client.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._written, self._size = transport, list[bytes](), 0
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send `data` at the end of this turn, or at once where much has been written in it."""
+        if not self._written:
+            self._loop.call_soon(self.flush)
+        self._written.append(data)
+        self._size += len(data)
+        if self._size > GATHERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what has been written."""
+        written, self._written, self._size = self._written, [], 0
+        if written and not self._transport.is_closing():
+            self._transport.write(b"".join(written))
+
+    def close(self) -> None:
+        """Close the connection when all that has been written is sent."""
+        self.flush()
+        self._transport.close()
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -30,7 +68,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # An answer is written in two parts, and Nagle's algorithm would hold the second back until the client has
         # acknowledged the first, some 40 ms. asyncio sees to this for sockets that it opens itself, not for given ones.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().connection_made(transport)
+        super().connection_made(Gathering(transport))  # type: ignore[arg-type]
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Of the request's line and headers, as far as they are known."""
