@@ -6,12 +6,16 @@ and prescribed there. Everything else is the search's own choice, so that hypoth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Self
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from benchmarks.counting import decoding_operations
@@ -20,10 +24,11 @@ from benchmarks.sizes import SIZES, model_config, with_shortcuts
 from benchmarks.training import SEED, Implementation
 from jointnmt.data.batches import Lengths
 from jointnmt.experiment import Experiment
-from jointnmt.models import AttentionMaps, DecoderState, TranslationModel, build_model
+from jointnmt.models import build_model
 from jointnmt.models.layers.shortcut import ShortcutKind
 from jointnmt.models.reference import Reference
 from jointnmt.search import SearchConfig
+from jointnmt.search.rules import Rules
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
@@ -93,13 +98,13 @@ class Decoding:
             for ids, length in zip(batch, of_batch, strict=True)
         }
         longest = max(lengths.values())
-        search = SearchConfig(beam_size=case.beam_size, max_length_factor=0, max_length_offset=longest + 1)
-        translator.model = LengthsGiven(translator.model, lengths).eval()
-        self.translator, self.options = translator, TranslationOptions(search=search)
+        search = SearchConfig(beam_size=case.beam_size, max_length_factor=0, max_length_offset=longest)
+        self.translator, self.options, self._lengths = translator, TranslationOptions(search=search), lengths
 
     def run(self) -> None:
         """Translate all batches."""
-        self.found = [self.translator.translate(batch, self.options) for batch in self.texts]
+        with lengths_given(self._lengths):
+            self.found = [self.translator.translate(batch, self.options) for batch in self.texts]
 
     def work(self) -> Work:
         """See `Subject`."""
@@ -135,49 +140,19 @@ def _experiment(model: dict[str, Any]) -> Experiment:
     return Experiment.parse(values, origin="benchmark")
 
 
-class LengthsGiven(TranslationModel):
-    """A model that ends each sentence when its translation has a given number of tokens, end mark counted.
+@contextmanager
+def lengths_given(lengths: Mapping[tuple[int, ...], int]) -> Iterator[None]:
+    """Meanwhile, each translation has a given number of tokens, end mark counted: by its source's ids."""
+    rules_of = Rules.of
 
-    Args:
-        model: computes all the rest.
-        lengths: of the translation of each source, which is a tuple of ids without padding.
-    """
+    def given(source: Int[Tensor, "B S"], *arguments: Any) -> Rules:
+        own = rules_of(source, *arguments)
+        limits = tuple(lengths[tuple(id for id in ids if id != pad_id)] for ids in source.tolist())
+        return replace(own, limits=limits, banned=(*own.banned, eos_id))  # at the limit, the end mark is all the same
 
-    def __init__(self, model: TranslationModel, lengths: dict[tuple[int, ...], int]) -> None:
-        super().__init__()
-        self.model, self.lengths = model, lengths
-
-    def forward(
-        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
-    ) -> Float[Tensor, "B T V"]:
-        return self.model(source, target_input, attn_weights)
-
-    def start(self, source: Int[Tensor, "B S"]) -> StateWithLengths:
-        lengths = [self.lengths[tuple(filter(lambda each: each != pad_id, ids))] for ids in source.tolist()]
-        return StateWithLengths(self.model.start(source), torch.tensor(lengths))
-
-    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], StateWithLengths]:
-        assert isinstance(state, StateWithLengths)
-        logits, inner = self.model.step(last_ids, state.inner)
-        remaining = state.remaining - 1
-        logits[:, eos_id] = -torch.inf
-        if 0 in remaining.tolist():
-            ending = (remaining == 0).nonzero().flatten().to(logits.device, non_blocking=True)
-            logits[ending] = -torch.inf
-            logits[ending, eos_id] = 0
-        return logits, StateWithLengths(inner, remaining)
-
-
-@dataclass(frozen=True)
-class StateWithLengths:
-    """A model's state, and how many tokens each row's translation still has to have (on the CPU)."""
-
-    inner: DecoderState
-    remaining: Int[Tensor, " N"]
-
-    @property
-    def num_rows(self) -> int:
-        return self.inner.num_rows
-
-    def select(self, rows: Int[Tensor, " M"]) -> Self:
-        return type(self)(self.inner.select(rows), self.remaining[rows])
+    logging.disable(logging.WARNING)  # that they were cut there
+    try:
+        with patch.object(Rules, "of", given):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

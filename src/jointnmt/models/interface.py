@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from jointnmt.ops import Repetition
 
 
 class DecoderState(Protocol):
@@ -30,6 +32,19 @@ class DecoderState(Protocol):
         and values are shared by a sentence's rows and nothing is copied, but the sentences that fill the place of
         dropped ones.
         """
+        ...
+
+
+@runtime_checkable
+class Repeatable(Protocol):
+    """A decoder state whose next positions may be computed without the model's `step`."""
+
+    def repetition(self) -> Repetition | None:
+        """How they are, if they can be: the rows stay, and the tokens that `select` has led to are the next."""
+        ...
+
+    def repeated(self, slots: Int[Tensor, "N t"]) -> None:
+        """Take note of positions that were computed so, by the slots of each row's past."""
         ...
 
 

@@ -26,7 +26,14 @@ from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
-from jointnmt.ops.search import BeamStep, Continuations, Hypotheses, advance_beams, restrict
+from jointnmt.ops.positions import Repetition, advance_positions
+from jointnmt.ops.search import (
+    BeamStep,
+    Continuations,
+    Hypotheses,
+    advance_beams,
+    restrict,
+)
 from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
 from jointnmt.ops.waiting import adapt_waiting
 
@@ -42,10 +49,12 @@ __all__ = [
     "Int8Linear",
     "Normed",
     "OwnSlots",
+    "Repetition",
     "TopK",
     "adapt_waiting",
     "add_norm",
     "advance_beams",
+    "advance_positions",
     "append_to_cache",
     "attention",
     "attention_pool",

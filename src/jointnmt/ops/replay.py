@@ -136,6 +136,13 @@ class KernelRunner:
         assert kernels is not None
         return self._recorded.recording.replay(kernels, size)
 
+    def ready(self, size: int, memory: Sequence[Tensor]) -> Recorded | None:
+        """What would be replayed for so many sentences, if it is there already."""
+        recorded = self._recorded
+        if recorded is None or size > recorded.recording.most or _addresses(recorded.given, memory) != self._addresses:
+            return None
+        return recorded
+
     def _record(
         self, known: _KnownPositions, on: Hashable | None, compute: Computation, x: Tensor, memory: Sequence[Tensor]
     ) -> Tensor:

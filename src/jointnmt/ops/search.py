@@ -29,7 +29,7 @@ def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int |
     Raises:
         ValueError: if one of them is not a token.
     """
-    _check_tokens(required, banned, log_probabilities.shape[-1])
+    check_tokens(required, banned, log_probabilities.shape[-1])
     found = [(row, token) for row, token in enumerate(required) if token is not None]
     if found:  # else nothing is sent to a GPU, nor waited for
         index = torch.tensor(found, dtype=torch.long, device="cpu")
@@ -42,7 +42,7 @@ def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int |
         log_probabilities[rows, :, tokens] = kept
 
 
-def _check_tokens(required: Sequence[int | None], banned: Sequence[int], vocabulary: int) -> None:
+def check_tokens(required: Sequence[int | None], banned: Sequence[int], vocabulary: int) -> None:
     for token in (*required, *banned):
         if token is not None and not 0 <= token < vocabulary:
             raise ValueError(f"{token} is not a token of a vocabulary of {vocabulary} pieces")
@@ -116,7 +116,7 @@ def advance_beams(
     Raises:
         ValueError: if one of `required` or `banned` is not a token, or sizes differ.
     """
-    _check_tokens(required, banned, logits.shape[-1])  # kernels write where they say
+    check_tokens(required, banned, logits.shape[-1])  # kernels write where they say
     sentences, beams = hypotheses.log_probabilities.shape
     if logits.shape[0] != sentences * beams or len(required) != sentences:
         raise ValueError(f"{len(logits)} rows and {len(required)} sentences for {sentences} sentences of {beams} beams")
@@ -142,6 +142,23 @@ def advance_beams(
     return BeamStep(candidates, ranks, picked.rows, survivors, has_nan, bool(settled))
 
 
+def room_for_hypotheses(sentences: int, beams: int, tokens: int) -> Hypotheses:
+    """Memory for the beams of sentences."""
+    return Hypotheses(
+        torch.empty(sentences, beams, tokens + 1, dtype=torch.long, device="cpu"),
+        torch.empty(sentences, beams, tokens, dtype=torch.float32, device="cpu"),
+        torch.empty(sentences, beams, dtype=torch.float64, device="cpu"),
+    )
+
+
+def room_for_step(sentences: int, beams: int) -> tuple[Continuations, Tensor, Tensor]:
+    """Memory for candidates, for ranks, and for the rows that survivors continue."""
+    kinds = torch.long, torch.long, torch.float32
+    candidates = Continuations(*(torch.empty(sentences, 2 * beams, dtype=kind, device="cpu") for kind in kinds))
+    ranks, rows = torch.empty(2, sentences, beams, dtype=torch.long, device="cpu").unbind()
+    return candidates, ranks, rows
+
+
 def _native(
     logits: Tensor, hypotheses: Hypotheses, required: Sequence[int | None], banned: Sequence[int], end: int
 ) -> BeamStep:
@@ -150,21 +167,17 @@ def _native(
     never = (ctypes.c_int64 * len(banned))(*banned)
     restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned), end)
     old = Hypotheses(*(each.contiguous() for each in hypotheses))
-    kinds = torch.long, torch.long, torch.float32
-    candidates = Continuations(*(torch.empty(sentences, 2 * beams, dtype=kind, device="cpu") for kind in kinds))
-    ranks, rows = torch.empty(2, sentences, beams, dtype=torch.long, device="cpu").unbind()
-    survivors = Hypotheses(
-        torch.empty(sentences, beams, length + 2, dtype=torch.long, device="cpu"),
-        torch.empty(sentences, beams, length + 1, dtype=torch.float32, device="cpu"),
-        torch.empty(sentences, beams, dtype=torch.float64, device="cpu"),
+    (candidates, ranks, rows), survivors = (
+        room_for_step(sentences, beams),
+        room_for_hypotheses(sentences, beams, length + 1),
     )
     found = call(
         "advance_beams", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), length,
-        _pointers(old), ctypes.byref(restriction), _pointers(candidates), ranks, rows, _pointers(survivors),
+        pointers(old), ctypes.byref(restriction), pointers(candidates), ranks, rows, pointers(survivors),
     )  # fmt: skip
     return BeamStep(candidates, ranks, rows, survivors, bool(found & HAS_NAN), bool(found & ANY_SETTLED))
 
 
-def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+def pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     """The kernels' `Hypotheses` or `Continuations`: the addresses of their parts."""
-    return (ctypes.c_void_p * 3)(*(each.data_ptr() for each in tensors))
+    return (ctypes.c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.interface import TranslationModel
-from jointnmt.ops import BeamStep, Continuations, advance_beams
+from jointnmt.models.interface import DecoderState, Repeatable, TranslationModel
+from jointnmt.ops import BeamStep, Continuations, advance_beams, advance_positions
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
@@ -67,8 +67,12 @@ def beam_search(
     if trace is not None:
         trace.begin(len(source), config.penalty)
     while beams.sentences:
-        logits, state = model.step(beams.last_ids(source.device), state.select(rows))
-        step = continued(beams, logits, rules, position)
+        state = state.select(rows)
+        if trace is None and (ahead := _ahead(beams, state, rules, position)) is not None:
+            beams, step, position = ahead
+        else:
+            logits, state = model.step(beams.last_ids(source.device), state)
+            step, position = continued(beams, logits, rules, position), position + 1
         if step.any_settled:
             for sentence, _, hypothesis in _finished(beams, step.candidates, config, rules.limits):
                 if len(found[sentence]) < config.beam_size:
@@ -79,8 +83,28 @@ def beam_search(
         if step.any_settled:
             kept = rows_to_keep(_unfinished(beams, found))
             beams, rows = beams.select(kept), state_rows(kept, step.rows)
-        position += 1
     return [sorted(hypotheses, key=lambda each: -each.score)[:num_best] for hypotheses in found]
+
+
+def _ahead(
+    beams: BeamState, state: DecoderState, rules: Rules, position: int
+) -> tuple[BeamState, BeamStep, int] | None:
+    """The next positions until there is something to look at, if the state can repeat itself without the model.
+
+    Returns the beams before the last of them, what it leads to, and the position after it.
+
+    Raises:
+        ModelError: if the model's output is not a number.
+    """
+    repetition = state.repetition() if isinstance(state, Repeatable) else None
+    if repetition is None:
+        return None
+    assert isinstance(state, Repeatable)
+    required = rules.required_from(beams.sentences, position, len(repetition.positions))
+    found = advance_positions(repetition, beams.hypotheses, required, rules.banned, eos_id)
+    check_numbers(not found.step.has_nan)
+    state.repeated(found.slots)
+    return replace(beams, hypotheses=found.before), found.step, position + found.positions
 
 
 def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> BeamStep:

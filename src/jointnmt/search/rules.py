@@ -123,6 +123,17 @@ class Rules:
         """`required` of each of these sentences."""
         return [self.required(sentence, position) for sentence in sentences]
 
+    def required_from(self, sentences: Sequence[int], position: int, count: int) -> Int[Tensor, "P B"]:
+        """`required` of each of these sentences at `count` positions from `position` on; -1: None."""
+        found = torch.full((count, len(sentences)), -1, device="cpu")
+        for column, sentence in enumerate(sentences):
+            prefix, last = self.prefixes[sentence][position : position + count], self.limits[sentence] - 1 - position
+            if prefix:
+                found[: len(prefix), column] = torch.tensor(prefix, device="cpu")
+            if last < count:
+                found[last, column] = eos_id
+        return found
+
     def apply(self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int) -> None:
         """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from jointnmt.data.batch import send
 from jointnmt.models.layers.embedding import TokenEmbedding
-from jointnmt.ops import AttentionMask, OwnSlots, append_to_cache, empty
+from jointnmt.ops import AttentionMask, OwnSlots, Repetition, append_to_cache, empty
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
 from jointnmt.ops.replay import KernelRunner, replays
 
@@ -170,6 +170,7 @@ class CachedState(Generic[Constants]):
         self.slots = torch.empty(mask.shape[0], 0, dtype=torch.long, device=mask.device)  # [N, t]
         self._visible = torch.empty(0, 0, dtype=torch.bool, device=mask.device)  # [N, L]
         self._graph, self._kernels = CUDAGraphRunner(), KernelRunner()
+        self._embedding: TokenEmbedding | None = None
 
     @property
     def num_rows(self) -> int:
@@ -202,6 +203,7 @@ class CachedState(Generic[Constants]):
                 tensors and on the weights only: once it repeats itself, it is replayed.
             last_ids: of the rows' tokens at this position.
         """
+        self._embedding = embedding
         x = embedding(last_ids[:, None], start=self.position + 1)
         x = x.view(self.num_sentences, self.rows_per_sentence, -1)  # [N, 1, E] -> [G, R, E]
         self._advance(x)
@@ -241,6 +243,23 @@ class CachedState(Generic[Constants]):
         """What is computed from and written to at each position."""
         caches = (cache.stored for cache in self.caches)
         return [self._supply.own.memory, self.real, self.lengths, *_tensors(self.constants), *caches]
+
+    def repetition(self) -> Repetition | None:
+        """See `Repeatable.repetition`."""
+        recorded, embedding = self._kernels.ready(self.num_sentences, self._memory()), self._embedding
+        if recorded is None or embedding is None or torch.is_grad_enabled() or not replays(recorded.given):
+            return None
+        begin, room = self.position + 1, (self._supply.room - self._supply.used) // self.rows_per_sentence
+        positions, table = embedding.positions[begin : begin + room], embedding.weight
+        if not len(positions) or not table.dtype == positions.dtype == torch.float32 or not table.is_contiguous():
+            return None
+        return Repetition(recorded, table, embedding.scale, positions, self._supply.own, self.slots, self._supply.used)
+
+    def repeated(self, slots: Int[Tensor, "N t"]) -> None:
+        """See `Repeatable.repeated`."""
+        self._supply.used += self.rows_per_sentence * (slots.shape[1] - self.slots.shape[1])
+        self.slots = slots
+        self._supply.own.update(slots, self._supply.used - self.rows_per_sentence)
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
         """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""

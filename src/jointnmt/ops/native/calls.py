@@ -67,6 +67,23 @@ class OwnSlotsArgument(ctypes.Structure):
     _fields_ = [("slots", ctypes.c_void_p), ("seen", ctypes.c_long), ("newest", ctypes.c_long)]
 
 
+class DecoderArgument(ctypes.Structure):
+    """The kernels' `Decoder`: how a decoder state computes its next positions."""
+
+    _fields_ = [
+        ("calls", ctypes.c_void_p),
+        ("num_calls", ctypes.c_long),
+        ("table", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("scale", ctypes.c_double),
+        ("embedded", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("in_bfloat16", "width")),
+        ("own", ctypes.c_void_p),
+        ("slots", ctypes.c_void_p * 2),
+        *((name, ctypes.c_long) for name in ("columns", "used")),
+    ]
+
+
 class Broadcast(ctypes.Structure):
     """The kernels' `Broadcast`: a tensor and how it is broadcast to the cells of a grid."""
 

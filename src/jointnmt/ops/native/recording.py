@@ -190,6 +190,22 @@ class Recording:
             MemoryError: if there is no memory left.
             ValueError: if it was recorded for fewer sentences.
         """
+        result = self.aimed(size)
+        if library.replay(ctypes.c_void_p(self.program), ctypes.c_long(len(self.kernels))):
+            raise MemoryError("no memory left for a decoding position")
+        return result
+
+    @property
+    def program(self) -> int:
+        """Where the kernels' calls lie, one after the other."""
+        return self._program.buffer_info()[0]
+
+    def aimed(self, size: int) -> Tensor:
+        """Let replays be of the first `size` sentences; returns the memory that all write to until this is called anew.
+
+        Raises:
+            ValueError: if it was recorded for fewer sentences.
+        """
         if size != self._size:
             self._resize(size)
         stored = self._result.untyped_storage().nbytes() // self._result.itemsize
@@ -197,9 +213,6 @@ class Recording:
         begin = memory.data_ptr()
         for pointer, offset in self._to_result:
             pointer.value = begin + offset
-        program = ctypes.c_void_p(self._program.buffer_info()[0])
-        if library.replay(program, ctypes.c_long(len(self.kernels))):
-            raise MemoryError("no memory left for a decoding position")
         return memory.as_strided((size, *self._result.shape[1:]), self._result.stride())
 
     def _resize(self, size: int) -> None:

@@ -12,6 +12,7 @@
 #include "layers.h"
 #include "linear.h"
 #include "loss.h"
+#include "positions.h"
 #include "reduction.h"
 #include "replay.h"
 #include "search.h"
@@ -95,6 +96,14 @@
                                         const Hypotheses* survivors, int threads) {                                    \
         return guarded([&] { return advance_beams(sentences, beams, width, logits, stride, length, *old,               \
             *restriction, *candidates, ranks, rows, *survivors, threads); });                                          \
+    }                                                                                                                  \
+    extern "C" int advance_positions_##NAME(long sentences, long beams, long vocabulary, const TYPE* logits,           \
+                                            long stride, long length, long most, Decoder* decoder,                     \
+                                            const Hypotheses* old, const Restriction* restriction,                     \
+                                            const Continuations* candidates, int64_t* ranks, int64_t* rows,            \
+                                            const Hypotheses* survivors, int64_t* computed, int threads) {             \
+        return guarded([&] { return advance_positions(sentences, beams, vocabulary, logits, stride, length, most,      \
+            *decoder, *old, *restriction, *candidates, ranks, rows, survivors, *computed, threads); });                \
     }                                                                                                                  \
     extern "C" int gated_kv_forward_##NAME(long rows, const GatedMixture<TYPE>* m, TYPE* out, int threads) {           \
         return guarded([&] { gated_kv_forward(rows, *m, out, threads); });                                             \

@@ -1,0 +1,134 @@
+"""Several positions of beam search in one call: what they lead to is what one after the other leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import jointnmt.search.beam as beam
+from jointnmt.data.batch import pad_rows
+from jointnmt.errors import ModelError
+from jointnmt.models import TranslationModel, build_model
+from jointnmt.models.interface import Repeatable
+from jointnmt.models.quantize import Precision, prepare_for_inference
+from jointnmt.ops import advance_positions
+from jointnmt.search import Hypothesis, SearchConfig, beam_search
+from jointnmt.search.beam_state import BeamState
+from jointnmt.search.trace import SearchTrace
+from jointnmt.text.special import bos_id, eos_id
+from support.kernels import MODELS, VOCABULARY, needs_kernels, require_gemm
+
+pytestmark = needs_kernels
+SOURCES = pad_rows([*([8 + row] * length + [eos_id] for row, length in enumerate([4, 1, 6, 3, 1, 7, 2, 5]))])
+SEARCH = SearchConfig(beam_size=4, max_length_factor=2.0, max_length_offset=9)
+"""Beyond the room that caches have at first, so that they grow."""
+
+
+def prepared(name: str, precision: Precision = "float32") -> TranslationModel:
+    require_gemm(precision)
+    torch.manual_seed(7)
+    return prepare_for_inference(build_model(MODELS[name], VOCABULARY, VOCABULARY).eval(), precision)
+
+
+def translated(
+    model: TranslationModel, precision: Precision = "float32", sources: Tensor = SOURCES, **given: Any
+) -> list[list[Hypothesis]]:
+    with torch.autocast("cpu", torch.bfloat16, precision != "float32"):
+        return beam_search(model, sources, given.pop("search", SEARCH), num_best=4, **given)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many positions each call has computed."""
+    counts: list[int] = []
+
+    def counted(*arguments: Any) -> Any:
+        found = advance_positions(*arguments)
+        counts.append(found.positions)
+        return found
+
+    monkeypatch.setattr(beam, "advance_positions", counted)
+    return counts
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_translations_are_those_of_one_position_after_the_other(
+    name: str, precision: Precision, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = prepared(name, precision)
+    translated(model, precision)  # what is done once only
+    computed.clear()
+    found = [translated(model, precision), *(translated(model, precision, row[None]) for row in SOURCES[:3])]
+    assert max(computed) > 5 and sum(computed) > 60
+    monkeypatch.setattr(beam, "_ahead", lambda *_: None)
+    computed.clear()
+    wanted = [translated(model, precision), *(translated(model, precision, row[None]) for row in SOURCES[:3])]
+    assert found == wanted and not computed
+
+
+def test_prefixes_limits_and_banned_tokens_are_kept_to(computed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = prepared("transformer")
+    given: dict[str, Any] = {
+        "prefixes": [[9, 9, 9, 9, 9, 9, 9], [], [12], [5, 6], [], [7] * 12, [], [4, 4]],
+        "search": replace_search(allow_unknown=False),
+    }
+    translated(model, **given)
+    found = translated(model, **given)
+    assert computed
+    for prefix, hypotheses in zip(given["prefixes"], found, strict=True):
+        assert all([*each.ids[: len(prefix)]] == prefix for each in hypotheses)
+    monkeypatch.setattr(beam, "_ahead", lambda *_: None)
+    assert translated(model, **given) == found
+
+
+def replace_search(**changes: Any) -> SearchConfig:
+    return SearchConfig.model_validate({**SEARCH.model_dump(), **changes})
+
+
+def test_a_model_that_gives_no_numbers_is_an_error(computed: list[int]) -> None:
+    model = prepared("transformer")
+    for _ in range(2):
+        translated(model)
+    with torch.no_grad():
+        model.target_embedding.positions[8:] = torch.nan  # type: ignore[union-attr, operator, index]
+    with pytest.raises(ModelError, match="not a number"):
+        translated(model)
+    assert computed
+
+
+@torch.no_grad()
+def test_a_search_that_is_recorded_sees_each_position(computed: list[int]) -> None:
+    model, trace = prepared("transformer"), SearchTrace()
+    translated(model)
+    computed.clear()
+    translated(model, trace=trace)
+    assert not computed and max(node.position for node in trace.trees[0].nodes) > 5
+
+
+@torch.no_grad()
+def test_what_does_not_fit_is_refused() -> None:
+    model = prepared("transformer")
+    state = model.start(SOURCES).select(torch.arange(len(SOURCES)).repeat_interleave(4))
+    assert isinstance(state, Repeatable) and state.repetition() is None, "nothing is recorded yet"
+    for _ in range(2):
+        _, state = model.step(torch.full((state.num_rows,), bos_id), state)
+    assert isinstance(state, Repeatable)
+    decoder = state.repetition()
+    assert decoder is not None
+    beams = BeamState.begin(len(SOURCES), 4, filled=1).hypotheses
+    free = torch.full((3, len(SOURCES)), -1)
+    for required, banned, changed in (
+        (torch.full((3, len(SOURCES)), VOCABULARY), (), decoder),
+        (free, (VOCABULARY,), decoder),
+        (free[:, 1:], (), decoder),
+        (free, (), replace(decoder, table=decoder.table[1:])),
+        (torch.full((99, len(SOURCES)), -1), (), decoder),
+    ):
+        with pytest.raises(ValueError, match=r"fit|not a token"):
+            advance_positions(changed, beams, required, banned, eos_id)
+    assert advance_positions(decoder, beams, free, (), eos_id).positions > 0
