@@ -20,6 +20,7 @@ import pytest
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.report.curves import read_learning_curves
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import choose_checkpoints
 from jointnmt.runs.directory import RunDirectory
@@ -117,8 +118,11 @@ def test_early_stopping_goes_on_as_it_would_have(corpus: Path, tmp_path: Path) -
 
 def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> None:
     settings = {"training__max_updates": None, "training__max_epochs": 3, "validation": {"bleu_every": 0}}
-    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    train(experiment(corpus, training__log_every=1, **settings), tmp_path / "run", NoDisplay())
     records = log_records(tmp_path / "run")
+    epochs = [record["epoch"] for record in records if record["event"] == "train"]
+    assert epochs == sorted([0, 1, 2] * (len(epochs) // 3))
+    assert read_learning_curves(tmp_path / "run", "run").epochs == 3
     assert len([record for record in records if record["event"] == "validation"]) == 3
     state = RunDirectory(tmp_path / "run").states.read()
     assert state is not None
