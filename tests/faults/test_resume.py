@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,17 @@ def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> No
     assert state is not None
     assert state[1]["trainer"]["position"] == {"step": records[-1]["step"], "epoch": 3, "update": 0}
     assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
+
+
+def test_the_result_reads_the_weights_of_a_checkpoint_once(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, paths = checkpoint.read, list[Path]()
+    monkeypatch.setattr(checkpoint, "read", lambda path: paths.append(path) or read(path))
+    settings = {"training__max_updates": 2, "validation": {"every_updates": 1, "bleu_every": 0}}
+    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    counts = Counter(path.name for path in paths if path.name.startswith("step-"))
+    assert len(counts) == 2 and min(counts.values()) == 1  # the better one again, if the average is none
 
 
 class Ends(NoDisplay):

@@ -323,7 +323,7 @@ class TrainingRun:
         def average() -> SavedState:
             paths = [self.directory.scored(step) for step in steps]
             for path in paths:
-                self.directory.check(checkpoint.read(path)[1], path)
+                self.directory.check(checkpoint.read_outline(path).values, path)
             return average_checkpoints(paths), {}
 
         averaged = state_of_first(average, self.trainer.fabric.device, self.trainer.mine)
