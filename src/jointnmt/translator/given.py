@@ -31,18 +31,23 @@ def score_stream(
     origin: str = "input",
     pieces: bool = False,
     alternatives: int = 0,
+    done: int = 0,
 ) -> Iterator[ScoredTranslation]:
     """See `Translator.score_stream`."""
     compute = partial(_scores, translator, alternatives=alternatives)
     for window, lines in _encoded_windows(translator, sources, targets, origin, pieces):
+        if window[-1].number <= done:
+            continue
         found = _in_batches(translator, lines, compute)
         for line, sentences in zip(window, lines, strict=True):
             if not sentences:
-                yield ScoredTranslation(line.source, line.target)
-                continue
-            rescored, choices = next(found)
-            scored = _scored(translator, line, sentences[0].target, rescored)
-            yield replace(scored, alternatives=choices) if alternatives else scored
+                scored = ScoredTranslation(line.source, line.target)
+            else:
+                rescored, choices = next(found)
+                scored = _scored(translator, line, sentences[0].target, rescored)
+                scored = replace(scored, alternatives=choices) if alternatives else scored
+            if line.number > done:
+                yield scored
 
 
 def align_stream(
