@@ -139,7 +139,7 @@ def test_damaged_measurements_are_made_anew(trained: Path, tmp_path: Path, tried
     """What `report`, `analyse` and `contrast` keep of a run: each line is as it was written, or computed again."""
     translator, run, failures, count = Translator.load(trained / "whole-recipe", "cpu"), trained / "whole-recipe", [], 0
     records = [{"text": f"word{number}", "hits": [True, False], "score": number / 7} for number in range(9)]
-    task = CachedTask("measuring", {}, len(records), 4, lambda start: iter(records[start:]))
+    task = CachedTask("measuring", {}, len(records), lambda start: iter(records[start:]))
 
     def kept() -> list[Any]:
         return cached_records(translator, run, task, lambda *each: None)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.report.curves import read_learning_curves
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import choose_checkpoints
 from jointnmt.runs.directory import RunDirectory
@@ -117,13 +119,27 @@ def test_early_stopping_goes_on_as_it_would_have(corpus: Path, tmp_path: Path) -
 
 def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> None:
     settings = {"training__max_updates": None, "training__max_epochs": 3, "validation": {"bleu_every": 0}}
-    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    train(experiment(corpus, training__log_every=1, **settings), tmp_path / "run", NoDisplay())
     records = log_records(tmp_path / "run")
+    epochs = [record["epoch"] for record in records if record["event"] == "train"]
+    assert epochs == sorted([0, 1, 2] * (len(epochs) // 3))
+    assert read_learning_curves(tmp_path / "run", "run").epochs == 3
     assert len([record for record in records if record["event"] == "validation"]) == 3
     state = RunDirectory(tmp_path / "run").states.read()
     assert state is not None
     assert state[1]["trainer"]["position"] == {"step": records[-1]["step"], "epoch": 3, "update": 0}
     assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
+
+
+def test_the_result_reads_the_weights_of_a_checkpoint_once(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, paths = checkpoint.read, list[Path]()
+    monkeypatch.setattr(checkpoint, "read", lambda path: paths.append(path) or read(path))
+    settings = {"training__max_updates": 2, "validation": {"every_updates": 1, "bleu_every": 0}}
+    train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
+    counts = Counter(path.name for path in paths if path.name.startswith("step-"))
+    assert len(counts) == 2 and min(counts.values()) == 1  # the better one again, if the average is none
 
 
 class Ends(NoDisplay):

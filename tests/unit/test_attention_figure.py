@@ -16,8 +16,13 @@ from torch import Tensor
 from jointnmt.analysis import fonts
 from jointnmt.analysis.attention import Panel, View, attention_numbers, attention_panels
 from jointnmt.analysis.attention_figures import attention_figure
+from jointnmt.analysis.buckets import BucketValue
+from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.fonts import missing_letters
+from jointnmt.analysis.lexical import LayerMeasurement
+from jointnmt.analysis.study import LexicalStudy, write_studies
 from jointnmt.models.interface import AttentionMaps
+from jointnmt.report.analyses import write_analyses
 
 pytestmark = pytest.mark.slow
 
@@ -193,6 +198,16 @@ def test_letters_are_drawn_in_the_first_font_that_has_them(tmp_path: Path, recwa
         figure = attention_to(["▁соба", "ка"])
         assert missing_letters("собака") == []
     figure.savefig(tmp_path / "figure.png")
+    assert not [str(each.message) for each in recwarn if "Glyph" in str(each.message)]
+
+
+def test_so_are_names_of_runs_in_analyses_and_studies(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    value = BucketValue("1", 9, 0.5, 0.4, 0.6)
+    measured = [LayerMeasurement("accuracy", "encoder", "source", "1", kind, value) for kind in ("all", "frequency")]
+    with matplotlib.rc_context({"font.family": "cmr10"}):
+        write_analyses([Analysis("x", "Title", "position", "accuracy", "tokens", {"собака": [value]})], tmp_path)
+        write_studies({"собака": LexicalStudy(measured, {})}, tmp_path)
+    assert len([*tmp_path.glob("*.png")]) == 3
     assert not [str(each.message) for each in recwarn if "Glyph" in str(each.message)]
 
 

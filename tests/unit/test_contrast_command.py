@@ -93,10 +93,10 @@ def test_every_pair_is_scored_once(invoke: Invoke, tmp_path: Path, monkeypatch: 
     seen: list[tuple[str, str]] = []
     score_stream = Translator.score_stream
 
-    def counting(self: Translator, sources: Any, targets: Any, *more: Any) -> Any:
+    def counting(self: Translator, sources: Any, targets: Any, *more: Any, **named: Any) -> Any:
         pairs = list(zip(sources, targets, strict=True))
         seen.extend(pairs)
-        return score_stream(self, [source for source, _ in pairs], [target for _, target in pairs], *more)
+        return score_stream(self, *zip(*pairs, strict=True), *more, **named)
 
     monkeypatch.setattr(Translator, "score_stream", counting)
     items = [

@@ -254,7 +254,10 @@ def test_next_words_keep_the_limits(letters: Translator) -> None:
 
 
 def test_pieces_that_might_stand_beside_the_given_ones(letters: Translator) -> None:
-    [scored] = letters.score_stream([SOURCE], [TARGET], alternatives=letters.segmentation.target.vocabulary_size)
+    passes: list[bool] = []
+    with letters.only_model().register_forward_hook(lambda *_: passes.append(True)):
+        [scored] = letters.score_stream([SOURCE], [TARGET], alternatives=letters.segmentation.target.vocabulary_size)
+    assert len(passes) == 1
     [plain] = letters.score([SOURCE], [TARGET])
     assert plain.alternatives == () and "alternatives" not in plain.plain()
     for token, value, first, choices in zip(

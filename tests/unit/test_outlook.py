@@ -62,6 +62,7 @@ def outlook(**changes: Any) -> Outlook:
             {"vocabulary": 3751, "parameters": 1, "segmentation": {"joint": "merges", "num_merges": 3000}},
             ["segmentation.num_merges to 1,500"],
         ),
+        ({"vocabulary": 3851, "target_tokens": 30_800, "parameters": 1}, ["size to 1,500 or so"]),
         ({"vocabulary": 400, "target_tokens": 3000, "parameters": 1}, ["400 pieces", "7.5 times each. Use more text"]),
     ],
 )

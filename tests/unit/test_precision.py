@@ -12,7 +12,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.train import train
 from jointnmt.training import speed
-from jointnmt.training.precision import autocast, faster_precision
+from jointnmt.training.precision import PRECISIONS, autocast, faster_precision
 from jointnmt.training.progress import NoDisplay
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, tiny_trainer, write_corpus
@@ -39,7 +39,7 @@ def test_products_have_the_type_of_the_precision(precision: str, dtype: torch.dt
 
 
 def test_each_precision_is_measured_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainers = {name: tiny_trainer(precision=name) for name in speed.PRECISIONS}
+    trainers = {name: tiny_trainer(precision=name) for name in PRECISIONS}
     seen: list[str] = []
     for name, trainer in trainers.items():
         step = trainer._step

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,7 +25,8 @@ from jointnmt.report.samples import GAP, attention_lines, different_lines, sampl
 from jointnmt.runs import checkpoint
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, run_outputs
-from jointnmt.translator import Translator
+from jointnmt.translator import Translator, given, searching
+from jointnmt.translator.batching import plan_batches
 from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, unbind, write_run
 
@@ -178,12 +181,15 @@ def read_texts(folder: Path) -> EvalSet:
     return EvalSet(sources, references, "test.de", "test.en")
 
 
-@pytest.mark.parametrize(("what", "rest"), [("translating", [5, 6, 7, 8, 9]), ("predicting", [*range(1, 10)])])
+@pytest.mark.parametrize(("what", "module"), [("translating", searching), ("predicting", given)])
 def test_measuring_goes_on_after_an_interruption(
-    folder: Path, what: str, rest: list[int], monkeypatch: pytest.MonkeyPatch
+    folder: Path, what: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Windows of two sentences are translated; all are predicted in one window."""
-    monkeypatch.setattr("jointnmt.testset.outputs.WINDOW", 2)
+    """Within the third window, of four sentences: it is computed again, and what follows is batched as it was."""
+    monkeypatch.setattr("jointnmt.translator.batching.FIRST_WINDOW", 1)
+    monkeypatch.setattr("jointnmt.testset.outputs.WINDOW", 4)
+    plan, planned = plan_batches, list[Sequence[int]]()
+    monkeypatch.setattr(module, "plan_batches", lambda sources, *more: planned.append(sources) or plan(sources, *more))
     translator, eval_set = Translator.load(folder / "first", "cpu"), read_texts(folder)
 
     def interrupt(doing: str, done: int, total: int) -> None:
@@ -194,14 +200,17 @@ def test_measuring_goes_on_after_an_interruption(
         run_outputs(translator, folder / "first", eval_set, interrupt)
     told: list[tuple[str, int]] = []
     found = run_outputs(translator, folder / "first", eval_set, lambda doing, done, total: told.append((doing, done)))
-    assert [done for doing, done in told if what in doing] == rest
+    assert [done for doing, done in told if what in doing] == [6, 7, 8, 9]
+    resumed = planned[3:]
     told.clear()
     assert found == run_outputs(
         translator, folder / "first", eval_set, lambda doing, done, total: told.append((doing, done))
     )
     assert not told
     shutil.rmtree(folder / "cache/measured")
+    planned.clear()
     assert found == run_outputs(translator, folder / "first", eval_set, no_progress)
+    assert resumed == planned[2:]
 
 
 def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:

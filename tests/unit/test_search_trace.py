@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jointnmt.data.batch import Batch, pad_rows
-from jointnmt.search import SearchConfig, SearchTrace, SearchTree, beam_search, next_tokens
+from jointnmt.search import SearchConfig, SearchTrace, SearchTree, beam_search, rescore, rescore_with_next
 from jointnmt.text.special import bos_id, eos_id, pad_id
 from support.table_model import TableModel
 
@@ -104,7 +104,11 @@ def test_pruned_hypotheses_can_be_left_out() -> None:
 def test_next_tokens_are_the_likeliest_ones() -> None:
     model = TableModel(vocabulary=10, seed=2)
     pairs = [([5, 4], [6, 7, 4]), ([4], [5])]
-    found = next_tokens(model, Batch.collate(*zip(*pairs, strict=True)), 3)
+    batch, passes = Batch.collate(*zip(*pairs, strict=True)), list[bool]()
+    model.register_forward_hook(lambda *_: passes.append(True))
+    rescored, found = rescore_with_next(model, batch, 3)
+    assert len(passes) == 1
+    assert rescored == rescore(model, batch)
     assert [len(each) for each in found] == [4, 2]
     for (source, target), positions in zip(pairs, found, strict=True):
         for position, choices in enumerate(positions):
@@ -117,6 +121,6 @@ def test_next_tokens_are_the_likeliest_ones() -> None:
 def test_next_tokens_are_no_more_than_are_possible() -> None:
     """Padding and begin marks are none of them, however many are asked for."""
     for count in (9, 12):
-        [[first, _]] = next_tokens(TableModel(vocabulary=9), Batch.collate([[4]], [[5]]), count)
+        _, [[first, _]] = rescore_with_next(TableModel(vocabulary=9), Batch.collate([[4]], [[5]]), count)
         assert sorted(token for token, _ in first) == [each for each in range(9) if each not in (pad_id, bos_id)]
         assert all(value > -float("inf") for _, value in first)

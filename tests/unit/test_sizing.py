@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+import torch
 
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.experiment import Experiment
+from jointnmt.planning import speed
 from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Family, Machine, plan, size_for
 from jointnmt.training.outlook import Outlook
+from support.tiny_run import experiment as tiny_experiment
 
 LAPTOP = Machine(cores=4, memory=16.0, rates={"float32": 2000.0, "bfloat16": 6000.0})
 CORPORA = [CorpusCounts(pairs, 8 * pairs) for pairs in (500, 3_000, 10_000, 30_000, 160_000, 2_000_000, 30_000_000)]
@@ -85,7 +90,8 @@ def test_the_fastest_measured_precision_is_taken_and_tells_the_time() -> None:
 
 def test_updates_do_not_depend_on_the_machine_but_batches_do() -> None:
     corpus = CORPORA[4]
-    plans = [plan(corpus, machine) for machine in (LAPTOP, Machine(1, memory=2.0), Machine(8, gpu="a GPU"))]
+    machines = LAPTOP, Machine(1, memory=2.0), Machine(8, gpu="a GPU", rates={"bfloat16": 9.0})
+    plans = [plan(corpus, machine) for machine in machines]
     assert len({each.updates for each in plans}) == 1
     assert {each.values["batches"]["update_tokens"] for each in plans} == {1024}
     assert plans[1].values["batches"]["max_tokens"] < plans[0].values["batches"]["max_tokens"]
@@ -107,3 +113,18 @@ def test_training_has_nothing_against_the_plan(pairs: int) -> None:
     parameters = count_parameters(experiment.model, vocabulary, vocabulary).total
     warnings = Outlook(experiment, pieces // 1024 + 1, pairs, pieces, parameters, vocabulary).warnings()
     assert ["by heart" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])
+
+
+def test_a_gpu_that_would_emulate_bfloat16_is_measured_in_float32(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    fakes = {
+        "launch_fabric": lambda *_: SimpleNamespace(device=torch.device("cuda")),
+        "measure_rates": lambda trainers, seconds: dict.fromkeys(trainers, 1.0),
+    }
+    for name in ("build_store", "untrained", "_translation", "keep_freed_memory", "launch_fabric", "measure_rates"):
+        monkeypatch.setattr(speed, name, fakes.get(name, lambda *_, **__: 1.0))
+    segmentation: Any = None
+    assert speed.measure_speed(tiny_experiment(), segmentation, tmp_path).rates.keys() == {"float32"}

@@ -19,7 +19,7 @@ from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.translator import Candidate, TranslationOptions, Translator, searching
+from jointnmt.translator import Candidate, TranslationOptions, Translator, forced_decoding, searching
 from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
 from jointnmt.translator.preprocessing import EncodedSentence
@@ -183,7 +183,14 @@ def test_alignments_have_a_row_for_each_target_token(translator: Translator) -> 
 
 
 @pytest.mark.parametrize("reduction", ["attention", "max", "mean"])
-def test_alignments_are_those_of_the_model(segmentation: Segmentation, reduction: str) -> None:
+def test_alignments_are_those_of_the_model(
+    segmentation: Segmentation, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed without keeping the attention of the layers."""
+    recorded: list[AttentionMaps] = []
+    monkeypatch.setattr(
+        forced_decoding, "AttentionMaps", lambda **named: recorded.append(AttentionMaps(**named)) or recorded[-1]
+    )
     configuration = experiment(model={"reduction": reduction})
     model = build_model(configuration.model, *sizes(segmentation))
     translator = Translator(model, segmentation, configuration)
@@ -196,6 +203,8 @@ def test_alignments_are_those_of_the_model(segmentation: Segmentation, reduction
             assert each.alignment is not None
             assert maps.alignment is not None
             assert np.allclose(each.alignment, maps.alignment[0].detach().numpy(), atol=1e-6)
+            assert maps.prenet and maps.source and maps.target
+    assert recorded and not any(each.prenet or each.source or each.target for each in recorded)
 
 
 def score_of(candidates: Sequence[Candidate]) -> float:

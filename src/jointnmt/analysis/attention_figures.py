@@ -12,11 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jointnmt.analysis.attention import Panel
-from jointnmt.analysis.fonts import font_families
+from jointnmt.analysis.fonts import any_script
 from jointnmt.extras import extra
 
 with extra("report"):
-    import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -36,7 +35,7 @@ def attention_figure(panels: Sequence[Panel], title: str = "", panel_titles: boo
     Without `panel_titles`, what is around the figure says what a panel shows. Means stand two to a row. Layers have a
     row for each kind of attention; heads, for each layer. Save it by `save_figure`.
     """
-    with matplotlib.rc_context({"font.family": font_families()}):  # of each text, when it is made
+    with any_script():
         return _figure(panels, title, panel_titles)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -33,6 +35,13 @@ def font_families() -> list[str]:
     """Those of the settings of matplotlib, and after them the installed ones of `FALLBACKS`."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
     return [*matplotlib.rcParams["font.family"], *(family for family in FALLBACKS if family in installed)]
+
+
+@contextmanager
+def any_script() -> Iterator[None]:
+    """Each text of a figure that is made meanwhile is drawn in the first of these fonts that has its letters."""
+    with matplotlib.rc_context({"font.family": font_families()}):
+        yield
 
 
 def missing_letters(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jointnmt.analysis.fonts import any_script, save_figure
 from jointnmt.analysis.held_out import TaggedText, select_text
 from jointnmt.analysis.lexical import LayerMeasurement, measure_gates, measure_states
 from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
@@ -92,7 +93,8 @@ def write_studies(studies: Mapping[str, LexicalStudy], out: Path) -> None:
     found = list(topics({name: study.measurements for name, study in studies.items()}))
     for topic in found:
         write_text(out / f"{topic.name}.csv", topic_csv(topic))
-        topic_figure(topic).savefig(out / f"{topic.name}.png", dpi=150)
+        with any_script():
+            save_figure(topic_figure(topic), out / f"{topic.name}.png", dpi=150)
     values = json.dumps({name: study.plain() for name, study in studies.items()}, ensure_ascii=False, indent=1)
     write_text(out / "probe.json", values + "\n")
     logger.info("%d figures with their numbers are in %s", len(found), out)

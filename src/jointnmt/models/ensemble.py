@@ -80,7 +80,7 @@ class Ensemble(TranslationModel):
         Raises:
             ValueError: if `attn_weights` are asked for, and the members segment sources differently.
         """
-        maps = [AttentionMaps() if attn_weights is not None else None for _ in self.members]
+        maps = [AttentionMaps(only_alignment=True) if attn_weights is not None else None for _ in self.members]
         calls = zip(self.members, self._read(source), maps, strict=True)
         logits = mean_of_probabilities(member(each, target_input, found) for member, each, found in calls)
         if attn_weights is not None:

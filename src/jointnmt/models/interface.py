@@ -51,8 +51,8 @@ class Repeatable(Protocol):
 class AttentionRecord(NamedTuple):
     """Where an attention layer appends its weights and gates, if a caller wants them."""
 
-    weights: list[Tensor]
-    """Attention weights, before dropout."""
+    weights: list[Tensor] | None
+    """Attention weights, before dropout; None: they are not wanted."""
     gates: list[Tensor]
     """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
 
@@ -80,10 +80,13 @@ class AttentionMaps:
     gates: dict[str, list[Float[Tensor, "B *places 2 E"]]] = field(default_factory=lambda: defaultdict(list))
     """Of models with lexical shortcuts: for each place of the above lists, the gates of every layer, of keys and of
     values, between 0 (all hidden) and 1 (all lexical). Places are positions `[B, L]`, or cells `[B, S, T]`."""
+    only_alignment: bool = False
+    """Whether, of the weights, only those are kept that the alignment is made of: cross attention's."""
 
     def at(self, place: str) -> AttentionRecord:
         """Where the attention layers at `place` append."""
-        return AttentionRecord(getattr(self, place), self.gates[place])
+        wanted = place == "cross" or not self.only_alignment
+        return AttentionRecord(getattr(self, place) if wanted else None, self.gates[place])
 
 
 class TranslationModel(nn.Module, ABC):

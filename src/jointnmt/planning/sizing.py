@@ -70,10 +70,8 @@ class Machine:
 
     @property
     def precision(self) -> str:
-        """The precision that trains fastest here: bfloat16 on a GPU, float32 where nothing has been measured."""
-        if self.rates:
-            return faster_precision(self.rates)
-        return "bfloat16" if self.gpu else "float32"
+        """The precision that trains fastest here; float32 where nothing has been measured."""
+        return faster_precision(self.rates or {})
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from jointnmt.planning.sizing import Machine
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.allocator import keep_freed_memory
 from jointnmt.training.devices import launch_fabric
-from jointnmt.training.precision import faster_precision
-from jointnmt.training.speed import PRECISIONS, measure_rates, untrained
+from jointnmt.training.precision import candidate_precisions, faster_precision
+from jointnmt.training.speed import measure_rates, untrained
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
 
@@ -59,7 +59,7 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     data = experiment.data.model_copy(update={"cache": cache})
     experiment = experiment.model_copy(update={"data": data, "training": training})
     store, fabric = build_store(experiment.data, segmentation, quiet=True), launch_fabric(training)
-    precisions = ("bfloat16",) if torch.cuda.is_available() else PRECISIONS
+    precisions = candidate_precisions(fabric.device)
     trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in precisions}
     rates = measure_rates(trainers, SECONDS)
     return Speed(rates, _translation(experiment, segmentation, trainers[faster_precision(rates)]))

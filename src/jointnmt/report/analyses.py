@@ -21,6 +21,7 @@ from jointnmt.analysis.corpus import (
     scores_by_length,
 )
 from jointnmt.analysis.figures import analysis_csv, analysis_figure
+from jointnmt.analysis.fonts import any_script, save_figure
 from jointnmt.evaluation.scores import corpus_metrics
 from jointnmt.runs.checkpoint import write_text
 from jointnmt.testset.eval_set import EvalSet
@@ -79,7 +80,8 @@ def write_analyses(found: Sequence[Analysis], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for each in found:
         write_text(out / f"{each.name}.csv", analysis_csv(each))
-        analysis_figure(each).savefig(out / f"{each.name}.png", dpi=150)
+        with any_script():
+            save_figure(analysis_figure(each), out / f"{each.name}.png", dpi=150)
     values = json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1)
     write_text(out / "analysis.json", values + "\n")
     logger.info("%d figures with their numbers are in %s", len(found), out)

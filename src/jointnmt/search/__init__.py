@@ -4,7 +4,7 @@ from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import RulesConfig, target_limit, target_limits
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
-from jointnmt.search.scoring import LengthPenalty, Rescored, next_tokens, rescore
+from jointnmt.search.scoring import LengthPenalty, Rescored, rescore, rescore_with_next
 from jointnmt.search.trace import SearchNode, SearchTrace, SearchTree
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "SearchTrace",
     "SearchTree",
     "beam_search",
-    "next_tokens",
     "rescore",
+    "rescore_with_next",
     "sample",
     "sentence_generator",
     "target_limit",

@@ -59,8 +59,16 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
     Raises:
         ModelError: if the model's output is not a number.
     """
+    return _rescored(_teacher_forced(model, batch), batch)
+
+
+def _teacher_forced(model: TranslationModel, batch: Batch) -> Float[Tensor, "B T V"]:
+    """The log-probability of every token at each target position."""
     check_evaluating(model)
-    log_probabilities = log_softmax(model(batch.source, batch.target_input))
+    return log_softmax(model(batch.source, batch.target_input))
+
+
+def _rescored(log_probabilities: Float[Tensor, "B T V"], batch: Batch) -> list[Rescored]:
     chosen = log_probabilities.gather(-1, batch.target_output.unsqueeze(-1)).squeeze(-1)  # [B, T, V] -> [B, T]
     check_numbers(not bool(chosen[batch.target_mask].isnan().any()))
     first = log_probabilities.argmax(-1) == batch.target_output
@@ -72,17 +80,19 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
 
 
 @torch.no_grad()
-def next_tokens(model: TranslationModel, batch: Batch, count: int) -> list[list[list[tuple[int, float]]]]:
-    """The `count` likeliest tokens at every target position of each sentence, best first, with log-probabilities.
+def rescore_with_next(
+    model: TranslationModel, batch: Batch, count: int
+) -> tuple[list[Rescored], list[list[list[tuple[int, float]]]]]:
+    """`rescore`, and the `count` likeliest tokens at every target position of each sentence, by the same pass.
 
-    Each is conditioned on the given translation before it. Padding and begin marks are no choice, as in search; fewer
-    are given if no more are possible.
+    They come best first, with log-probabilities, each conditioned on the given translation before it. Padding and
+    begin marks are no choice, as in search; fewer are given if no more are possible.
 
     Raises:
         ModelError: if the model's output is not a number.
     """
-    check_evaluating(model)
-    log_probabilities = log_softmax(model(batch.source, batch.target_input))
+    log_probabilities = _teacher_forced(model, batch)
+    rescored = _rescored(log_probabilities, batch)
     log_probabilities[..., [pad_id, bos_id]] = -torch.inf
     sizes = log_probabilities.shape[:2]
     values, ids = (each.view(*sizes, -1).tolist() for each in best(log_probabilities.flatten(0, 1), count))
@@ -90,7 +100,7 @@ def next_tokens(model: TranslationModel, batch: Batch, count: int) -> list[list[
     def possible(position: tuple[list[int], list[float]]) -> list[tuple[int, float]]:
         return [(token, value) for token, value in zip(*position, strict=True) if value > -torch.inf]
 
-    return [
+    return rescored, [
         [possible(each) for each in zip(ids[row][:length], values[row][:length], strict=True)]
         for row, length in enumerate(batch.target_mask.sum(1).tolist())
     ]

@@ -13,7 +13,7 @@ from jointnmt.evaluation.contrastive_suites import Suite, SuiteItem
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records
 from jointnmt.text.languages import base_language
 from jointnmt.text.special import num_tokens
-from jointnmt.translator import TranslationOptions, Translator
+from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -106,12 +106,12 @@ def score_items(
     pairs = distinct_pairs(items)
     logger.info("%s: scoring %d translations of %d items", suite, len(pairs), len(items))
 
-    def scores(start: int) -> Iterator[Record]:
-        sources, targets = zip(*pairs[start:], strict=True)
-        for each in translator.score_stream(sources, targets, f"{suite}, text pair"):
+    def scores(done: int) -> Iterator[Record]:
+        sources, targets = zip(*pairs, strict=True)
+        for each in translator.score_stream(sources, targets, f"{suite}, text pair", done=done):
             record = TargetScore(each.log_probability, len(each.token_log_probabilities), " ".join(each.tokens))
             yield asdict(record)
 
-    task = CachedTask("scoring", {"pairs": pairs}, len(pairs), TranslationOptions.window, scores)
+    task = CachedTask("scoring", {"pairs": pairs}, len(pairs), scores)
     records = cached_records(translator, run, task, progress)
     return [*scored_items(items, (TargetScore(**record) for record in records))]

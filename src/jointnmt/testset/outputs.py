@@ -89,13 +89,13 @@ def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: 
     encoded = _encoded(translator, eval_set)
     sources = list(eval_set.sources)
 
-    def translations(start: int) -> Iterator[Record]:
-        for found in translator.translate_stream(sources[start:], TranslationOptions(window=WINDOW)):
+    def translations(done: int) -> Iterator[Record]:
+        for found in translator.translate_stream(sources, TranslationOptions(window=WINDOW), done=done):
             complete = not found.candidates or found.candidates[0].complete
             yield {"text": found.text, "complete": complete}
 
     facts = {"search": translator.experiment.search.plain(), "sources": sources}
-    task = CachedTask("translating", facts, len(sources), WINDOW, translations)
+    task = CachedTask("translating", facts, len(sources), translations)
     translated = cached_records(translator, run, task, progress)
     predicted = _predicted(translator, run, eval_set, progress)
     return RunOutputs(
@@ -150,12 +150,12 @@ def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: P
     """The log-probability of each reference, and which of its tokens are the most probable ones."""
     sources, references = list(eval_set.sources), list(eval_set.references)
 
-    def predictions(start: int) -> Iterator[Record]:
-        for score in translator.score_stream(sources[start:], references[start:]):
+    def predictions(done: int) -> Iterator[Record]:
+        for score in translator.score_stream(sources, references, done=done):
             yield {"log_probability": score.log_probability, "hits": [*map(int, score.first_choices)]}
 
     facts = {"sources": sources, "references": references}
-    task = CachedTask("predicting", facts, len(sources), TranslationOptions.window, predictions)
+    task = CachedTask("predicting", facts, len(sources), predictions)
     return cached_records(translator, run, task, progress)
 
 

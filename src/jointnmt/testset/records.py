@@ -38,10 +38,8 @@ class CachedTask:
     """Everything that the records depend on besides the run, as JSON-compatible values."""
     total: int
     """Number of records."""
-    window: int
-    """Lines computed together; an interruption loses no more."""
     compute: Callable[[int], Iterator[Record]]
-    """Yields the records from a given line on, a multiple of `window`."""
+    """Yields the records after so many that are done, as if all were computed."""
 
 
 def run_name(run: Path) -> str:
@@ -53,8 +51,7 @@ def cached_records(translator: Translator, run: Path, task: CachedTask, progress
     """The records of a task: from the cache, or computed, from where an interruption left off.
 
     The records lie in the folder `measured` of the cache, under a hash of weights, configuration, segmentation,
-    versions and the task's facts. Unfinished windows are computed again, so that the result is the same as without the
-    interruption.
+    versions and the task's facts. The result is the same as without the interruption.
 
     Raises:
         ConfigurationError: if the cache cannot be written.
@@ -93,8 +90,6 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
         lines, damaged = _whole_lines(file)
     if damaged:
         logger.warning("%s: is damaged from line %d on, which is computed anew", file, len(lines) + 1)
-    if len(lines) < task.total:
-        lines = lines[: len(lines) // task.window * task.window]
     records = [json.loads(line)[1] for line in lines]
     if len(records) == task.total:
         logger.debug("%s: cached (%s)", what, file)

@@ -212,7 +212,8 @@ class TrainingRun:
             record = self.state.window.record()
             if self.logs is not None:
                 rates = {"learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
-                self.logs.write("train", self.step, epoch=report.position.epoch, **record, **rates)
+                epoch = report.position.epoch - report.ends_epoch  # of the update, counted from 0
+                self.logs.write("train", self.step, epoch=epoch, **record, **rates)
             self.display.summary(self.step, record)
             self.state = replace(self.state, window=RunningStats())
 
@@ -246,7 +247,7 @@ class TrainingRun:
             selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best, counts)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
-        if self.logs is not None and self.step in {*selection.steps, *latest}:
+        if self.logs is not None:
             weights = model.state_dict()
             self.directory.write_weights(self.directory.scored(self.step), weights, [self.step])
             if best:
@@ -322,7 +323,7 @@ class TrainingRun:
         def average() -> SavedState:
             paths = [self.directory.scored(step) for step in steps]
             for path in paths:
-                self.directory.check(checkpoint.read(path)[1], path)
+                self.directory.check(checkpoint.read_outline(path).values, path)
             return average_checkpoints(paths), {}
 
         averaged = state_of_first(average, self.trainer.fabric.device, self.trainer.mine)

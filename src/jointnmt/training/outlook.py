@@ -107,7 +107,7 @@ class Outlook:
                 "use more text"
             )
         if (often := self.target_tokens / self.vocabulary) < FEWEST_OCCURRENCES:
-            fewer = max(500, round(self.target_tokens / 20, -2))
+            fewer = max(500, round(self.target_tokens // 20, -2))
             key = _key_of_size(self.experiment.segmentation)
             yield (
                 f"the target has {self.vocabulary:,} pieces, which the training text shows {often:.1f} times each. "

@@ -10,6 +10,16 @@ WORTH = 1.05
 """How many times as fast as float32 bfloat16 has to be, to be taken: it rounds more, and measured rates vary."""
 
 
+PRECISIONS = ("float32", "bfloat16")
+
+
+def candidate_precisions(device: torch.device) -> tuple[str, ...]:
+    """The precisions to choose from by measuring; on a GPU only one: bfloat16, unless it would be emulated."""
+    if device.type != "cuda":
+        return PRECISIONS
+    return ("bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32",)
+
+
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """The context of a forward pass: float16 and bfloat16 are mixed, as weights, gradients and loss stay in float32."""
     return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")

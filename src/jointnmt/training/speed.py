@@ -15,7 +15,7 @@ from jointnmt.data.store import TokenStore
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.precision import faster_precision
+from jointnmt.training.precision import candidate_precisions, faster_precision
 from jointnmt.training.processes import is_first, of_first
 from jointnmt.training.report import StepReport
 from jointnmt.training.trainer import Trainer
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
-
-PRECISIONS = ("float32", "bfloat16")
 
 ROUNDS = 3
 """Turns of each precision: its fastest one counts, as other work makes the others slower."""
@@ -43,11 +41,12 @@ def choose_precision(experiment: Experiment, fabric: Fabric, segmentation: Segme
     On a GPU it is bfloat16, if the GPU has it. On a CPU the first updates of this training are made in float32 and in
     bfloat16, and forgotten: which is faster depends on the processor, the family, the sizes and the updates.
     """
-    if fabric.device.type == "cuda":
-        chosen = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    candidates = candidate_precisions(fabric.device)
+    if len(candidates) == 1:
+        [chosen] = candidates
         logger.info("precision: %s, as this GPU %s bfloat16", chosen, "has" if chosen == "bfloat16" else "has no")
         return chosen
-    trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in PRECISIONS}
+    trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in candidates}
     rates = measure_rates(trainers, SECONDS)
     chosen = faster_precision(rates)
     if is_first():

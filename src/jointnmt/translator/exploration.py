@@ -9,7 +9,7 @@ import torch
 
 from jointnmt.data.batch import Batch, collate_sources
 from jointnmt.errors import DataError
-from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, next_tokens, rescore
+from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, rescore_with_next
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
 from jointnmt.text.pieces import SPACE
@@ -150,8 +150,8 @@ def next_words(
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     with translator.autocast():
         model = translator.reading([sentence])
-        likeliest = next_tokens(model, batch, POOL)[0][-1]
-        [whole] = rescore(model, batch)
+        [whole], [positions] = rescore_with_next(model, batch, POOL)
+    likeliest = positions[-1]
     if target_limit(sentence.source_tokens, search) - given <= 1:
         likeliest = [(token, value) for token, value in likeliest if token == eos_id]
     begins = [

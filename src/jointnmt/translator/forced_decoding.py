@@ -16,7 +16,7 @@ from jointnmt.text.special import num_tokens
 from jointnmt.translator.preprocessing import EncodedSentence
 
 ROWS = 16
-"""Most translations of a pass: the attention weights of all layers are kept."""
+"""Most translations of a pass: cross attention and gates of all layers are kept."""
 
 
 class ForcedDecoding(NamedTuple):
@@ -37,7 +37,7 @@ def force_decode(
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
         batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
-        maps = AttentionMaps()
+        maps = AttentionMaps(only_alignment=True)
         model(batch.source, batch.target_input, maps)
         assert maps.alignment is not None, "every family writes an alignment"
         alignments = maps.alignment.float().cpu()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from jointnmt.data.batch import Batch
-from jointnmt.search import Rescored, next_tokens, rescore
+from jointnmt.search import Rescored, rescore, rescore_with_next
 from jointnmt.translator.batching import computed, plan_batches, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
 from jointnmt.translator.options import TranslationOptions
@@ -31,18 +31,23 @@ def score_stream(
     origin: str = "input",
     pieces: bool = False,
     alternatives: int = 0,
+    done: int = 0,
 ) -> Iterator[ScoredTranslation]:
     """See `Translator.score_stream`."""
     compute = partial(_scores, translator, alternatives=alternatives)
     for window, lines in _encoded_windows(translator, sources, targets, origin, pieces):
+        if window[-1].number <= done:
+            continue
         found = _in_batches(translator, lines, compute)
         for line, sentences in zip(window, lines, strict=True):
             if not sentences:
-                yield ScoredTranslation(line.source, line.target)
-                continue
-            rescored, choices = next(found)
-            scored = _scored(translator, line, sentences[0].target, rescored)
-            yield replace(scored, alternatives=choices) if alternatives else scored
+                scored = ScoredTranslation(line.source, line.target)
+            else:
+                rescored, choices = next(found)
+                scored = _scored(translator, line, sentences[0].target, rescored)
+                scored = replace(scored, alternatives=choices) if alternatives else scored
+            if line.number > done:
+                yield scored
 
 
 def align_stream(
@@ -83,8 +88,9 @@ def _scores(
     batch, piece = batch.to(translator.device), translator.segmentation.target.piece
     with translator.autocast():
         model = translator.reading(sentences)
-        rescored = rescore(model, batch)
-        choices = next_tokens(model, batch, alternatives) if alternatives else [[] for _ in sentences]
+        if not alternatives:
+            return [(each, ()) for each in rescore(model, batch)]
+        rescored, choices = rescore_with_next(model, batch, alternatives)
     named = [tuple(tuple(NextPiece(piece(i), x) for i, x in each) for each in sentence) for sentence in choices]
     return list(zip(rescored, named, strict=True))
 

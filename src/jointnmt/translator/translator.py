@@ -300,19 +300,21 @@ class Translator(Pretrained):
         origin: str = "input",
         pieces: bool = False,
         alternatives: int = 0,
+        done: int = 0,
     ) -> Iterator[ScoredTranslation]:
         """The log-probability of each target given its source, in total and token by token.
 
         Search may generate a text as other pieces than the segmentation yields for it. With `pieces`, targets are
         pieces separated by spaces (`Candidate.tokens` without the end mark), so that log-probabilities equal those of
         search. `alternatives`: how many of the likeliest pieces to give for each position of a target.
+        `done`: pairs that are scored already, as of `translate_stream`.
 
         Raises:
             DataError: naming the line, if a source is too long for the model, or empty while its target is not; if the
                 numbers of sources and targets differ; if a piece is not in the vocabulary.
             ModelError: if the model's output is not a number.
         """
-        return score_stream(self, sources, targets, origin, pieces, alternatives)
+        return score_stream(self, sources, targets, origin, pieces, alternatives, done)
 
     def align_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Aligned]:
         """Soft alignments of sources and their given translations.
