@@ -65,6 +65,7 @@ bench-table: $(INSTALLED)  ## measure this machine in ten minutes, for the table
 	$(BIN)/python docs/generate.py
 
 wheel: $(INSTALLED)  ## build dist/*.whl, with kernels for x86-64 processors in it
+	rm -rf build
 	$(BIN)/python -m jointnmt.ops.native.prebuilt
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -rf src/jointnmt/ops/native/prebuilt build
