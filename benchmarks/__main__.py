@@ -85,7 +85,7 @@ def options() -> argparse.Namespace:
     add("--max-cells", type=int, default=24_576, help="of a training batch: what the reference has memory for")
     add("--batch-size", type=int, default=16, help="sentences decoded at once")
     add("--batches", type=int, default=4, help="decoded in a round, at even distances of the sorted corpus")
-    add("--threads", type=int, default=torch.get_num_threads())
+    add("--threads", type=int, default=1, help="with more, time on the CPU depends on the machine's other work")
     parser.set_defaults(points=[list(growing.LENGTHS), list(growing.SENTENCES)])
     on_gpu = parser.parse_known_args()[0].device == "cuda"
     if on_gpu:

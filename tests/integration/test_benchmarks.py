@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import cluster, lengths, preparation, traffic
+from benchmarks import cluster, lengths, preparation, shortcuts, traffic
 from benchmarks.comparing import compare
 from benchmarks.counting import decoding_operations, forward_operations, training_operations
 from benchmarks.decoding import Decoding, DecodingCase
@@ -399,6 +399,23 @@ def test_batches_of_training_have_room_for_every_sentence(
     assert isinstance(case, TrainingCase)
     batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
     assert plan_epoch(case.source, case.target, batches, seed=1, epoch=0)  # refuses what there is no room for
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_time_on_the_cpu_is_that_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks"])
+    assert command.options().threads == 1
+    monkeypatch.setattr(shortcuts, "compare", lambda *_: [])
+    shortcuts.main()
+    assert torch.get_num_threads() == 1
 
 
 def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
