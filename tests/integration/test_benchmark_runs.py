@@ -207,6 +207,24 @@ def test_figures_of_two_checkouts_and_of_the_server_tell_what_they_depend_on(
     assert written(tmp_path / "serving.json")["throughput"] == 0.9
 
 
+class Answering:
+    """In place of a checkout's process, which does less work in another folder."""
+
+    base_bytes = 0
+
+    def __init__(self, folder: Path, *_: Any) -> None:
+        self.cells = 20 if folder == paired.HERE else 19
+
+    def run(self) -> dict[str, Any]:
+        return {"seconds": 1.0, "peak_bytes": 1, "work": {"operations": 100.0, "cells": self.cells}}
+
+
+def test_two_checkouts_that_do_other_work_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paired, "Checkout", Answering)
+    with pytest.raises(SystemExit, match=r"other work: .*20.* here, .*19"):
+        paired.start(tmp_path, {}, 1, here_first=True)
+
+
 @pytest.mark.slow
 def test_trained_systems_are_timed_in_one_precision_and_their_dropout_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

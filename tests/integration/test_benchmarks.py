@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import cluster, lengths, preparation, shortcuts, traffic
+from benchmarks import cluster, lengths, paired, preparation, shortcuts, traffic
 from benchmarks.comparing import compare
 from benchmarks.counting import decoding_operations, forward_operations, training_operations
 from benchmarks.decoding import Decoding, DecodingCase
@@ -399,6 +399,18 @@ def test_batches_of_training_have_room_for_every_sentence(
     assert isinstance(case, TrainingCase)
     batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
     assert plan_epoch(case.source, case.target, batches, seed=1, epoch=0)  # refuses what there is no room for
+
+
+@pytest.mark.usefixtures("without_corpora")
+@pytest.mark.parametrize("task", ["training", "decoding"])
+def test_a_measured_process_tells_what_it_has_done(
+    task: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"task": task, "family": "transformer", "size": "tiny", "precision": "float32"}
+    monkeypatch.setattr(sys, "stdin", ["run\n"])
+    paired.serve({**asked, "max_tokens": 64, "updates": 1, "batches": 1})
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert answer["seconds"] > 0 and min(answer["work"][name] for name in ("operations", "cells")) > 0
 
 
 @pytest.fixture
