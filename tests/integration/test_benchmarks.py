@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -458,6 +459,22 @@ def test_what_cannot_be_asked_for_is_refused(
         command.main()
     assert refused.value.code == 2
     assert answer in capsys.readouterr().err
+
+
+def test_parts_of_a_preparation_begin_without_what_they_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "ProcessPoolExecutor", lambda count, _: ThreadPoolExecutor(count))
+    for name in preparation.PARTS:
+        monkeypatch.setitem(
+            preparation.PARTS, name, lambda folder, _: {"left": {each.name for each in folder.iterdir()}}
+        )
+    text, cache, run = "000.tsv", "cache", "run"
+    for asked, left in (("plan", {text, cache, run}), ("training", {text, cache}), ("store", {text, run})):
+        for name in (cache, run):
+            (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / text).touch()
+        assert preparation.prepare(tmp_path, 1, 1, [asked])[asked]["left"] == left
 
 
 @pytest.mark.slow
