@@ -6,12 +6,14 @@ import json
 import re
 import runpy
 import sys
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import beside, gpu, machines, paired, serving, systems
+from benchmarks import beside, gpu, hotspots, machines, paired, serving, systems
 from benchmarks import table as measuring
 from benchmarks.gpu import Step
 
@@ -205,6 +207,30 @@ def test_figures_of_two_checkouts_and_of_the_server_tell_what_they_depend_on(
     monkeypatch.setattr(sys, "argv", ["serving", *arguments])
     serving.main()
     assert written(tmp_path / "serving.json")["throughput"] == 0.9
+
+
+def test_time_of_a_gpu_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def event(device: str, key: str) -> SimpleNamespace:
+        kind = SimpleNamespace(name=device)
+        return SimpleNamespace(
+            device_type=kind, key=key, count=2, self_device_time_total=3e6, is_user_annotation=key == "a part"
+        )
+
+    class Profiler(nullcontext[Any]):
+        def key_averages(self) -> list[SimpleNamespace]:
+            return [event("CUDA", "sm90_gemm"), event("CPU", "aten::mm"), event("CUDA", "a part")]
+
+    def build(*_: Any, **__: Any) -> Any:
+        return lambda: SimpleNamespace(run=lambda: None)
+
+    monkeypatch.setattr(hotspots, "DecodingCase", build)
+    monkeypatch.setattr(hotspots, "finish", lambda _: None)
+    monkeypatch.setattr(hotspots, "profile", lambda **_: profiled)
+    profiled = Profiler()
+    profiled.enter_result = profiled
+    found = hotspots.hotspots("decoding", "transformer", "tiny", 1, "cuda")
+    assert found["busy_seconds"] == 3
+    assert [each["name"] for each in found["operations"]] == ["aten::mm"]
 
 
 class Answering:
