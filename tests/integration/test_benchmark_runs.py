@@ -13,9 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import beside, gpu, hotspots, machines, paired, serving, systems
+import torch
+from benchmarks import attention, beside, gpu, hotspots, machines, paired, serving, systems
 from benchmarks import table as measuring
 from benchmarks.gpu import Step
+from torch import Tensor
 
 from jointnmt.models import FAMILIES
 from jointnmt.training.speed import untrained
@@ -209,6 +211,29 @@ def test_figures_of_two_checkouts_and_of_the_server_tell_what_they_depend_on(
     assert written(tmp_path / "serving.json")["throughput"] == 0.9
 
 
+def test_attention_alone_is_timed() -> None:
+    """Neither sums, nor gradients that are added to others, or broadcast."""
+    seen: list[Tensor] = []
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return query + key + value
+
+        @staticmethod
+        def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+            seen.append(gradients[0])
+            return gradients * 3
+
+    def attend(*inputs: Tensor) -> Tensor:
+        assert all(each.is_leaf and each.grad is None for each in inputs)
+        output: Tensor = Attend.apply(*inputs)
+        return output
+
+    assert attention.seconds(attend, 2, 3, "cpu", 1) > 0
+    assert len(seen) == 3 and all(each.is_contiguous() and each.unique().numel() > 1 for each in seen)
+
+
 def test_time_of_a_gpu_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def event(device: str, key: str) -> SimpleNamespace:
         kind = SimpleNamespace(name=device)
@@ -255,12 +280,17 @@ def test_two_checkouts_that_do_other_work_are_not_compared(tmp_path: Path, monke
 def test_trained_systems_are_timed_in_one_precision_and_their_dropout_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On the CPU, wherever they were trained."""
     for name, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         (tmp_path / name).write_text("".join(f"{' '.join(words[:3])}\n" for _ in range(50)))
     texts = {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]}
     data = {**texts, "root": str(tmp_path), "cache": str(tmp_path / "cache")}
     for dropout, precision in ((0.0, "float32"), (0.1, "bfloat16")):
-        changes: dict[str, Any] = {"data": data, "model": {"dropout": dropout}, "training": {"precision": precision}}
+        changes: dict[str, Any] = {
+            "data": data,
+            "model": {"dropout": dropout},
+            "training": {"precision": precision, "accelerator": "gpu"},
+        }
         write_run(tmp_path / f"run-{precision}", **changes)
     used = []
 
