@@ -3,8 +3,8 @@
     python -m benchmarks [BENCHMARK ...] [--device cuda] [--quick] [--out FOLDER]
 
 `training` is forward, backward and update on batches of real sentence lengths; `decoding` beam search of 16 sentences
-at once, `latency` of one sentence of 20 words; `engines` both for the Transformer, beside CTranslate2; `growth`
-training and decoding against length and number of sentences.
+at once, `latency` of one sentence of 20 words, again and again; `engines` both for the Transformer, beside
+CTranslate2; `growth` training and decoding against length and number of sentences.
 docs/performance.md says what is counted. Each subject runs in a process of its own, and subjects take turns.
 On a GPU (`--device cuda`) other defaults hold: large batches, bfloat16, the IWSLT size; no growth.
 """

@@ -4,7 +4,8 @@
 
 Of every family in bfloat16 at the IWSLT size: one update or run under the profiler, its operations by their own time,
 and their groups as in docs/performance.md. On a GPU the time is that of its kernels, and what is missing to the whole
-is the time that it waited; kernels of a CUDA graph, which no operation launches, count in the sum alone.
+is the time that it waited; kernels of a CUDA graph, which no operation launches, count in the sum alone. On a CPU, the
+profiler turns recordings of decoding off: its time is that without them.
 """
 
 from __future__ import annotations

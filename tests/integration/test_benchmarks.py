@@ -382,6 +382,7 @@ def test_benchmarks_print_and_write(
     printed = capsys.readouterr().out
     assert "reformer-fast, tiny size, float32" in printed
     assert "time of reference: attention" in printed
+    assert "time of product without recordings: attention" in printed
     training, latency = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("training", "latency"))
     assert {"hardware", "threads", "torch", "jointnmt", "date", "command", "settings"} <= training.keys()
     assert [row["implementation"] for row in training["rows"]] == ["product", "checkpointed", "reference"]
