@@ -41,7 +41,7 @@ VALUES: dict[str, Any] = {
     "ms": lambda row: f"{row['seconds'] * 1e3:,.0f}",
     "padding": lambda row: f"{row['padded_share_of_cells']:.1%}",
     "warm-up s": lambda row: f"{row['warm_up_seconds']:,.0f}",
-    "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}",
+    "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in row else "",
     "kB/cell": lambda row: f"{row['bytes_per_cell'] / 1e3:,.0f}",
     "x reference": lambda row: _ratio(row.get("reference_seconds_over_seconds")),
     "(CPU)": lambda row: _ratio(row.get("reference_process_seconds_over_process_seconds")),
