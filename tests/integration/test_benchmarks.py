@@ -28,6 +28,7 @@ from benchmarks.machine import description, peak_bytes, product_rate, resident_b
 from benchmarks.padding import epoch_padding
 from benchmarks.processes import SubjectLostError, Work, Worker
 from benchmarks.profiling import shares_of_time
+from benchmarks.report import Report
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.traffic import Counting, count_update
 from benchmarks.training import Training, TrainingCase
@@ -488,9 +489,26 @@ def test_each_part_of_a_preparation_is_measured(monkeypatch: pytest.MonkeyPatch,
     assert all(found[part]["peak_bytes"] > 10**7 and found[part]["processor_seconds"] > 0 for part in preparation.PARTS)
 
 
+def test_workers_of_ray_and_plain_processes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    called, clock = [], iter([9.0, 9.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 5.0, 8.0, 7.0, 5.0, 99.0, 9.0])
+
+    def timed(way: str) -> Callable[..., float]:
+        return lambda run, texts, *_: called.append((way, len(texts))) or next(clock)
+
+    for way in ("plain", "cluster"):
+        monkeypatch.setattr(cluster, f"_{way}", timed(way))
+    monkeypatch.setattr(cluster, "_check", lambda _: None)
+    found = cluster.measure("run", 40, 10, rounds=3)
+    first = [way for way, _ in called[::2]]
+    assert first == ["plain", "plain", "cluster", "plain", "plain", "cluster", "plain"]
+    assert [count for _, count in called] == [2] * 8 + [40] * 6
+    assert (found["plain_start_seconds"], found["cluster_start_seconds"]) == (1.0, 2.0)
+    assert (found["plain_seconds"], found["cluster_seconds"]) == (5.0, 8.0)
+
+
 @pytest.mark.slow
 def test_workers_of_ray_are_compared_with_plain_processes(tmp_path: Path) -> None:
-    found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10)
+    found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10, rounds=1)
     assert found["lines"] == 40
     assert found["efficiency"] == found["plain_seconds"] / found["cluster_seconds"]
 
@@ -508,6 +526,19 @@ def test_both_engines_translate_the_same_sentences_to_the_same_lengths() -> None
     lengths = [[len(text.split()) + 1 for text in batch] for batch in ours.found]
     assert lengths == [[6, 6, 6], [2]]
     assert theirs.texts == ours.texts and theirs.work() == ours.work()
+
+
+def test_memory_of_ctranslate2_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its process has the product's model, too."""
+    pytest.importorskip("ctranslate2")
+    case = decoding_case("transformer", "ctranslate2")
+    cases = [
+        replace(case, target=of_one_length(case.target), implementation=each) for each in ("product", "ctranslate2")
+    ]
+    rows = [{**row, "sentences": 3} for row in compare(cases, 1, 1, profiled=False)]
+    assert ["peak_bytes" in row for row in rows] == [True, False]
+    Report("engines", None, {}).add(rows)
+    assert "ctranslate2" in capsys.readouterr().out
 
 
 def test_ctranslate2_is_compared_with_transformers_in_its_precisions() -> None:
