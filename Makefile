@@ -9,6 +9,8 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 BENCH := runs/benchmarks
 FAULTS ?= 10
+# Where pip looks for torch, too: https://download.pytorch.org/whl/cpu has builds without CUDA.
+TORCH_INDEX ?=
 
 # On a small machine two test workers with one thread each are faster than two that fight for the cores.
 test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
@@ -25,7 +27,7 @@ venv: $(INSTALLED)  ## create .venv and install the package with everything that
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jointnmt needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) )torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
@@ -65,6 +67,7 @@ bench-table: $(INSTALLED)  ## measure this machine in ten minutes, for the table
 	$(BIN)/python docs/generate.py
 
 wheel: $(INSTALLED)  ## build dist/*.whl, with kernels for x86-64 processors in it
+	rm -rf build
 	$(BIN)/python -m jointnmt.ops.native.prebuilt
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -rf src/jointnmt/ops/native/prebuilt build

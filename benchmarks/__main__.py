@@ -3,8 +3,8 @@
     python -m benchmarks [BENCHMARK ...] [--device cuda] [--quick] [--out FOLDER]
 
 `training` is forward, backward and update on batches of real sentence lengths; `decoding` beam search of 16 sentences
-at once, `latency` of one sentence of 20 words; `engines` both for the Transformer, beside CTranslate2; `growth`
-training and decoding against length and number of sentences.
+at once, `latency` of one sentence of 20 words, again and again; `engines` both for the Transformer, beside
+CTranslate2; `growth` training and decoding against length and number of sentences.
 docs/performance.md says what is counted. Each subject runs in a process of its own, and subjects take turns.
 On a GPU (`--device cuda`) other defaults hold: large batches, bfloat16, the IWSLT size; no growth.
 """
@@ -85,7 +85,7 @@ def options() -> argparse.Namespace:
     add("--max-cells", type=int, default=24_576, help="of a training batch: what the reference has memory for")
     add("--batch-size", type=int, default=16, help="sentences decoded at once")
     add("--batches", type=int, default=4, help="decoded in a round, at even distances of the sorted corpus")
-    add("--threads", type=int, default=torch.get_num_threads())
+    add("--threads", type=int, default=1, help="with more, time on the CPU depends on the machine's other work")
     parser.set_defaults(points=[list(growing.LENGTHS), list(growing.SENTENCES)])
     on_gpu = parser.parse_known_args()[0].device == "cuda"
     if on_gpu:

@@ -1,9 +1,10 @@
 """What Ray costs: two workers of `translate-corpus` against two plain processes of `translate`, on two cores.
 
-    python -m benchmarks.cluster --lines 12000
+    python -m benchmarks.cluster --lines 12000 [--rounds N]
 
 Both translate the same lines with the same model, one thread each; more lines than the corpus has repeat it. Seconds
-are those of whole commands; without the start, the seconds of the same commands for two lines are taken off.
+are those of whole commands, medians over rounds, in which both take turns to be first, after a call for two lines that
+does not count; without the start, the seconds of the same commands for two lines are taken off.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.machine import description
@@ -28,20 +30,26 @@ WORKERS = 2
 PRECISION = ["--precision", "float32"]
 
 
-def measure(run: str, count: int, shard_rows: int) -> dict[str, Any]:
+def measure(run: str, count: int, shard_rows: int, rounds: int) -> dict[str, Any]:
     """Seconds of both ways, and how efficient the workers are."""
     every = [line.split("\t")[0] for line in text_lines(BUNDLED)]
     lines = list(islice(cycle(every[:: max(1, len(every) // count)]), count))
     with tempfile.TemporaryDirectory() as name:
-        seconds = {}
-        for what, texts in (("start", lines[:WORKERS]), ("whole", lines)):
-            folder = Path(name, what)
-            folder.mkdir()
-            seconds[what] = _plain(run, texts, folder), _cluster(run, texts, folder, shard_rows)
-    plain, cluster = seconds["whole"]
-    plain_start, cluster_start = seconds["start"]
+        few = lines[:WORKERS]
+        _both(run, few, Path(name, "warm-up"), shard_rows)
+        found = {
+            what: [
+                _both(run, texts, Path(name, f"{what}-{number}"), shard_rows, number % 2 == 1)
+                for number in range(rounds)
+            ]
+            for what, texts in (("start", few), ("whole", lines))
+        }
+    (plain, cluster), (plain_start, cluster_start) = (
+        map(median, zip(*found[what], strict=True)) for what in ("whole", "start")
+    )
     return {
         "lines": len(lines),
+        "rounds": rounds,
         "plain_seconds": plain,
         "cluster_seconds": cluster,
         "plain_start_seconds": plain_start,
@@ -49,6 +57,25 @@ def measure(run: str, count: int, shard_rows: int) -> dict[str, Any]:
         "efficiency": plain / cluster,
         "efficiency_without_start": (plain - plain_start) / (cluster - cluster_start),
     }
+
+
+def _both(
+    run: str, lines: Sequence[str], folder: Path, shard_rows: int, cluster_first: bool = False
+) -> tuple[float, float]:
+    """Seconds of plain processes and of the cluster's workers, whose translations have to be the same."""
+    folder.mkdir()
+    cluster = _cluster(run, lines, folder, shard_rows) if cluster_first else 0.0
+    plain = _plain(run, lines, folder)
+    cluster = cluster or _cluster(run, lines, folder, shard_rows)
+    _check(folder)
+    return plain, cluster
+
+
+def _check(folder: Path) -> None:
+    """That both have found the same translations."""
+    found = [line for path in sorted((folder / "out").glob("part-*")) for line in text_lines(path)]
+    for number in range(WORKERS):
+        assert found[number::WORKERS] == list(text_lines(folder / f"{number}.en")), "other translations"
 
 
 def _plain(run: str, lines: Sequence[str], folder: Path) -> float:
@@ -62,15 +89,11 @@ def _plain(run: str, lines: Sequence[str], folder: Path) -> float:
 
 
 def _cluster(run: str, lines: Sequence[str], folder: Path, shard_rows: int) -> float:
-    """Seconds of `translate-corpus` with as many workers; its translations are those of the plain processes."""
+    """Seconds of `translate-corpus` with as many workers."""
     (folder / "all.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     rows = str(min(shard_rows, max(1, len(lines) // WORKERS)))
     where = [str(folder / "all.txt"), "--out", str(folder / "out")]
-    seconds = _seconds(["translate-corpus", run, *PRECISION, *where, "--shard-rows", rows, "--workers", str(WORKERS)])
-    found = [line for path in sorted((folder / "out").glob("part-*")) for line in text_lines(path)]
-    for number in range(WORKERS):
-        assert found[number::WORKERS] == list(text_lines(folder / f"{number}.en")), "other translations"
-    return seconds
+    return _seconds(["translate-corpus", run, *PRECISION, *where, "--shard-rows", rows, "--workers", str(WORKERS)])
 
 
 def _seconds(*commands: Sequence[str]) -> float:
@@ -89,8 +112,10 @@ def main() -> None:
     parser.add_argument("--run", default="package:tatoeba-de-en-transformer")
     parser.add_argument("--lines", type=int, default=12_000)
     parser.add_argument("--shard-rows", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    print(json.dumps({**description(), **measure(given.run, given.lines, given.shard_rows)}, indent=1))
+    found = measure(given.run, given.lines, given.shard_rows, given.rounds)
+    print(json.dumps({**description(), **found}, indent=1))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from jointnmt.models.quantize import Precision
 Case = TrainingCase | DecodingCase
 Row = dict[str, Any]
 """Of a subject: its names and figures, or in place of figures `skipped` with the reason."""
+OF_MEMORY = ("base_bytes", "peak_bytes", "bytes_per_cell")
 
 
 class Turns:
@@ -56,7 +57,10 @@ class Turns:
         names = {name: getattr(self.case, name) for name in ("family", "size", "precision", "implementation")}
         if self.skipped:
             return {**names, "skipped": self.skipped}
-        return {**names, **_figures(self, reference), **({"time": self.time} if self.time else {})}
+        figures = _figures(self, reference)
+        if self.case.implementation == ENGINE:  # its process holds the product's model, too, which was exported
+            figures = {name: value for name, value in figures.items() if name not in OF_MEMORY}
+        return {**names, **figures, **({"time": self.time} if self.time else {})}
 
 
 def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = True) -> list[Row]:

@@ -2,14 +2,14 @@
 
     python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--starts N] [--rounds N] [--out FILE]
 
-Both checkouts compute the same batches, each in a process of its own with one thread, and change places in every
-round. Both processes are started several times, as the speed of the same code differs by 2 to 3% from process to
-process, whatever the number of rounds; and in turns, as of two processes of the same code the one that is started
-first may be 2% slower. So the number of starts is even. A line of the table is one family, size and precision. Its
-ratio is the other checkout's seconds over this one's, so that more than 1 means that this one is faster: the median
-over rounds for each start, and of these the median, with the lowest and the highest. Memory is this one's peak over
-the other's, both above what the process held before the first run, likewise the median over starts. Seconds are those
-of the processes on the CPU, so that others on the machine disturb little.
+Both checkouts compute the same batches, which is checked, each in a process of its own with one thread, and change
+places in every round. Both processes are started several times, as the speed of the same code differs by 2 to 3% from
+process to process, whatever the number of rounds; and in turns, as of two processes of the same code the one that is
+started first may be 2% slower. So the number of starts is even. A line of the table is one family, size and precision.
+Its ratio is the other checkout's seconds over this one's, so that more than 1 means that this one is faster: the median
+over rounds for each start, and of these the median, with the lowest and the highest. Memory is this one's peak over the
+other's, both above what the process held before the first run, likewise the median over starts. Seconds are those of
+the processes on the CPU, so that others on the machine disturb little.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Checkout:
         self.base_bytes = self._answer()["base_bytes"]
 
     def run(self) -> dict[str, Any]:
-        """Seconds of the process, and its peak memory so far, after one run."""
+        """Seconds of the process, its peak memory so far, and what was done, after one run."""
         assert self._process.stdin is not None
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
@@ -87,7 +87,11 @@ def compare(other: Path, asked: dict[str, Any], starts: int, rounds: int) -> dic
 
 
 def start(other: Path, asked: dict[str, Any], rounds: int, here_first: bool) -> Start:
-    """Start a process for each checkout, and let them take turns."""
+    """Start a process for each checkout, and let them take turns.
+
+    Raises:
+        SystemExit: if they have not done the same work.
+    """
     with ExitStack() as stack:
         folders = (HERE, other) if here_first else (other, HERE)
         pair = {folder: Checkout(folder, asked, stack) for folder in folders}
@@ -95,6 +99,8 @@ def start(other: Path, asked: dict[str, Any], rounds: int, here_first: bool) -> 
         ours, theirs = [], []
         for number in range(rounds):
             found = {each: each.run() for each in ([here, there] if number % 2 else [there, here])}
+            if found[here]["work"] != found[there]["work"]:
+                raise SystemExit(f"other work: {found[here]['work']} here, {found[there]['work']} in {other}")
             ours.append(found[here])
             theirs.append(found[there])
         memory = (ours[-1]["peak_bytes"] - here.base_bytes) / max(theirs[-1]["peak_bytes"] - there.base_bytes, 1)
@@ -141,7 +147,9 @@ def serve(asked: dict[str, Any]) -> None:
     for _ in sys.stdin:
         began = time.process_time()
         subject.run()
-        _answer({"seconds": time.process_time() - began, "peak_bytes": peak_bytes("cpu")})
+        seconds, done = time.process_time() - began, subject.work()
+        work = {"operations": done.operations, "cells": done.cells}
+        _answer({"seconds": seconds, "peak_bytes": peak_bytes("cpu"), "work": work})
 
 
 def _answer(values: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +85,7 @@ def prepare(folder: Path, pairs: int, processes: int, parts: Sequence[str]) -> d
     """Time and memory of each part of what comes before an epoch; each is done by a process of its own.
 
     Args:
-        folder: for the corpus, which is written unless it is there, and the store.
+        folder: for the corpus, which is written unless it is there, and for what the parts make anew.
         pairs: of the corpus.
         processes: that segment.
         parts: which of `PARTS` are done.
@@ -94,6 +95,8 @@ def prepare(folder: Path, pairs: int, processes: int, parts: Sequence[str]) -> d
     size = sum(path.stat().st_size for path in folder.glob("*.tsv"))
     found: dict[str, Any] = {"pairs": pairs, "processes": processes, "text_bytes": size}
     for name in parts:
+        if name in MAKES:  # what an earlier measurement has left would cost nothing
+            shutil.rmtree(folder / MAKES[name], ignore_errors=True)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             found[name] = pool.submit(_measured, PARTS[name], folder, processes).result()
     return found
@@ -169,6 +172,8 @@ def _train(folder: Path, processes: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Part] = {"pieces": _learn, "store": _store, "plan": _plan, "training": _train}
+MAKES = {"store": "cache", "training": "run"}
+"""The folder that a part fills."""
 
 
 def _processor_seconds() -> float:

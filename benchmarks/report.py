@@ -41,7 +41,7 @@ VALUES: dict[str, Any] = {
     "ms": lambda row: f"{row['seconds'] * 1e3:,.0f}",
     "padding": lambda row: f"{row['padded_share_of_cells']:.1%}",
     "warm-up s": lambda row: f"{row['warm_up_seconds']:,.0f}",
-    "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}",
+    "peak MiB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in row else "",
     "kB/cell": lambda row: f"{row['bytes_per_cell'] / 1e3:,.0f}",
     "x reference": lambda row: _ratio(row.get("reference_seconds_over_seconds")),
     "(CPU)": lambda row: _ratio(row.get("reference_process_seconds_over_process_seconds")),
@@ -65,6 +65,8 @@ class Report:
         self.name, self.rows = name, list[Row]()
         self.path = None if folder is None else folder / f"{name}.json"
         self.head = {**description(device), "settings": settings}
+        # Of decoding on a CPU, which a profiler turns off.
+        self._path = " without recordings" if device == "cpu" and name != "training" else ""
         self._console = Console(highlight=False, width=120)
         versions = f"torch {self.head['torch']}, jointnmt {self.head['jointnmt']}, {self.head['date']}"
         self._console.print(f"{name}: {self.head['hardware']}, {self.head['threads']} threads, {versions}")
@@ -77,7 +79,7 @@ class Report:
         for row in rows:
             if "time" in row:
                 parts = ", ".join(f"{part} {share:.0%}" for part, share in row["time"].items())
-                self._console.print(f"  time of {row['implementation']}: {parts}")
+                self._console.print(f"  time of {row['implementation']}{self._path}: {parts}")
             if "skipped" in row:
                 self._console.print(f"  skipped: {_title(row)}, {row['implementation']}: {row['skipped']}")
         if self.path is not None:

@@ -4,7 +4,7 @@
 
 Prints, for each model, seconds an update (forward, backward, Adam) of batches of equal sentence lengths, and the ratio
 to the same model without shortcuts: the median over rounds, in each of which all models take their turn. Seconds are
-those of this process on the CPU, so that other processes on the machine disturb little.
+those of this process on the CPU, with one thread, so that other processes on the machine disturb little.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     keep_freed_memory()
     bound_kernel_cache()
     rows = []

@@ -4,9 +4,10 @@
 
 Every family, without and with lexical shortcuts (feature fusion), in every precision: training, decoding of several
 sentences, and of one sentence of 20 words, at the IWSLT size with 23 tokens on both sides. Beside it the reference in
-training, and CTranslate2 in decoding, if it is installed. All subjects of a task take turns. Seconds are those of the
-processes on the CPU, with one thread, so that others on the machine disturb little. `--as` makes the processor behave
-as an older kind, as far as libraries can be told to.
+training, and CTranslate2 in decoding, if it is installed. All subjects of a task take turns. The one sentence is the
+same again and again, with the recording of the run before: the first of a length takes longer, the more so in int8.
+Seconds are those of the processes on the CPU, with one thread, so that others on the machine disturb little. `--as`
+makes the processor behave as an older kind, as far as libraries can be told to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What a source word attends to along the source, under each target word: the joint representation at work.
 
-    python examples/look_into_a_grid.py RUN "Ein Hund rennt durch den Schnee ." "A dog runs through the snow ." Hund
+    python examples/look_into_a_grid.py package:tatoeba-de-en-reformer-fast "Der Hund schläft." "The dog sleeps." Hund
 
-RUN is that of a Reformer. In an encoder, a word has one row of attention weights. In the grid it has one for each
-target word: this prints the source piece that gets most of each, as a mean over layers and heads.
+The run is that of a Reformer. The word is one piece of the source, with or without the mark of its beginning, ▁. In an
+encoder, it has one row of attention weights. In the grid it has one for each target word: this prints the source piece
+that gets most of each, as a mean over layers and heads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def main(run: Path, source: str, target: str, piece: str) -> None:
     attn_weights, source_pieces, target_pieces = attend(Translator.load(run), source, target)
     if not attn_weights.source:
         sys.exit(f"{run} is of a family without a grid.")
-    position = source_pieces.index(piece)
+    position = next((at for at, each in enumerate(source_pieces) if piece in (each, each.removeprefix("▁"))), None)
+    if position is None:
+        sys.exit(f"{piece} is no piece of the source, which has: {' '.join(source_pieces)}")
+    piece = source_pieces[position]
     mean = torch.stack(attn_weights.source).mean((0, 2))[0]  # layers of [1, H, T, S, S] -> [T, S, S]
     columns = [*source_pieces, "</s>"]
     for read, row in zip(["<s>", *target_pieces], mean[:, position], strict=True):
@@ -30,4 +34,6 @@ def main(run: Path, source: str, target: str, piece: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:5])
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -6,14 +6,18 @@ import json
 import re
 import runpy
 import sys
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import beside, gpu, machines, paired, serving, systems
+import torch
+from benchmarks import attention, beside, gpu, hotspots, machines, paired, serving, systems
 from benchmarks import table as measuring
 from benchmarks.gpu import Step
+from torch import Tensor
 
 from jointnmt.models import FAMILIES
 from jointnmt.training.speed import untrained
@@ -207,16 +211,86 @@ def test_figures_of_two_checkouts_and_of_the_server_tell_what_they_depend_on(
     assert written(tmp_path / "serving.json")["throughput"] == 0.9
 
 
+def test_attention_alone_is_timed() -> None:
+    """Neither sums, nor gradients that are added to others, or broadcast."""
+    seen: list[Tensor] = []
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return query + key + value
+
+        @staticmethod
+        def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+            seen.append(gradients[0])
+            return gradients * 3
+
+    def attend(*inputs: Tensor) -> Tensor:
+        assert all(each.is_leaf and each.grad is None for each in inputs)
+        output: Tensor = Attend.apply(*inputs)
+        return output
+
+    assert attention.seconds(attend, 2, 3, "cpu", 1) > 0
+    assert len(seen) == 3 and all(each.is_contiguous() and each.unique().numel() > 1 for each in seen)
+
+
+def test_time_of_a_gpu_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def event(device: str, key: str) -> SimpleNamespace:
+        kind = SimpleNamespace(name=device)
+        return SimpleNamespace(
+            device_type=kind, key=key, count=2, self_device_time_total=3e6, is_user_annotation=key == "a part"
+        )
+
+    class Profiler(nullcontext[Any]):
+        def key_averages(self) -> list[SimpleNamespace]:
+            return [event("CUDA", "sm90_gemm"), event("CPU", "aten::mm"), event("CUDA", "a part")]
+
+    def build(*_: Any, **__: Any) -> Any:
+        return lambda: SimpleNamespace(run=lambda: None)
+
+    monkeypatch.setattr(hotspots, "DecodingCase", build)
+    monkeypatch.setattr(hotspots, "finish", lambda _: None)
+    monkeypatch.setattr(hotspots, "profile", lambda **_: profiled)
+    profiled = Profiler()
+    profiled.enter_result = profiled
+    found = hotspots.hotspots("decoding", "transformer", "tiny", 1, "cuda")
+    assert found["busy_seconds"] == 3
+    assert [each["name"] for each in found["operations"]] == ["aten::mm"]
+
+
+class Answering:
+    """In place of a checkout's process, which does less work in another folder."""
+
+    base_bytes = 0
+
+    def __init__(self, folder: Path, *_: Any) -> None:
+        self.cells = 20 if folder == paired.HERE else 19
+
+    def run(self) -> dict[str, Any]:
+        return {"seconds": 1.0, "peak_bytes": 1, "work": {"operations": 100.0, "cells": self.cells}}
+
+
+def test_two_checkouts_that_do_other_work_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paired, "Checkout", Answering)
+    with pytest.raises(SystemExit, match=r"other work: .*20.* here, .*19"):
+        paired.start(tmp_path, {}, 1, here_first=True)
+
+
 @pytest.mark.slow
 def test_trained_systems_are_timed_in_one_precision_and_their_dropout_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On the CPU, wherever they were trained."""
     for name, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         (tmp_path / name).write_text("".join(f"{' '.join(words[:3])}\n" for _ in range(50)))
     texts = {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]}
     data = {**texts, "root": str(tmp_path), "cache": str(tmp_path / "cache")}
     for dropout, precision in ((0.0, "float32"), (0.1, "bfloat16")):
-        changes: dict[str, Any] = {"data": data, "model": {"dropout": dropout}, "training": {"precision": precision}}
+        changes: dict[str, Any] = {
+            "data": data,
+            "model": {"dropout": dropout},
+            "training": {"precision": precision, "accelerator": "gpu"},
+        }
         write_run(tmp_path / f"run-{precision}", **changes)
     used = []
 

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import cluster, lengths, preparation, traffic
+from benchmarks import cluster, lengths, paired, preparation, shortcuts, traffic
 from benchmarks.comparing import compare
 from benchmarks.counting import decoding_operations, forward_operations, training_operations
 from benchmarks.decoding import Decoding, DecodingCase
@@ -27,6 +28,7 @@ from benchmarks.machine import description, peak_bytes, product_rate, resident_b
 from benchmarks.padding import epoch_padding
 from benchmarks.processes import SubjectLostError, Work, Worker
 from benchmarks.profiling import shares_of_time
+from benchmarks.report import Report
 from benchmarks.sizes import SIZES, model_config
 from benchmarks.traffic import Counting, count_update
 from benchmarks.training import Training, TrainingCase
@@ -381,6 +383,7 @@ def test_benchmarks_print_and_write(
     printed = capsys.readouterr().out
     assert "reformer-fast, tiny size, float32" in printed
     assert "time of reference: attention" in printed
+    assert "time of product without recordings: attention" in printed
     training, latency = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("training", "latency"))
     assert {"hardware", "threads", "torch", "jointnmt", "date", "command", "settings"} <= training.keys()
     assert [row["implementation"] for row in training["rows"]] == ["product", "checkpointed", "reference"]
@@ -399,6 +402,35 @@ def test_batches_of_training_have_room_for_every_sentence(
     assert isinstance(case, TrainingCase)
     batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
     assert plan_epoch(case.source, case.target, batches, seed=1, epoch=0)  # refuses what there is no room for
+
+
+@pytest.mark.usefixtures("without_corpora")
+@pytest.mark.parametrize("task", ["training", "decoding"])
+def test_a_measured_process_tells_what_it_has_done(
+    task: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"task": task, "family": "transformer", "size": "tiny", "precision": "float32"}
+    monkeypatch.setattr(sys, "stdin", ["run\n"])
+    paired.serve({**asked, "max_tokens": 64, "updates": 1, "batches": 1})
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert answer["seconds"] > 0 and min(answer["work"][name] for name in ("operations", "cells")) > 0
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_time_on_the_cpu_is_that_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks"])
+    assert command.options().threads == 1
+    monkeypatch.setattr(shortcuts, "compare", lambda *_: [])
+    shortcuts.main()
+    assert torch.get_num_threads() == 1
 
 
 def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
@@ -431,6 +463,22 @@ def test_what_cannot_be_asked_for_is_refused(
     assert answer in capsys.readouterr().err
 
 
+def test_parts_of_a_preparation_begin_without_what_they_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "ProcessPoolExecutor", lambda count, _: ThreadPoolExecutor(count))
+    for name in preparation.PARTS:
+        monkeypatch.setitem(
+            preparation.PARTS, name, lambda folder, _: {"left": {each.name for each in folder.iterdir()}}
+        )
+    text, cache, run = "000.tsv", "cache", "run"
+    for asked, left in (("plan", {text, cache, run}), ("training", {text, cache}), ("store", {text, run})):
+        for name in (cache, run):
+            (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / text).touch()
+        assert preparation.prepare(tmp_path, 1, 1, [asked])[asked]["left"] == left
+
+
 @pytest.mark.slow
 def test_each_part_of_a_preparation_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(preparation, "FILE_PAIRS", 1500)
@@ -441,9 +489,26 @@ def test_each_part_of_a_preparation_is_measured(monkeypatch: pytest.MonkeyPatch,
     assert all(found[part]["peak_bytes"] > 10**7 and found[part]["processor_seconds"] > 0 for part in preparation.PARTS)
 
 
+def test_workers_of_ray_and_plain_processes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    called, clock = [], iter([9.0, 9.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 5.0, 8.0, 7.0, 5.0, 99.0, 9.0])
+
+    def timed(way: str) -> Callable[..., float]:
+        return lambda run, texts, *_: called.append((way, len(texts))) or next(clock)
+
+    for way in ("plain", "cluster"):
+        monkeypatch.setattr(cluster, f"_{way}", timed(way))
+    monkeypatch.setattr(cluster, "_check", lambda _: None)
+    found = cluster.measure("run", 40, 10, rounds=3)
+    first = [way for way, _ in called[::2]]
+    assert first == ["plain", "plain", "cluster", "plain", "plain", "cluster", "plain"]
+    assert [count for _, count in called] == [2] * 8 + [40] * 6
+    assert (found["plain_start_seconds"], found["cluster_start_seconds"]) == (1.0, 2.0)
+    assert (found["plain_seconds"], found["cluster_seconds"]) == (5.0, 8.0)
+
+
 @pytest.mark.slow
 def test_workers_of_ray_are_compared_with_plain_processes(tmp_path: Path) -> None:
-    found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10)
+    found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10, rounds=1)
     assert found["lines"] == 40
     assert found["efficiency"] == found["plain_seconds"] / found["cluster_seconds"]
 
@@ -461,6 +526,19 @@ def test_both_engines_translate_the_same_sentences_to_the_same_lengths() -> None
     lengths = [[len(text.split()) + 1 for text in batch] for batch in ours.found]
     assert lengths == [[6, 6, 6], [2]]
     assert theirs.texts == ours.texts and theirs.work() == ours.work()
+
+
+def test_memory_of_ctranslate2_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its process has the product's model, too."""
+    pytest.importorskip("ctranslate2")
+    case = decoding_case("transformer", "ctranslate2")
+    cases = [
+        replace(case, target=of_one_length(case.target), implementation=each) for each in ("product", "ctranslate2")
+    ]
+    rows = [{**row, "sentences": 3} for row in compare(cases, 1, 1, profiled=False)]
+    assert ["peak_bytes" in row for row in rows] == [True, False]
+    Report("engines", None, {}).add(rows)
+    assert "ctranslate2" in capsys.readouterr().out
 
 
 def test_ctranslate2_is_compared_with_transformers_in_its_precisions() -> None:

@@ -59,6 +59,12 @@ def plain_text(cell: Any) -> str:
     return "".join(each.get("text") or each.data["text/plain"] for each in cell.outputs)
 
 
+@pytest.mark.parametrize("name", ["translate.py", "train.py", "look_into_a_grid.py"])
+def test_an_example_without_arguments_says_what_it_takes(name: str) -> None:
+    with pytest.raises(AssertionError, match=rf"^[A-Z].*\s+python examples/{name}"):
+        run_example(name)
+
+
 def test_translate(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     sources = ["der Hund sieht die Katze .", "", "die Katze hört"]
@@ -87,6 +93,21 @@ def test_look_into_a_grid(tmp_path: Path) -> None:
     assert [match and match[1] for match in found] == ["<s>", *arguments[1].split()]
     assert all(match and match[2] in {*arguments[0].split(), "</s>"} for match in found)
     assert all(match and int(match[3]) >= 100 // 7 for match in found)  # the largest of 7 weights
+
+
+SHIPPED = ("package:tatoeba-de-en-reformer-fast", "Der Hund schläft.", "The dog sleeps.")
+
+
+def test_a_piece_may_be_named_without_the_mark_of_its_beginning() -> None:
+    described = (EXAMPLES / "look_into_a_grid.py").read_text(encoding="utf-8")
+    assert '{} "{}" "{}" Hund\n'.format(*SHIPPED) in described
+    lines = run_example("look_into_a_grid.py", *SHIPPED, "Hund").splitlines()
+    assert lines and all(re.fullmatch(r"under \S+: ▁Hund attends to \S+ \(\d+%\)", line) for line in lines)
+
+
+def test_a_piece_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(AssertionError, match=r"Katze is no piece of the source, which has: ▁Der ▁Hund"):
+        run_example("look_into_a_grid.py", *SHIPPED, "Katze")
 
 
 def test_a_model_without_a_grid_is_named(tmp_path: Path) -> None:
