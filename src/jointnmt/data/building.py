@@ -51,15 +51,15 @@ def write_store(
         DataError: if a text cannot be used, or no pair is left.
         LostProcessError: if a process of the pool dies.
     """
-    partial = directory.with_name(directory.name + ".partial")
-    blocks, unpacked = partial / "blocks", partial / "unpacked"
+    unfinished = directory.with_name(directory.name + ".partial")
+    blocks, unpacked = unfinished / "blocks", unfinished / "unpacked"
     shutil.rmtree(directory, ignore_errors=True)
     blocks.mkdir(parents=True, exist_ok=True)
-    _clear(partial, blocks)
+    _clear(unfinished, blocks)
     unpacked.mkdir()
     try:
         segmenter = BlockSegmenter(segmentation, tuple(texts), filters, which == "validation", blocks.absolute())
-        report = _join(partial, divide(texts, unpacked), segmenter, pool, progress)
+        report = _join(unfinished, divide(texts, unpacked), segmenter, pool, progress)
         if not report.kept:
             raise DataError(
                 f"data.{which}: no pair is left to use. {report.render()}\nCheck the text and the limits in "
@@ -67,21 +67,21 @@ def write_store(
             )
         for folder in (blocks, unpacked):
             shutil.rmtree(folder)
-        hashes = {path.name: hash_file(path) for path in sorted(partial.iterdir())}
+        hashes = {path.name: hash_file(path) for path in sorted(unfinished.iterdir())}
         facts = {"fingerprint": fingerprint, "report": report.plain(), "hashes": hashes}
         facts["checksum"] = checksum(facts)
-        (partial / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        partial.rename(directory)
+        (unfinished / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        unfinished.rename(directory)
     except UNHARMED:
         raise
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
-def _clear(partial: Path, blocks: Path) -> None:
+def _clear(unfinished: Path, blocks: Path) -> None:
     """Remove what an interrupted call has left, but for the blocks."""
-    for path in partial.iterdir():
+    for path in unfinished.iterdir():
         if path.is_dir() and path != blocks:
             shutil.rmtree(path)
         elif not path.is_dir():
@@ -89,7 +89,11 @@ def _clear(partial: Path, blocks: Path) -> None:
 
 
 def _join(
-    partial: Path, blocks: Sequence[LineBlock], segmenter: BlockSegmenter, pool: Pool, progress: Callable[[int], None]
+    unfinished: Path,
+    blocks: Sequence[LineBlock],
+    segmenter: BlockSegmenter,
+    pool: Pool,
+    progress: Callable[[int], None],
 ) -> FilterReport:
     """Have all blocks segmented, and write the files of the store in their order."""
     report = FilterReport()
@@ -97,10 +101,10 @@ def _join(
     done = sum(segmenter.path(block).exists() for block in blocks)
     if done:
         logger.info("going on after %d of %d blocks of lines", done, len(blocks))
-    with closing(pool.map(segmenter, blocks)) as reports, (partial / LENGTHS).open("wb") as lengths:
+    with closing(pool.map(segmenter, blocks)) as reports, (unfinished / LENGTHS).open("wb") as lengths:
         for block, found in zip(blocks, reports, strict=True):
             report.add(found)
-            _write_shard(partial / SHARDS.format(block.number), block, segmenter, seen, report, lengths)
+            _write_shard(unfinished / SHARDS.format(block.number), block, segmenter, seen, report, lengths)
             progress(report.read)
     return report
 
