@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,14 +15,17 @@ import numpy as np
 
 from jointnmt.data.blocks import LineBlock, divide
 from jointnmt.data.corpus import ParallelText
+from jointnmt.data.digests import hash_file
 from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pool import Pool
 from jointnmt.data.segmenting import DIGEST, BlockSegmenter, pyarrow, store_schema
-from jointnmt.data.store_check import LENGTHS, SHARDS, checksum, hash_file
+from jointnmt.data.store_check import LENGTHS, SHARDS, checksum
 from jointnmt.errors import DataError, LostProcessError
 
 if TYPE_CHECKING:
+    from filelock import FileLock
+
     from jointnmt.text.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)
@@ -30,6 +34,12 @@ Which = Literal["train", "validation"]
 
 UNHARMED = (KeyboardInterrupt, SystemExit, GeneratorExit, LostProcessError)
 """After these, blocks that are done are kept: whoever makes the same store goes on from them."""
+
+UNFINISHED = ".partial"
+"""What the name of a store ends in while it is made."""
+
+ABANDONED = 7 * 24 * 3600
+"""Seconds after which nobody is expected to go on with what an interrupted call has left."""
 
 
 def write_store(
@@ -51,15 +61,15 @@ def write_store(
         DataError: if a text cannot be used, or no pair is left.
         LostProcessError: if a process of the pool dies.
     """
-    partial = directory.with_name(directory.name + ".partial")
-    blocks, unpacked = partial / "blocks", partial / "unpacked"
+    unfinished = directory.with_name(directory.name + UNFINISHED)
+    blocks, unpacked = unfinished / "blocks", unfinished / "unpacked"
     shutil.rmtree(directory, ignore_errors=True)
     blocks.mkdir(parents=True, exist_ok=True)
-    _clear(partial, blocks)
+    _clear(unfinished, blocks)
     unpacked.mkdir()
     try:
         segmenter = BlockSegmenter(segmentation, tuple(texts), filters, which == "validation", blocks.absolute())
-        report = _join(partial, divide(texts, unpacked), segmenter, pool, progress)
+        report = _join(unfinished, divide(texts, unpacked), segmenter, pool, progress)
         if not report.kept:
             raise DataError(
                 f"data.{which}: no pair is left to use. {report.render()}\nCheck the text and the limits in "
@@ -67,21 +77,44 @@ def write_store(
             )
         for folder in (blocks, unpacked):
             shutil.rmtree(folder)
-        hashes = {path.name: hash_file(path) for path in sorted(partial.iterdir())}
+        hashes = {path.name: hash_file(path) for path in sorted(unfinished.iterdir())}
         facts = {"fingerprint": fingerprint, "report": report.plain(), "hashes": hashes}
         facts["checksum"] = checksum(facts)
-        (partial / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        partial.rename(directory)
+        (unfinished / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        unfinished.rename(directory)
     except UNHARMED:
         raise
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
-def _clear(partial: Path, blocks: Path) -> None:
+def remove_abandoned(folder: Path, but: Path) -> None:
+    """Remove what interrupted calls have left in a folder of stores, of other settings than the store `but`.
+
+    What a process is at work on stays, as that holds the lock of its store; so does what has grown within `ABANDONED`.
+    """
+    for unfinished in folder.glob(f"*{UNFINISHED}"):
+        directory = unfinished.with_name(unfinished.name.removesuffix(UNFINISHED))
+        if directory == but:
+            continue
+        with suppress(OSError), store_lock(directory, timeout=0):  # an OSError, too, if another has the lock
+            newest = max(path.stat().st_mtime for path in (unfinished, *unfinished.iterdir()))
+            if time.time() - newest > ABANDONED:
+                logger.info("%s: of an interrupted call, is removed", unfinished)
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def store_lock(directory: Path, timeout: float = -1) -> FileLock:
+    """Held by the process that makes this store; others wait for it, or so many seconds."""
+    from filelock import FileLock  # not for those who only read a model
+
+    return FileLock(f"{directory}.lock", timeout)
+
+
+def _clear(unfinished: Path, blocks: Path) -> None:
     """Remove what an interrupted call has left, but for the blocks."""
-    for path in partial.iterdir():
+    for path in unfinished.iterdir():
         if path.is_dir() and path != blocks:
             shutil.rmtree(path)
         elif not path.is_dir():
@@ -89,7 +122,11 @@ def _clear(partial: Path, blocks: Path) -> None:
 
 
 def _join(
-    partial: Path, blocks: Sequence[LineBlock], segmenter: BlockSegmenter, pool: Pool, progress: Callable[[int], None]
+    unfinished: Path,
+    blocks: Sequence[LineBlock],
+    segmenter: BlockSegmenter,
+    pool: Pool,
+    progress: Callable[[int], None],
 ) -> FilterReport:
     """Have all blocks segmented, and write the files of the store in their order."""
     report = FilterReport()
@@ -97,10 +134,10 @@ def _join(
     done = sum(segmenter.path(block).exists() for block in blocks)
     if done:
         logger.info("going on after %d of %d blocks of lines", done, len(blocks))
-    with closing(pool.map(segmenter, blocks)) as reports, (partial / LENGTHS).open("wb") as lengths:
+    with closing(pool.map(segmenter, blocks)) as reports, (unfinished / LENGTHS).open("wb") as lengths:
         for block, found in zip(blocks, reports, strict=True):
             report.add(found)
-            _write_shard(partial / SHARDS.format(block.number), block, segmenter, seen, report, lengths)
+            _write_shard(unfinished / SHARDS.format(block.number), block, segmenter, seen, report, lengths)
             progress(report.read)
     return report
 

@@ -67,7 +67,7 @@ def plan_batches(source_lengths: AnyLengths, target_lengths: AnyLengths, config:
 
 
 def lengths_of(lengths: AnyLengths) -> Int[Tensor, " n"]:
-    """AnyLengths, a list or an array, as these functions take them."""
+    """Lengths given as a list or an array, as a tensor of their own, which these functions take."""
     return torch.tensor(lengths, dtype=torch.int64, device="cpu")  # a copy: stores are mapped read-only
 
 

@@ -47,7 +47,7 @@ def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: Filter
     """Read texts, such as `config.train`, one after the other, a pair at a time; memory does not grow with their size.
 
     Bad lines and empty sides are errors, or are left out and counted in `report`, as `config.filters` says. A report
-    of one's own is logged at the end if anything was left out. The other filters are for `segment_block` to apply.
+    of one's own is logged at the end if anything was left out. The other filters are for `BlockSegmenter` to apply.
 
     Raises:
         DataError: naming file and line: a file is missing or damaged, the numbers of lines differ, or a line is bad and

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from jointnmt.data.blocks import LineBlock, read_block
 from jointnmt.data.corpus import ParallelText
+from jointnmt.data.digests import hash_file
 from jointnmt.data.filtering import keep_by_length
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pairs import Pair
-from jointnmt.data.store_check import hash_file
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class BlockSegmenter:
             return done
         report = FilterReport()
         path = self.path(block)
-        partial = path.with_suffix(f".{secrets.token_hex(4)}")  # another process may be at it, taken for dead
-        self._write(partial, block, report)
-        facts = {"block": _facts(block), "sha256": hash_file(partial), "report": report.plain()}
-        partial.replace(path)
-        partial.write_text(json.dumps(facts), encoding="utf-8")
-        partial.replace(path.with_suffix(".json"))
+        unfinished = path.with_suffix(f".{secrets.token_hex(4)}")  # another process may be at it, taken for dead
+        self._write(unfinished, block, report)
+        facts = {"block": _facts(block), "sha256": hash_file(unfinished), "report": report.plain()}
+        unfinished.replace(path)
+        unfinished.write_text(json.dumps(facts), encoding="utf-8")
+        unfinished.replace(path.with_suffix(".json"))
         return report
 
     def path(self, block: LineBlock) -> Path:

@@ -77,8 +77,8 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
             for stream, sentence in zip(files.get(part, ()), pair, strict=part in files):
                 stream.write(sentence + "\n")
     for number, text in enumerate(checked):
-        left_out = text.good
-        left_out[left_out] = parts.assigned[number] == LEFT_OUT
+        good, left_out = np.flatnonzero(text.good), np.zeros(len(text), bool)
+        left_out[good] = parts.assigned[number] == LEFT_OUT
         text.mark(left_out, "overlap")
 
 

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
@@ -112,8 +114,8 @@ def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit
     """Give good pairs with more pieces than the limit on a side the problem `long`; False if there are none."""
     found = False
     for text in checked:
-        long = text.good
-        long[long] = [
+        good, long = np.flatnonzero(text.good), np.zeros(len(text), bool)
+        long[good] = [
             _is_longer(segmentation.source, pair.source, limit) or _is_longer(segmentation.target, pair.target, limit)
             for pair in text.good_pairs()
         ]

@@ -93,7 +93,7 @@ class _Line:
 def read_records(log: Path) -> list[dict[str, Any]]:
     """The records of a log; damaged lines are counted in a warning.
 
-    A last line without its end is left out silently: a training may be writing it, or was killed at it.
+    A last line that is cut short is left out silently: a training may be writing it, or was killed at it.
     """
     lines = list(_lines(log))
     damaged = [line for line in lines if line.record is None]

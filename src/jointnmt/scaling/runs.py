@@ -40,7 +40,7 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     Args:
         experiment: to be scaled.
         epsilon: added layers, and added width in units of E.
-        updates: replaces `training.max_updates`; the warm-up, and where the rate is zero, go along.
+        updates: replaces `training.max_updates`; in a schedule with `zero_at`, that and the warm-up go along.
 
     Raises:
         ConfigurationError: if there is no validation text, the family has no depth, or the training is to begin

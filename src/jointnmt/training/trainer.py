@@ -105,7 +105,7 @@ class Trainer:
         Between two reports the trainer's state is consistent and may be saved.
 
         Raises:
-            DataError: if there is no training data, or a single sentence pair does not fit in memory.
+            DataError: if a single sentence pair does not fit in memory, or, with `training.sharded`, a batch.
             ModelError: if a loss is not finite, unless such updates are skipped.
         """
         while True:

@@ -1,6 +1,6 @@
 """Parallel text as people have it: which files belong together, what is in them, and their pairs, line by line.
 
-The readers of `data.corpus` stop at the first bad line, as a training must. These go on, and say what is wrong.
+The readers of `data.pairs` stop at the first bad line, as a training must. These go on, and say what is wrong.
 """
 
 from __future__ import annotations
