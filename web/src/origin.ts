@@ -41,6 +41,7 @@ export class Server implements Origin {
   private readonly answers = new Map<string, { answer: unknown; size: number }>(); // the oldest first
   private remembered = 0;
   private key = stored("key");
+  private isKeyDeclined = false; // who has given none is not asked again
 
   private constructor(readonly models: Model[]) {}
 
@@ -118,8 +119,9 @@ export class Server implements Origin {
   }
 
   private async fetch(path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+    const { key } = this;
     const headers: Record<string, string> = { "Content-Type": "application/json" };
-    if (this.key) headers.Authorization = `Bearer ${this.key}`;
+    if (key) headers.Authorization = `Bearer ${key}`;
     const method = body === undefined ? "GET" : "POST";
     let response: Response;
     try {
@@ -130,15 +132,21 @@ export class Server implements Origin {
     }
     if (response.ok) return response;
     const { error } = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
-    if (response.status === 403) {
-      const given = window.prompt(`${error}\nAPI key:`);
-      if (given) {
-        this.key = given.trim();
-        store("key", this.key);
-        return this.fetch(path, body, signal);
-      }
-    }
-    throw new Error(error);
+    if (!response.headers.has("WWW-Authenticate")) throw new Error(error);
+    if (this.hasAnotherKey(key, error)) return this.fetch(path, body, signal);
+    throw new Error(`${error} To give one, load this page anew.`);
+  }
+
+  /** Whether there is another key than the refused one: given meanwhile, for another request, or now. */
+  private hasAnotherKey(refused: string | null, reason: string): boolean {
+    if (this.key !== refused) return true;
+    if (this.isKeyDeclined) return false;
+    const given = window.prompt(`${reason}\nAPI key:`)?.trim();
+    this.isKeyDeclined = !given;
+    if (!given) return false;
+    this.key = given;
+    store("key", given);
+    return true;
   }
 }
 
