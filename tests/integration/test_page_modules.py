@@ -112,3 +112,29 @@ def test_a_key_is_asked_for_once_and_only_where_one_is_wanted(
       await asked("c");
       console.log(JSON.stringify(found));"""
     assert evaluated(tmp_path, "origin.ts", script) == outcome
+
+
+@pytest.mark.parametrize(
+    ("texts", "requests"),  # texts: what is repeated how often, and of how many lines
+    [([("der Hund ", 1, 450)], [200, 200, 50]), ([("ß", 100_000, 5), ("x", 700_000, 1), ("y", 9, 1)], [2, 2, 1, 1, 1])],
+    ids=["many lines", "long lines"],
+)
+def test_many_lines_go_in_requests_that_the_server_takes(
+    tmp_path: Path, texts: list[tuple[str, int, int]], requests: list[int]
+) -> None:
+    script = f"""
+      const requests = [], ready = [];
+      globalThis.fetch = async (path, {{ body }}) => {{
+        if (path === "v1/models") return new Response('{{"models": []}}');
+        const {{ texts }} = JSON.parse(body);
+        requests.push(texts.length);
+        return new Response(texts.map((text) => JSON.stringify({{ source: text.slice(0, 9) }}) + "\\n").join(""));
+      }};
+      const server = await page.Server.connect();
+      const texts = {json.dumps(texts)}.flatMap(([text, times, lines]) => Array(lines).fill(text.repeat(times)));
+      const lines = texts.map((source) => ({{ source, place: null }}));
+      await server.translate({{ name: "model" }}, lines, (line, {{ source }}) => ready.push([line, source]));
+      const whole = ready.every(([line, source], place) => line === place && source === texts[line].slice(0, 9));
+      console.log(JSON.stringify({{ requests, whole, ready: ready.length }}));"""
+    expected = {"requests": requests, "whole": True, "ready": sum(lines for _, _, lines in texts)}
+    assert evaluated(tmp_path, "origin.ts", script) == expected

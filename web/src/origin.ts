@@ -33,6 +33,7 @@ export interface Origin {
 export type Ready = (line: number, outcome: Translation | Error) => void;
 
 const CANDIDATES = 5;
+const [LINES, BYTES] = [200, 500_000]; // of a request's texts, at most: well below what a server takes
 const REMEMBERED = 24_000_000; // characters of answers: two of the largest, or thousands of small ones
 
 /** A server, asked under addresses relative to the page's own. */
@@ -53,7 +54,15 @@ export class Server implements Origin {
   }
 
   async translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void> {
-    const texts = lines.map(({ source }) => source);
+    let first = 0;
+    for (const texts of requestsOf(lines.map(({ source }) => source))) {
+      const begin = first;
+      await this.translateTexts(model, texts, (line, outcome) => ready(begin + line, outcome), signal);
+      first += texts.length;
+    }
+  }
+
+  private async translateTexts(model: Model, texts: string[], ready: Ready, signal: AbortSignal): Promise<void> {
     const body = { model: model.name, texts, num_best: Math.min(CANDIDATES, model.beam_size), alignments: true };
     const response = await this.fetch("v1/translate/stream", body, signal);
     let line = 0;
@@ -148,6 +157,22 @@ export class Server implements Origin {
     store("key", given);
     return true;
   }
+}
+
+/** Texts in parts that a server takes at a time; one that is too long goes by itself, for the server to refuse. */
+function requestsOf(texts: readonly string[]): string[][] {
+  const requests: string[][] = [];
+  let size = Infinity;
+  for (const text of texts) {
+    const long = new TextEncoder().encode(JSON.stringify(text)).length;
+    size += long;
+    if (size > BYTES || requests.at(-1)!.length === LINES) {
+      requests.push([]);
+      size = long;
+    }
+    requests.at(-1)!.push(text);
+  }
+  return requests;
 }
 
 async function* linesOf(response: Response): AsyncGenerator<string> {

@@ -112,7 +112,9 @@ export class TargetText {
     const candidate = translation?.candidates[chosen];
     const words = candidate ? wordsOf(candidate.text, candidate.tokens, this.model.target_language) : [];
     const item = h("li", { "data-line": number, class: pending ? "pending" : null, lang: this.model.target_language });
-    if (error) item.append(h("span", { class: "error", role: "alert" }, error));
+    // What went wrong with many lines is said once.
+    const before = number ? this.app.rendering(this.app.lines[number - 1], this.model).error : null;
+    if (error) item.append(h("span", { class: "error", role: error === before ? null : "alert" }, error));
     else if (candidate) item.append(...spansOf(candidate.text, words));
     else item.append(pending ? h("span", { class: "hint" }, "…") : "\u200b");
     item.querySelectorAll("[data-word]").forEach((span, index) =>

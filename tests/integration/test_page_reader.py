@@ -1,0 +1,52 @@
+"""The page and its readers: what they are told, and what of theirs it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from support.browser import chromium
+from support.page import copied, settled, show, source_field, text_of, visited, words
+from support.serving import live, services, write_model
+
+SOURCE, OTHER = "der Hund sieht die Katze .", "die Katze hört nicht"
+OWN = "the dog sees the cat ."
+LAYERS = {"family": "transformer", "encoder_layers": 2, "decoder_layers": 2}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("runs")
+    runs: dict[str, Path] = {
+        "grid": write_model(folder / "grid", seed=2, model={"num_layers": 2}),
+        "transformer": write_model(folder / "transformer", seed=2, model=LAYERS),
+    }
+    with live(services(runs)) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page with a sentence in it; its script must not fail."""
+    with visited(browser, address, harmless="503") as found:
+        source_field(found).fill(SOURCE)
+        for model in ("grid", "transformer"):
+            expect(words(found, model).first).to_be_visible()
+        yield found
+
+
+def test_an_error_of_many_lines_is_said_once(page: Page) -> None:
+    page.route("**/v1/translate/stream", lambda route: route.fulfill(status=503, json={"error": "It is busy."}))
+    source_field(page).fill("\n".join(f"der Hund {number}" for number in range(30)))
+    shown = page.get_by_label("Translation by grid")
+    expect(shown.get_by_text("It is busy.")).to_have_count(30)
+    expect(shown.get_by_role("alert")).to_have_count(1)
