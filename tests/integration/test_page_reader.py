@@ -50,3 +50,14 @@ def test_an_error_of_many_lines_is_said_once(page: Page) -> None:
     shown = page.get_by_label("Translation by grid")
     expect(shown.get_by_text("It is busy.")).to_have_count(30)
     expect(shown.get_by_role("alert")).to_have_count(1)
+
+
+def test_of_a_sentence_that_was_deleted_no_cell_is_described(page: Page) -> None:
+    show(page, "Grid")
+    page.locator(".grid-cells").hover()
+    page.get_by_label("Sentence", exact=True).fill("")
+    expect(page.get_by_role("alert")).to_contain_text("Type a sentence")
+    page.locator("[role=application]").first.dispatch_event("pointerleave")
+    page.get_by_label("Sentence", exact=True).fill(OTHER)
+    expect(page.locator(".grid-cells")).to_be_visible()
+    assert copied(page)["cell"] is not None

@@ -110,6 +110,8 @@ class GridView {
 
   private forget(): void {
     this.inspection = null;
+    this.cell = null;
+    this.strips = [];
     this.cellRequest.abort();
     for (const field of [this.colour, this.layerField, this.headChoice, this.range]) field.hidden = true;
     this.offerText();
@@ -215,6 +217,7 @@ class GridView {
 
   /** What is under the pointer, in words. */
   private point(cell: Cell | null): void {
+    if (!this.inspection) return;
     this.frame.point(cell ?? this.cell);
     const at = cell ?? this.cell;
     this.readout.textContent = at ? this.describe(at) : "\u00a0";
