@@ -61,3 +61,21 @@ def test_of_a_sentence_that_was_deleted_no_cell_is_described(page: Page) -> None
     page.get_by_label("Sentence", exact=True).fill(OTHER)
     expect(page.locator(".grid-cells")).to_be_visible()
     assert copied(page)["cell"] is not None
+
+
+def test_ones_own_translation_stays_while_the_sentence_is_edited(page: Page) -> None:
+    source_field(page).fill(f"{SOURCE}\n{OTHER}")
+    expect(words(page, "grid", 1).first).to_be_visible()
+    source_field(page).press("Control+Home")
+    show(page, "Search")
+    own, sentence = page.get_by_label("Your own translation"), page.get_by_label("Sentence", exact=True)
+    expect(sentence).to_have_value(SOURCE)
+    own.fill(OWN)
+    expect(page.locator("[data-own]").first).to_be_visible()
+    sentence.fill(OTHER)  # as the second line, which is another one
+    sentence.blur()
+    settled(page)
+    expect(own).to_have_value(OWN)
+    page.get_by_role("button", name="Next sentence").click()
+    expect(sentence).to_have_value(OTHER)
+    expect(own).to_have_value("")

@@ -104,10 +104,11 @@ export class App {
     this.emit("lines");
   }
 
-  /** The current line's source, as typed beside a picture. */
+  /** The current line's source, as typed beside a picture; the reader's own translation stays beside it. */
   setSource(source: string): void {
-    const text = this.lines.map((line, place) => (place === this.current ? source : line.source)).join("\n");
-    this.setText(text);
+    const { line } = this;
+    const changed = source === line.source ? line : { source, place: null, own: line.own, byModel: new Map() };
+    this.setLines(this.lines.map((each) => (each === line ? changed : each)));
   }
 
   look(place: Partial<{ current: number; model: Model; own: string }>): void {
