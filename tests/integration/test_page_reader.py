@@ -79,3 +79,25 @@ def test_ones_own_translation_stays_while_the_sentence_is_edited(page: Page) -> 
     page.get_by_role("button", name="Next sentence").click()
     expect(sentence).to_have_value(OTHER)
     expect(own).to_have_value("")
+
+
+def test_keys_with_modifiers_are_the_browsers(page: Page) -> None:
+    """All but Ctrl-Z, by which a change is undone."""
+
+    def taken(selector: str, key: str, modifier: str) -> bool:
+        script = """(each, [key, modifier]) => !each.dispatchEvent(
+          new KeyboardEvent("keydown", { key, [modifier]: true, bubbles: true, cancelable: true }))"""
+        return bool(page.locator(selector).locator("visible=true").first.evaluate(script, [key, modifier]))
+
+    def all_taken(selector: str, *keys: str) -> list[tuple[str, str]]:
+        modifiers = ("altKey", "ctrlKey", "metaKey")
+        return [(key, each) for key in keys for each in modifiers if taken(selector, key, each)]
+
+    arrows = ("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End")
+    assert all_taken(".target [data-word]", *arrows, "Enter", "x", "z") == [("z", "ctrlKey"), ("z", "metaKey")]
+    page.get_by_role("tab", name="Translate").focus()
+    assert all_taken("[role=tab]", *arrows) == []
+    expect(page.get_by_role("tab", name="Translate")).to_have_attribute("aria-selected", "true")
+    for view, more in (("Grid", ("PageUp", "PageDown")), ("Search", ())):
+        show(page, view)
+        assert all_taken("[role=application]", *arrows, *more) == []

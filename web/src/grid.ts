@@ -4,7 +4,7 @@ import type { App, Line } from "./app";
 import { unpack } from "./arrays";
 import { Asking } from "./asking";
 import { cellTable } from "./cell";
-import { choice, h, offer, say } from "./dom";
+import { choice, h, isModified, offer, say } from "./dom";
 import { gridFigure, legendElement, type Legend } from "./figure";
 import { Frame, type FrameContent } from "./frame";
 import type { View } from "./main";
@@ -266,7 +266,7 @@ class GridView {
   }
 
   private pressed(event: KeyboardEvent): void {
-    if (!this.inspection || !this.cell) return;
+    if (!this.inspection || !this.cell || isModified(event)) return;
     const { s, t } = this.cell;
     const moves: Record<string, Cell> = {
       ArrowLeft: { s: s - 1, t }, ArrowRight: { s: s + 1, t }, ArrowUp: { s, t: t - 1 }, ArrowDown: { s, t: t + 1 },

@@ -2,7 +2,7 @@
 
 import { App, languageName, pairOf } from "./app";
 import { compareView } from "./compare";
-import { choice, h } from "./dom";
+import { choice, h, isModified } from "./dom";
 import { gridView } from "./grid";
 import { Carried, Server, type Origin } from "./origin";
 import { searchView } from "./search";
@@ -61,7 +61,7 @@ function layout(app: App, setTheme: ReturnType<typeof followTheme>): HTMLElement
   const list = h("div", { role: "tablist", "aria-label": "Views" }, ...tabs);
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
+    if (!step || isModified(event)) return;
     show((shown + step + VIEWS.length) % VIEWS.length);
     tabs[shown].focus();
   });
