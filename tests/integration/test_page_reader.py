@@ -101,3 +101,11 @@ def test_keys_with_modifiers_are_the_browsers(page: Page) -> None:
     for view, more in (("Grid", ("PageUp", "PageDown")), ("Search", ())):
         show(page, view)
         assert all_taken("[role=application]", *arrows, *more) == []
+
+
+def test_texts_have_their_language(page: Page) -> None:
+    languages = [
+        text.first.evaluate("each => each.closest('[lang]').lang")
+        for text in (source_field(page), page.locator(".source .words"), words(page, "grid"))
+    ]
+    assert languages == ["de", "de", "en"]
