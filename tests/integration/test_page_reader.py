@@ -109,3 +109,13 @@ def test_texts_have_their_language(page: Page) -> None:
         for text in (source_field(page), page.locator(".source .words"), words(page, "grid"))
     ]
     assert languages == ["de", "de", "en"]
+
+
+def test_screen_readers_are_told_of_translations(page: Page) -> None:
+    said = page.locator(".unseen[role=status]")
+    page.get_by_role("checkbox", name="transformer").uncheck()
+    source_field(page).fill(OTHER)
+    expect(words(page, "grid").first).to_be_visible()
+    expect(said).to_have_text(f"Translated by grid: {text_of(page, 'grid')}")
+    source_field(page).fill(f"{OTHER}\nder Hund\n\ndie Katze")
+    expect(said).to_have_text("Translated by grid: 2 lines")

@@ -35,6 +35,8 @@ export class App {
   current = 0;
   model: Model;
   readonly hidden = new Set<string>();
+  /** Told when a request for lines has ended. */
+  translated: (lines: readonly Line[], model: Model) => void = () => undefined;
   private readonly listeners: [Event, Listener][] = [];
   private readonly running = new Map<string, Running>();
 
@@ -150,7 +152,9 @@ export class App {
     const mine = { control, lines: missing };
     this.running.set(model.name, mine);
     await this.translate(model, missing, control);
-    if (this.running.get(model.name) === mine) this.running.delete(model.name);
+    if (this.running.get(model.name) !== mine) return;
+    this.running.delete(model.name);
+    this.translated(missing, model);
   }
 
   /** Translate one line anew, with another beginning; an answer that is still to come is no longer wanted. */
