@@ -119,3 +119,19 @@ def test_screen_readers_are_told_of_translations(page: Page) -> None:
     expect(said).to_have_text(f"Translated by grid: {text_of(page, 'grid')}")
     source_field(page).fill(f"{OTHER}\nder Hund\n\ndie Katze")
     expect(said).to_have_text("Translated by grid: 2 lines")
+
+
+def test_words_look_clickable_only_where_they_are(page: Page) -> None:
+    style = "each => getComputedStyle(each).cursor"
+    assert words(page, "grid").first.evaluate(style) == "pointer"
+    show(page, "Compare")
+    compared = page.locator(".compare-view .lines [data-word], .compare-view .lines")
+    assert set(compared.evaluate_all(f"all => all.map({style})")) == {"auto"}
+
+
+def test_the_address_turns_to_a_view(page: Page) -> None:
+    for view in ("Search", "Grid", "Translate"):
+        page.evaluate(f"location.hash = '{view.lower()}'")
+        expect(page.get_by_role("tab", name=view)).to_have_attribute("aria-selected", "true")
+    page.evaluate("location.hash = 'elsewhere'")
+    expect(page.get_by_role("tab", name="Translate")).to_have_attribute("aria-selected", "true")

@@ -68,10 +68,11 @@ function layout(app: App, setTheme: ReturnType<typeof followTheme>): HTMLElement
   // Only the view that is looked at is drawn; the others are when they are turned to.
   for (const event of ["place", "lines", "models", "theme"] as const) app.on(event, () => views[shown]?.show());
   app.on("line", (line, model) => line === app.line && model === app.model && views[shown]?.show());
-  const named = VIEWS.findIndex((name) => `#${name.toLowerCase()}` === location.hash);
+  const named = (): number => VIEWS.findIndex((name) => `#${name.toLowerCase()}` === location.hash);
+  addEventListener("hashchange", () => named() >= 0 && show(named()));
   const header = h("header", { class: "top" }, h("span", { class: "name" }, "jointnmt"), list, settings(app, setTheme));
   const main = h("main", {}, h("h1", { class: "unseen" }, "jointnmt: translate and explore"), bar, ...panels);
-  queueMicrotask(() => show(Math.max(0, named)));
+  queueMicrotask(() => show(Math.max(0, named())));
   return [header, main];
 }
 
