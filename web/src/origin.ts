@@ -190,12 +190,16 @@ async function* linesOf(response: Response): AsyncGenerator<string> {
 
 const NO_MODEL = "To change words, the model is needed: see this page by jointnmt serve.";
 
+const FORMAT = 1; // of documents, as docs/explore.md describes it
+
 /** The document of a file that `jointnmt explore` wrote. */
 export class Carried implements Origin {
   readonly live = false;
   readonly models: Model[];
 
   constructor(readonly document: Explorations) {
+    const { format, generator } = document;
+    if (format !== FORMAT) throw new Error(`This page cannot read the file's document: it is of format ${format}, by ${generator}.`);
     this.models = document.models;
   }
 
