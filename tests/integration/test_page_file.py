@@ -183,6 +183,13 @@ def test_texts_cannot_break_out_of_their_place(page: Page, runs: list[Path], tmp
     assert page.evaluate("window.broken") is None
 
 
+def test_a_document_of_another_format_is_not_read(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    document = json.loads(explored(runs[:1], tmp_path / "page.json", "--text", SOURCE).read_text(encoding="utf-8"))
+    write_page({**document, "format": 2}, tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri())
+    expect(page.get_by_role("alert")).to_contain_text("format 2")
+
+
 def test_numbers_that_json_has_not_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_page({"value": float("nan")}, tmp_path / "page.html")

@@ -1,4 +1,4 @@
-"""Modules of the page under node: words of a text, and which answers are remembered."""
+"""Modules of the page under node: words of a text, and what is asked of the server."""
 
 from __future__ import annotations
 
@@ -80,3 +80,61 @@ def test_answers_are_remembered_up_to_a_size(tmp_path: Path, size: int, asked: s
         await server.inspect({{ name: "model" }}, {{ source, place: null }}, null);
       console.log(JSON.stringify(asked.join("")));"""
     assert evaluated(tmp_path, "origin.ts", script) == asked
+
+
+@pytest.mark.parametrize(
+    ("refusal", "given", "outcome"),
+    [
+        ("", "secret", {"prompts": 0, "keys": [None] * 3, "answers": ["refused"] * 3}),
+        ("Bearer", "secret", {"prompts": 1, "keys": [None, None, "secret", "secret", "secret"], "answers": [{}] * 3}),
+        ("Bearer", None, {"prompts": 1, "keys": [None] * 3, "answers": ["refused"] * 3}),
+    ],
+    ids=["by another rule", "for want of a key", "and none is given"],
+)
+def test_a_key_is_asked_for_once_and_only_where_one_is_wanted(
+    tmp_path: Path, refusal: str, given: str | None, outcome: dict[str, Any]
+) -> None:
+    """Two questions at a time, and one after them."""
+    script = f"""
+      const found = {{ prompts: 0, keys: [], answers: [] }};
+      globalThis.window = {{ prompt: () => (found.prompts++, {json.dumps(given)}) }};
+      const headers = {json.dumps({"WWW-Authenticate": refusal} if refusal else {})};
+      globalThis.fetch = async (path, {{ headers: sent }}) => {{
+        if (path === "v1/models") return new Response('{{"models": []}}');
+        const key = sent.Authorization?.slice("Bearer ".length) ?? null;
+        found.keys.push(key);
+        return key ? new Response("{{}}") : new Response('{{"error": "refused"}}', {{ status: 403, headers }});
+      }};
+      const server = await page.Server.connect();
+      const asked = (source) => server.inspect({{ name: "model" }}, {{ source, place: null }}, null)
+        .then((answer) => found.answers.push(answer), (error) => found.answers.push(error.message.split(" ")[0]));
+      await Promise.all([asked("a"), asked("b")]);
+      await asked("c");
+      console.log(JSON.stringify(found));"""
+    assert evaluated(tmp_path, "origin.ts", script) == outcome
+
+
+@pytest.mark.parametrize(
+    ("texts", "requests"),  # texts: what is repeated how often, and of how many lines
+    [([("der Hund ", 1, 450)], [200, 200, 50]), ([("ß", 100_000, 5), ("x", 700_000, 1), ("y", 9, 1)], [2, 2, 1, 1, 1])],
+    ids=["many lines", "long lines"],
+)
+def test_many_lines_go_in_requests_that_the_server_takes(
+    tmp_path: Path, texts: list[tuple[str, int, int]], requests: list[int]
+) -> None:
+    script = f"""
+      const requests = [], ready = [];
+      globalThis.fetch = async (path, {{ body }}) => {{
+        if (path === "v1/models") return new Response('{{"models": []}}');
+        const {{ texts }} = JSON.parse(body);
+        requests.push(texts.length);
+        return new Response(texts.map((text) => JSON.stringify({{ source: text.slice(0, 9) }}) + "\\n").join(""));
+      }};
+      const server = await page.Server.connect();
+      const texts = {json.dumps(texts)}.flatMap(([text, times, lines]) => Array(lines).fill(text.repeat(times)));
+      const lines = texts.map((source) => ({{ source, place: null }}));
+      await server.translate({{ name: "model" }}, lines, (line, {{ source }}) => ready.push([line, source]));
+      const whole = ready.every(([line, source], place) => line === place && source === texts[line].slice(0, 9));
+      console.log(JSON.stringify({{ requests, whole, ready: ready.length }}));"""
+    expected = {"requests": requests, "whole": True, "ready": sum(lines for _, _, lines in texts)}
+    assert evaluated(tmp_path, "origin.ts", script) == expected

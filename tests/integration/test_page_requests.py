@@ -121,12 +121,12 @@ def test_a_line_that_is_refused_leaves_the_others(page: Page) -> None:
 def test_what_failed_is_tried_again(page: Page) -> None:
     page.route(STREAM, lambda route: route.fulfill(status=503, json={"error": "The server is busy."}))
     source_field(page).fill("der Hund\ndie Katze")
-    expect(page.get_by_role("alert").filter(has_text="busy")).to_have_count(6)
+    expect(page.locator(".error").filter(has_text="busy")).to_have_count(6)
     page.unroute(STREAM)
     source_field(page).press("Control+Enter")
     for model in MODELS:
         expect(words(page, model, 1).first).to_be_visible()
-    expect(page.get_by_role("alert").filter(has_text="busy")).to_have_count(0)
+    expect(page.locator(".error").filter(has_text="busy")).to_have_count(0)
 
 
 def test_looking_at_another_line_does_not_begin_the_translation_again(page: Page) -> None:

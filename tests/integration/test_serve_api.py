@@ -425,7 +425,8 @@ def test_keys_are_asked_for(runs: dict[str, Path]) -> None:
         assert "Invalid" in translate(client, "der Hund", 403, api_key="wrong")["error"]
         assert translate(client, "der Hund", api_key="other")["translatedText"]
         assert client.post("/detect", data={"q": "x", "api_key": "other"}).status_code == 200
-        assert client.get("/v1/models").status_code == 403
+        refused = client.get("/v1/models")
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (403, "Bearer")
         assert client.get("/v1/models", headers={"Authorization": "Bearer other"}).status_code == 200
         assert client.get("/v1/models", headers={"Authorization": "Bearer wrong"}).status_code == 403
         assert client.get("/frontend/settings").json()["keyRequired"]
@@ -472,6 +473,7 @@ def test_forms_of_other_pages_are_not_computed(runs: dict[str, Path]) -> None:
         with TestClient(application(runs, allow_origins=named)) as client:
             answer = client.post("/translate", data=form, headers={"Origin": origin} if origin else {})
             assert answer.status_code == status, (named, origin, answer.text)
+            assert "www-authenticate" not in answer.headers, "no key would change it"
 
 
 def test_other_pages_may_read_what_is_refused(runs: dict[str, Path]) -> None:

@@ -35,6 +35,8 @@ export class App {
   current = 0;
   model: Model;
   readonly hidden = new Set<string>();
+  /** Told when a request for lines has ended. */
+  translated: (lines: readonly Line[], model: Model) => void = () => undefined;
   private readonly listeners: [Event, Listener][] = [];
   private readonly running = new Map<string, Running>();
 
@@ -104,10 +106,11 @@ export class App {
     this.emit("lines");
   }
 
-  /** The current line's source, as typed beside a picture. */
+  /** The current line's source, as typed beside a picture; the reader's own translation stays beside it. */
   setSource(source: string): void {
-    const text = this.lines.map((line, place) => (place === this.current ? source : line.source)).join("\n");
-    this.setText(text);
+    const { line } = this;
+    const changed = source === line.source ? line : { source, place: null, own: line.own, byModel: new Map() };
+    this.setLines(this.lines.map((each) => (each === line ? changed : each)));
   }
 
   look(place: Partial<{ current: number; model: Model; own: string }>): void {
@@ -149,7 +152,9 @@ export class App {
     const mine = { control, lines: missing };
     this.running.set(model.name, mine);
     await this.translate(model, missing, control);
-    if (this.running.get(model.name) === mine) this.running.delete(model.name);
+    if (this.running.get(model.name) !== mine) return;
+    this.running.delete(model.name);
+    this.translated(missing, model);
   }
 
   /** Translate one line anew, with another beginning; an answer that is still to come is no longer wanted. */

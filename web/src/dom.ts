@@ -80,6 +80,9 @@ export function redrawn(element: HTMLElement, ...content: Child[]): boolean {
   return !found;
 }
 
+/** Whether a key is pressed with another that makes it the browser's or the system's. */
+export const isModified = (event: KeyboardEvent): boolean => event.altKey || event.ctrlKey || event.metaKey;
+
 /** An action that waits until calls have ceased for a while; `now` does at once what still waits. */
 export function debounced(milliseconds: number, action: () => void): { later: () => void; now: () => void } {
   let timer: number | null = null;

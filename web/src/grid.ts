@@ -4,7 +4,7 @@ import type { App, Line } from "./app";
 import { unpack } from "./arrays";
 import { Asking } from "./asking";
 import { cellTable } from "./cell";
-import { choice, h, offer, say } from "./dom";
+import { choice, h, isModified, offer, say } from "./dom";
 import { gridFigure, legendElement, type Legend } from "./figure";
 import { Frame, type FrameContent } from "./frame";
 import type { View } from "./main";
@@ -110,6 +110,8 @@ class GridView {
 
   private forget(): void {
     this.inspection = null;
+    this.cell = null;
+    this.strips = [];
     this.cellRequest.abort();
     for (const field of [this.colour, this.layerField, this.headChoice, this.range]) field.hidden = true;
     this.offerText();
@@ -215,6 +217,7 @@ class GridView {
 
   /** What is under the pointer, in words. */
   private point(cell: Cell | null): void {
+    if (!this.inspection) return;
     this.frame.point(cell ?? this.cell);
     const at = cell ?? this.cell;
     this.readout.textContent = at ? this.describe(at) : "\u00a0";
@@ -263,7 +266,7 @@ class GridView {
   }
 
   private pressed(event: KeyboardEvent): void {
-    if (!this.inspection || !this.cell) return;
+    if (!this.inspection || !this.cell || isModified(event)) return;
     const { s, t } = this.cell;
     const moves: Record<string, Cell> = {
       ArrowLeft: { s: s - 1, t }, ArrowRight: { s: s + 1, t }, ArrowUp: { s, t: t - 1 }, ArrowDown: { s, t: t + 1 },

@@ -2,7 +2,7 @@
 
 import { App, languageName, pairOf } from "./app";
 import { compareView } from "./compare";
-import { choice, h } from "./dom";
+import { choice, h, isModified } from "./dom";
 import { gridView } from "./grid";
 import { Carried, Server, type Origin } from "./origin";
 import { searchView } from "./search";
@@ -61,17 +61,18 @@ function layout(app: App, setTheme: ReturnType<typeof followTheme>): HTMLElement
   const list = h("div", { role: "tablist", "aria-label": "Views" }, ...tabs);
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
+    if (!step || isModified(event)) return;
     show((shown + step + VIEWS.length) % VIEWS.length);
     tabs[shown].focus();
   });
   // Only the view that is looked at is drawn; the others are when they are turned to.
   for (const event of ["place", "lines", "models", "theme"] as const) app.on(event, () => views[shown]?.show());
   app.on("line", (line, model) => line === app.line && model === app.model && views[shown]?.show());
-  const named = VIEWS.findIndex((name) => `#${name.toLowerCase()}` === location.hash);
+  const named = (): number => VIEWS.findIndex((name) => `#${name.toLowerCase()}` === location.hash);
+  addEventListener("hashchange", () => named() >= 0 && show(named()));
   const header = h("header", { class: "top" }, h("span", { class: "name" }, "jointnmt"), list, settings(app, setTheme));
   const main = h("main", {}, h("h1", { class: "unseen" }, "jointnmt: translate and explore"), bar, ...panels);
-  queueMicrotask(() => show(Math.max(0, named)));
+  queueMicrotask(() => show(Math.max(0, named())));
   return [header, main];
 }
 

@@ -33,6 +33,7 @@ export interface Origin {
 export type Ready = (line: number, outcome: Translation | Error) => void;
 
 const CANDIDATES = 5;
+const [LINES, BYTES] = [200, 500_000]; // of a request's texts, at most: well below what a server takes
 const REMEMBERED = 24_000_000; // characters of answers: two of the largest, or thousands of small ones
 
 /** A server, asked under addresses relative to the page's own. */
@@ -41,6 +42,7 @@ export class Server implements Origin {
   private readonly answers = new Map<string, { answer: unknown; size: number }>(); // the oldest first
   private remembered = 0;
   private key = stored("key");
+  private isKeyDeclined = false; // who has given none is not asked again
 
   private constructor(readonly models: Model[]) {}
 
@@ -52,7 +54,15 @@ export class Server implements Origin {
   }
 
   async translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void> {
-    const texts = lines.map(({ source }) => source);
+    let first = 0;
+    for (const texts of requestsOf(lines.map(({ source }) => source))) {
+      const begin = first;
+      await this.translateTexts(model, texts, (line, outcome) => ready(begin + line, outcome), signal);
+      first += texts.length;
+    }
+  }
+
+  private async translateTexts(model: Model, texts: string[], ready: Ready, signal: AbortSignal): Promise<void> {
     const body = { model: model.name, texts, num_best: Math.min(CANDIDATES, model.beam_size), alignments: true };
     const response = await this.fetch("v1/translate/stream", body, signal);
     let line = 0;
@@ -118,8 +128,9 @@ export class Server implements Origin {
   }
 
   private async fetch(path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+    const { key } = this;
     const headers: Record<string, string> = { "Content-Type": "application/json" };
-    if (this.key) headers.Authorization = `Bearer ${this.key}`;
+    if (key) headers.Authorization = `Bearer ${key}`;
     const method = body === undefined ? "GET" : "POST";
     let response: Response;
     try {
@@ -130,16 +141,38 @@ export class Server implements Origin {
     }
     if (response.ok) return response;
     const { error } = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
-    if (response.status === 403) {
-      const given = window.prompt(`${error}\nAPI key:`);
-      if (given) {
-        this.key = given.trim();
-        store("key", this.key);
-        return this.fetch(path, body, signal);
-      }
-    }
-    throw new Error(error);
+    if (!response.headers.has("WWW-Authenticate")) throw new Error(error);
+    if (this.hasAnotherKey(key, error)) return this.fetch(path, body, signal);
+    throw new Error(`${error} To give one, load this page anew.`);
   }
+
+  /** Whether there is another key than the refused one: given meanwhile, for another request, or now. */
+  private hasAnotherKey(refused: string | null, reason: string): boolean {
+    if (this.key !== refused) return true;
+    if (this.isKeyDeclined) return false;
+    const given = window.prompt(`${reason}\nAPI key:`)?.trim();
+    this.isKeyDeclined = !given;
+    if (!given) return false;
+    this.key = given;
+    store("key", given);
+    return true;
+  }
+}
+
+/** Texts in parts that a server takes at a time; one that is too long goes by itself, for the server to refuse. */
+function requestsOf(texts: readonly string[]): string[][] {
+  const requests: string[][] = [];
+  let size = Infinity;
+  for (const text of texts) {
+    const long = new TextEncoder().encode(JSON.stringify(text)).length;
+    size += long;
+    if (size > BYTES || requests.at(-1)!.length === LINES) {
+      requests.push([]);
+      size = long;
+    }
+    requests.at(-1)!.push(text);
+  }
+  return requests;
 }
 
 async function* linesOf(response: Response): AsyncGenerator<string> {
@@ -157,12 +190,16 @@ async function* linesOf(response: Response): AsyncGenerator<string> {
 
 const NO_MODEL = "To change words, the model is needed: see this page by jointnmt serve.";
 
+const FORMAT = 1; // of documents, as docs/explore.md describes it
+
 /** The document of a file that `jointnmt explore` wrote. */
 export class Carried implements Origin {
   readonly live = false;
   readonly models: Model[];
 
   constructor(readonly document: Explorations) {
+    const { format, generator } = document;
+    if (format !== FORMAT) throw new Error(`This page cannot read the file's document: it is of format ${format}, by ${generator}.`);
     this.models = document.models;
   }
 

@@ -2,7 +2,7 @@
 
 import type { App } from "./app";
 import { Asking } from "./asking";
-import { choice, h, say } from "./dom";
+import { choice, h, isModified, say } from "./dom";
 import type { View } from "./main";
 import { savingButtons } from "./saving";
 import { shown } from "./tokens";
@@ -100,7 +100,7 @@ class SearchView {
   }
 
   private pressed(event: KeyboardEvent): void {
-    if (!this.trace) return;
+    if (!this.trace || isModified(event)) return;
     const { nodes } = this.trace;
     const at = nodes[this.selected];
     const beside = nodes.filter(({ position }) => position === at.position).sort((a, b) => a.rank - b.rank);

@@ -40,11 +40,13 @@ export class SourceText {
     app.on("lines", () => this.render());
     app.on("place", () => this.renderPlace());
     app.on("line", (line) => this.renderLine(line));
+    app.on("models", () => this.renderLanguage());
+    this.renderLanguage();
     this.render();
   }
 
-  focus(): void {
-    this.field?.focus();
+  private renderLanguage(): void {
+    this.element.lang = this.app.model.source_language;
   }
 
   private createField(): HTMLTextAreaElement {

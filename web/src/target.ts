@@ -2,7 +2,7 @@
 
 import type { App, Line } from "./app";
 import { openChoice } from "./change";
-import { h, redrawn, say } from "./dom";
+import { h, isModified, redrawn, say } from "./dom";
 import { actionButton, copy } from "./saving";
 import { spansOf, type Marked } from "./source";
 import { wordAlignment, wordsOf, type Word } from "./tokens";
@@ -112,7 +112,9 @@ export class TargetText {
     const candidate = translation?.candidates[chosen];
     const words = candidate ? wordsOf(candidate.text, candidate.tokens, this.model.target_language) : [];
     const item = h("li", { "data-line": number, class: pending ? "pending" : null, lang: this.model.target_language });
-    if (error) item.append(h("span", { class: "error", role: "alert" }, error));
+    // What went wrong with many lines is said once.
+    const before = number ? this.app.rendering(this.app.lines[number - 1], this.model).error : null;
+    if (error) item.append(h("span", { class: "error", role: error === before ? null : "alert" }, error));
     else if (candidate) item.append(...spansOf(candidate.text, words));
     else item.append(pending ? h("span", { class: "hint" }, "…") : "\u200b");
     item.querySelectorAll("[data-word]").forEach((span, index) =>
@@ -183,6 +185,12 @@ export class TargetText {
     const span = (event.target as Element).closest<HTMLElement>("[data-word]");
     const line = this.lineOf(event.target as Element);
     if (!line) return;
+    const isUndo = span && event.key === "z" && (event.ctrlKey || event.metaKey) && !event.altKey;
+    if (isUndo) {
+      event.preventDefault();
+      return this.undo(line);
+    }
+    if (isModified(event)) return;
     if (event.key === "ArrowUp" || event.key === "ArrowDown") {
       event.preventDefault();
       return this.toLine(event.key === "ArrowUp" ? -1 : 1);
@@ -191,11 +199,9 @@ export class TargetText {
     const word = Number(span.dataset.word);
     const last = this.rows.get(line)!.words.length - 1;
     const steps: Record<string, number> = { ArrowLeft: word - 1, ArrowRight: word + 1, Home: 0, End: last };
-    const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
     if (event.key in steps) this.focusWord(line, Math.max(0, Math.min(last, steps[event.key])));
     else if (event.key === "Enter" || event.key === " ") this.change(line, word);
-    else if (event.key === "z" && (event.ctrlKey || event.metaKey)) this.undo(line);
-    else if (plain && /^\p{L}$/u.test(event.key)) this.change(line, word, event.key);
+    else if (/^\p{L}$/u.test(event.key)) this.change(line, word, event.key);
     else return;
     event.preventDefault();
   }

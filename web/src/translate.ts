@@ -1,7 +1,7 @@
 // The view to translate in: the source, and beside it every model's translation.
 
 import { languageName, type App, type Line } from "./app";
-import { h } from "./dom";
+import { h, say } from "./dom";
 import { SourceText, type Marked } from "./source";
 import { TargetText } from "./target";
 import type { Word } from "./tokens";
@@ -40,6 +40,12 @@ export function translateView(app: App): HTMLElement {
   app.on("lines", () => targets.forEach((target) => target.render()));
   app.on("line", (line, model) => targets.find((target) => target.model === model)?.renderLine(line));
   app.on("place", () => targets.forEach((target) => target.renderPlace()));
+  app.translated = (lines, model) => {
+    const texts = lines.map((line) => app.textOf(line, model)).filter(Boolean);
+    const isShown = panes.offsetParent && targets.some((target) => target.model === model);
+    if (!app.origin.live || !isShown || !texts.length) return; // an error says itself
+    say(`Translated by ${model.name}: ${texts.length > 1 ? `${texts.length} lines` : texts[0]}`);
+  };
   render();
 
   const help = app.origin.live

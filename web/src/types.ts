@@ -6,8 +6,6 @@ export interface Model {
   target_language: string;
   family: string;
   parameters: number;
-  max_length: number | null;
-  has_gates: boolean;
   beam_size: number;
 }
 
@@ -78,7 +76,6 @@ export interface SearchTrace {
   source_tokens: string[];
   beam_size: number;
   length_penalty: number;
-  num_positions: number;
   nodes: SearchNode[];
   finished: number[];
   translations: string[];

@@ -104,7 +104,8 @@ class Access:
         matching = [key for key in self._keys if hmac.compare_digest(key.sha256, found)]
         if not given or not matching:
             problem = "Invalid API key." if given else "An API key is needed: ask the operator of this server for one."
-            raise RequestError(403, problem)
+            # The status is LibreTranslate's; the header tells it from what is refused whatever the key.
+            raise RequestError(403, problem, {"WWW-Authenticate": "Bearer"})
         key = matching[0]
         if key in self._rates and (wait := self._rates[key].wait()):
             raise RequestError(
