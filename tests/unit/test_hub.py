@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 
 from jointnmt import Translator
 from jointnmt.config import read_yaml
-from jointnmt.errors import ModelError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
 from jointnmt.runs.directory import RunDirectory
@@ -251,6 +251,19 @@ def test_pushing_uploads_the_folder_and_its_card(translator: Translator, monkeyp
     assert any(name.startswith("segmentation/") for name in files)
     assert b'Translator.from_pretrained("somebody/de-en")' in files["README.md"]
     assert b"MIT" in files["README.md"]
+
+
+@pytest.mark.parametrize(("kind", "message"), [("ensemble", "saved as one model"), ("int8", "in int8 cannot be saved")])
+def test_what_cannot_be_saved_makes_no_repository(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, message: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", lambda **_: pytest.fail("the Hub was asked"))
+    if kind == "int8":
+        translator = Translator.load(run, device="cpu", precision="int8")
+    else:
+        translator = Translator.load([run, write_run(tmp_path / "other", seed=2)], device="cpu")
+    with pytest.raises(ConfigurationError, match=message):
+        translator.push_to_hub("somebody/de-en")
 
 
 def test_a_model_of_the_hub_is_downloaded_and_loaded(
