@@ -18,6 +18,7 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.shipped import MODELS
 from support.tiny_run import write_run
 
 TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
@@ -213,6 +214,12 @@ def test_validation_scores_are_those_of_the_weights(
     again = Translator.from_pretrained(tmp_path / "saved", device="cpu")  # what is saved keeps them
     again.save_pretrained(tmp_path / "again")
     assert expected in card_of(tmp_path / "again").text
+
+
+def test_a_model_of_the_package_keeps_its_scores() -> None:
+    name = "tatoeba-de-en-transformer"
+    found = validation_scores(Path(f"package:{name}"))
+    assert found is not None and found == validation_scores(MODELS / name)
 
 
 def test_a_line_of_the_log_that_is_not_finished_is_left_out(run: Path) -> None:
