@@ -16,7 +16,8 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
+from jointnmt.compression import plain_name
+from jointnmt.data.corpus import UNREADABLE, cut_lines, open_text
 from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
 from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
@@ -275,9 +276,7 @@ def _code(path: Path) -> str | None:
 
 def _code_in(name: str) -> re.Match[str] | None:
     """The place of the language code in a file's name in lower case."""
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
-    stem, *endings = re.finditer(r"[^.]*", name)
+    stem, *endings = re.finditer(r"[^.]*", plain_name(Path(name)))
     words = [*reversed(endings), *re.finditer(r"[^-_]+", stem.group())]
     codes = re.compile(r"[a-z]{2,3}([-_][a-z]{2,4})?")
     return next((word for word in words if codes.fullmatch(word.group()) and word.group() not in NO_CODES), None)
