@@ -42,28 +42,35 @@ class PairFields:
     languages: tuple[str | None, str | None] = (None, None)
     """Which header, keys or the file itself name."""
 
-    def pick(self, content: str) -> tuple[str, str, str]:
-        """Source, target and, if there are none, the problem of a line."""
+    def pick(self, content: str) -> tuple[str, str, str, str]:
+        """Source and target of a line; if there are none, its problem, and why in words."""
         return self._cells(content) if self.columns is not None else self._values(content)
 
-    def _cells(self, content: str) -> tuple[str, str, str]:
+    def _cells(self, content: str) -> tuple[str, str, str, str]:
         cells = content.split("\t")
         if len(cells) != self.columns:
-            return "", "", f"{len(cells)} columns instead of {self.columns}" if content.strip() else "empty line"
+            return _no_pair(content, "columns", f"{len(cells)} columns instead of {self.columns}")
         source, target = (cells[int(number)] for number in self.fields)
-        return source, target, ""
+        return source, target, "", ""
 
-    def _values(self, content: str) -> tuple[str, str, str]:
+    def _values(self, content: str) -> tuple[str, str, str, str]:
         try:
             record = json.loads(content)
         except (ValueError, RecursionError):
-            return "", "", "not JSON" if content.strip() else "empty line"
+            return _no_pair(content, "unreadable", "not JSON")
         values = [json_value(record, key) for key in self.fields]
         for key, value in zip(self.fields, values, strict=True):
             if not isinstance(value, str):
-                return "", "", f"no text under the key {key!r}"
+                return _no_pair(content, "unreadable", f"no text under the key {key!r}")
         source, target = (" ".join(str(value).split()) for value in values)
-        return source, target, "half of a surrogate pair" if has_surrogate(source + target) else ""
+        if has_surrogate(source + target):
+            return source, target, "unreadable", "half of a surrogate pair"
+        return source, target, "", ""
+
+
+def _no_pair(content: str, problem: str, detail: str) -> tuple[str, str, str, str]:
+    """What `PairFields.pick` has of a line without these fields: its problem, unless the line is empty."""
+    return ("", "", problem, detail) if content.strip() else ("", "", "empty", "empty line")
 
 
 def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:

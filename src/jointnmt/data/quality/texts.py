@@ -52,7 +52,9 @@ class GivenPair(NamedTuple):
     source: str
     target: str
     problem: str = ""
-    """Why the line is no pair; empty: it is one."""
+    """If the line is no pair, what that counts as, a name of `problems.PROBLEMS`; empty: it is one."""
+    detail: str = ""
+    """Why the line is no pair, in words."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,19 @@ class GivenText:
         for text in row:
             if text in PROBLEMS:
                 source, target = ("" if each in PROBLEMS else each for each in row) if len(row) == 2 else ("", "")
-                return GivenPair(line, source, target, PROBLEMS[text])
+                return GivenPair(line, source, target, *PROBLEMS[text])
         if self.kind == "lines":
             return GivenPair(line, row[0], row[1])
-        source, target, problem = self.selection.pick(row[0])
-        return GivenPair(line, source, target, problem)
+        return GivenPair(line, *self.selection.pick(row[0]))
 
 
 MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
-PROBLEMS = {MISSING: "no counterpart", UNDECODABLE: "wrong encoding", NUL: "NUL byte"}
-"""What stands for a line that cannot be used: no text has a NUL byte."""
+PROBLEMS = {
+    MISSING: ("no-counterpart", "no counterpart"),
+    UNDECODABLE: ("unreadable", "wrong encoding"),
+    NUL: ("unreadable", "NUL byte"),
+}
+"""What stands for a line that cannot be used, as no text has a NUL byte: its problem, and why in words."""
 
 CRLF = {"utf-16": b"\r\0\n", "utf-32": b"\r\0\0\0\n"}
 WIDE = tuple(CRLF)
