@@ -396,6 +396,15 @@ def test_a_file_or_a_column_is_named_once(tmp_path: Path) -> None:
         gather_texts([tmp_path / "a.tsv", tmp_path / "b"])
     with pytest.raises(ConfigurationError, match=r"source and target are the same"):
         gather_texts([tmp_path / "a.tsv"], ["0", "0"])
+    with pytest.raises(ConfigurationError, match=r"--columns 0,00: source and target are the same"):
+        gather_texts([tmp_path / "a.tsv"], ["0", "00"])
+
+
+def test_deep_json_is_no_file_of_pairs(tmp_path: Path) -> None:
+    deep = '{"a":' * 20_000 + "1" + "}" * 20_000
+    (tmp_path / "a.txt").write_text(f"{deep}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="holds one side of the pairs"):
+        gather_texts([tmp_path / "a.txt"])
 
 
 def test_a_pipe_is_refused_as_it_can_be_read_only_once(tmp_path: Path) -> None:

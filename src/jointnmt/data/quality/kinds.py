@@ -93,5 +93,5 @@ def kind_of(path: Path, head: bytes) -> PairKind | None:
 def _is_json(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

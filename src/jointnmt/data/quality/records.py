@@ -77,7 +77,7 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     """The columns of a table, as wanted, or else the first two that look like sentences.
 
     Raises:
-        ConfigurationError: if there are no two, or no such columns.
+        ConfigurationError: if there are no two, or no such columns, or both are the same.
     """
     rows = [line.split("\t") for line in lines if line.strip()]
     if not rows:
@@ -89,7 +89,9 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     if wanted is not None:
         if not all(name.isdecimal() and int(name) < columns for name in wanted):
             raise ConfigurationError(f"{path}: has columns 0 to {columns - 1}; --columns asks for {','.join(wanted)}.")
-        chosen = list(wanted)
+        chosen = [str(int(name)) for name in wanted]
+        if len(set(chosen)) < len(chosen):
+            raise ConfigurationError(f"--columns {','.join(wanted)}: source and target are the same.")
     else:
         chosen = [str(number) for number in range(columns) if _is_text([row[number] for row in rows])][:2]
         if columns == 2:
