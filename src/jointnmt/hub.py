@@ -186,7 +186,8 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
     Raises:
         ModelError: if the record of a saved folder is damaged.
     """
-    saved = run / "config.json"
+    files = RunDirectory(run)
+    saved = files.path / "config.json"
     if saved.is_file():
         try:
             kept: dict[str, Any] | None = json.loads(saved.read_bytes()).get("jointnmt", {}).get("validation")
@@ -195,7 +196,6 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
                 f"{saved}: is damaged. Save the model again, or delete this file, which holds its scores."
             ) from error
         return kept
-    files = RunDirectory(run)
     if not files.log.is_file():
         return None
     steps = checkpoint.read_values(files.model).get("steps")

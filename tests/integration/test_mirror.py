@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -144,6 +145,37 @@ def test_a_training_goes_on_though_the_store_is_out_of_reach(
             assert "EndpointError. Check the address" in caplog.text
             with pytest.raises(ConfigurationError, match="EndpointError"):
                 train(experiment, run, NoDisplay(), mirror)
+    train(experiment, run, NoDisplay(), mirror)
+    Mirror(mirror).pull(tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(run)
+
+
+@pytest.mark.parametrize("operation", ["stat", "open", "read_bytes"])
+def test_a_training_goes_on_though_its_own_files_cannot_be_read(
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    operation: str,
+) -> None:
+    run, mirror = tmp_path / "run", f"{tmp_path}/mirror"
+    read = getattr(Path, operation)
+    push: Any = Mirror.push
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == run / "log.jsonl":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path, *arguments, **options)
+
+    def push_failing(*arguments: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, operation, fail)
+            push(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Mirror, "push", push_failing)
+        interrupted(experiment, run, mirror, 6)
+        assert "log.jsonl: cannot be copied to" in caplog.text and "The training goes on" in caplog.text
     train(experiment, run, NoDisplay(), mirror)
     Mirror(mirror).pull(tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import resource
 from pathlib import Path
@@ -192,6 +193,28 @@ def test_checkpoints_that_either_state_wants_are_kept(directory: RunDirectory) -
     assert [directory.scored(step).exists() for step in (1, 2, 3)] == [True, True, True]
     run_state(directory, best=[3], latest=[3])
     assert [directory.scored(step).exists() for step in (1, 2, 3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("name", ["last", "previous"])
+def test_no_checkpoint_is_deleted_while_a_state_cannot_be_read(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    opened = safetensors.safe_open
+
+    def fail(path: Path, **options: Any) -> Any:
+        if path == directory.checkpoints / f"{name}.safetensors":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return opened(path, **options)
+
+    run_state(directory, best=[2, 1], latest=[4])
+    directory.write_weights(directory.scored(3), {"weight": torch.ones(1)}, [3])
+    with monkeypatch.context() as patched:
+        patched.setattr(safetensors, "safe_open", fail)
+        run_state(directory, best=[3], latest=[4])
+    assert [directory.scored(step).exists() for step in (1, 2, 3, 4)] == [True, True, True, True]
+    assert "Stale file handle" in caplog.text
+    run_state(directory, best=[4], latest=[4])
+    assert [directory.scored(step).exists() for step in (1, 2, 3, 4)] == [False, False, True, True]
 
 
 def test_a_damaged_last_state_gives_way_to_the_one_before(

@@ -44,7 +44,7 @@ def joined(lines: list[str], end: str = "\n") -> bytes:
 
 @pytest.mark.parametrize(
     ("suffix", "compress"),
-    [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
+    [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress), (".GZ", gzip.compress)],
 )
 class TestFormats:
     def test_two_files(self, tmp_path: Path, suffix: str, compress: Any) -> None:

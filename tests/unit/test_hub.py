@@ -14,10 +14,11 @@ from huggingface_hub import ModelCard
 
 from jointnmt import Translator
 from jointnmt.config import read_yaml
-from jointnmt.errors import ModelError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.shipped import MODELS
 from support.tiny_run import write_run
 
 TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
@@ -215,6 +216,12 @@ def test_validation_scores_are_those_of_the_weights(
     assert expected in card_of(tmp_path / "again").text
 
 
+def test_a_model_of_the_package_keeps_its_scores() -> None:
+    name = "tatoeba-de-en-transformer"
+    found = validation_scores(Path(f"package:{name}"))
+    assert found is not None and found == validation_scores(MODELS / name)
+
+
 def test_a_line_of_the_log_that_is_not_finished_is_left_out(run: Path) -> None:
     before = validation_scores(run)
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
@@ -251,6 +258,19 @@ def test_pushing_uploads_the_folder_and_its_card(translator: Translator, monkeyp
     assert any(name.startswith("segmentation/") for name in files)
     assert b'Translator.from_pretrained("somebody/de-en")' in files["README.md"]
     assert b"MIT" in files["README.md"]
+
+
+@pytest.mark.parametrize(("kind", "message"), [("ensemble", "saved as one model"), ("int8", "in int8 cannot be saved")])
+def test_what_cannot_be_saved_makes_no_repository(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, message: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", lambda **_: pytest.fail("the Hub was asked"))
+    if kind == "int8":
+        translator = Translator.load(run, device="cpu", precision="int8")
+    else:
+        translator = Translator.load([run, write_run(tmp_path / "other", seed=2)], device="cpu")
+    with pytest.raises(ConfigurationError, match=message):
+        translator.push_to_hub("somebody/de-en")
 
 
 def test_a_model_of_the_hub_is_downloaded_and_loaded(

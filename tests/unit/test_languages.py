@@ -13,7 +13,7 @@ def test_region_and_script_are_cut_off(code: str, language: str) -> None:
     assert base_language(code) == language
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".bz2"])
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".bz2", ".GZ"])
 def test_a_file_is_named_after_its_language(ending: str) -> None:
     assert language_of_file(f"data/test.2016.zh-CN{ending}") == "zh-CN"
     assert language_of_file(f"test{ending}") == ""

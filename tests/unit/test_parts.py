@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -319,3 +320,31 @@ def test_checkpoints_of_another_training_are_not_averaged(tmp_path: Path) -> Non
     assert not (tmp_path / "mean.safetensors").exists()
     average_into(tmp_path / "mean.safetensors", [one, one])
     assert checkpoint.read_values(tmp_path / "mean.safetensors")["training"]["seed"] == 1
+
+
+TOLD: dict[str, tuple[Any, Any, bool]] = {
+    "nothing": (None, {"seed": 1}, True),
+    "less": ({"seed": 1}, {"seed": 1, "from": ""}, True),
+    "no section": ({"seed": 1, "validation": None}, {"seed": 1, "validation": {"every_epochs": 1}}, False),
+    "no weights of texts": ({"seed": 1}, {"seed": 1, "weights": [2.0, 1.0]}, False),
+    "the same weights of texts": ({"weights": [2.0, 1.0]}, {"weights": [2.0, 1.0]}, True),
+}
+"""What two checkpoints tell of their training, and whether it may be the same one."""
+
+
+@pytest.mark.parametrize(("one", "other", "same"), TOLD.values(), ids=TOLD)
+def test_the_order_of_what_is_averaged_makes_no_difference(tmp_path: Path, one: Any, other: Any, same: bool) -> None:
+    for name, told in {"one": one, "other": other}.items():
+        values = {"steps": [1]} if told is None else {"steps": [1], "training": told}
+        checkpoint.write(tmp_path / name, {"a": torch.ones(1)}, values)
+    for names in (["one", "other"], ["other", "one"]):
+        with nullcontext() if same else pytest.raises(ModelError, match="another training"):
+            average_into(tmp_path / "mean", [tmp_path / name for name in names])
+
+
+def test_what_tells_nothing_of_its_training_does_not_hide_that_others_differ(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        values = {"steps": [1], **({"training": {"seed": seed}} if seed else {})}
+        checkpoint.write(tmp_path / str(seed), {"a": torch.ones(1)}, values)
+    with pytest.raises(ModelError, match="another training: seed"):
+        average_into(tmp_path / "mean", [tmp_path / str(seed) for seed in (0, 1, 2)])

@@ -344,7 +344,7 @@ def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Pat
     (tmp_path / "a.en").write_text("Regards\nSee you\nEnd\nNull\nmore\n", encoding="utf-8")
     (text,) = gather_texts([tmp_path / "a.de", tmp_path / "a.en"])
     (checked,) = check_texts(*settle_languages([text], "de", "en"))
-    assert [pair.problem for pair in text.pairs()] == ["", "", "wrong encoding", "NUL byte", "wrong encoding"]
+    assert [pair.detail for pair in text.pairs()] == ["", "", "wrong encoding", "NUL byte", "wrong encoding"]
     assert checked.counts() == {"garbled": 1, "unreadable": 3}
     assert [pair.source for pair in checked.good_pairs()] == ["Grüße"]
 
@@ -396,6 +396,15 @@ def test_a_file_or_a_column_is_named_once(tmp_path: Path) -> None:
         gather_texts([tmp_path / "a.tsv", tmp_path / "b"])
     with pytest.raises(ConfigurationError, match=r"source and target are the same"):
         gather_texts([tmp_path / "a.tsv"], ["0", "0"])
+    with pytest.raises(ConfigurationError, match=r"--columns 0,00: source and target are the same"):
+        gather_texts([tmp_path / "a.tsv"], ["0", "00"])
+
+
+def test_deep_json_is_no_file_of_pairs(tmp_path: Path) -> None:
+    deep = '{"a":' * 20_000 + "1" + "}" * 20_000
+    (tmp_path / "a.txt").write_text(f"{deep}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="holds one side of the pairs"):
+        gather_texts([tmp_path / "a.txt"])
 
 
 def test_a_pipe_is_refused_as_it_can_be_read_only_once(tmp_path: Path) -> None:
@@ -521,6 +530,15 @@ def test_keys_may_have_dots_in_their_names(tmp_path: Path) -> None:
     (text,) = gather_texts([tmp_path / "a.jsonl"])
     assert text.selection.fields == ("id.x.de", "text.en")
     assert [(pair.source, pair.target) for pair in text.pairs()] == PAIRS[:50]
+
+
+def test_a_key_with_the_name_of_a_problem_is_none(tmp_path: Path) -> None:
+    records = [{"columns": a, "target": b} for a, b in PAIRS[:50]]
+    del records[7]["columns"]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
+    (checked,) = check(tmp_path / "a.jsonl")
+    (finding,) = quality_report([checked], (GERMAN, ENGLISH)).texts[0].findings
+    assert (finding.problem, finding.examples[0].source) == ("unreadable", "(no text under the key 'columns')")
 
 
 def test_a_copy_is_a_sentence_not_a_name() -> None:

@@ -266,14 +266,15 @@ def test_what_an_interrupted_build_left_is_not_taken_for_whole(
     assert not [path for path in made.directory.iterdir() if path.is_dir()]
 
 
-def test_compressed_files_are_unpacked_for_as_long_as_needed(corpus: Corpus, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("ending", ["gz", "GZ"])
+def test_compressed_files_are_unpacked_for_as_long_as_needed(corpus: Corpus, monkeypatch: Any, ending: str) -> None:
     monkeypatch.setattr(blocks, "BLOCK_LINES", 2)
     plain = corpus.build()
     for number in range(2):
         content_ = (corpus.folder / f"{number}.tsv").read_bytes()
-        (corpus.folder / f"{number}.tsv.gz").write_bytes(gzip.compress(content_))
-    made = corpus.build(train=[{"path": f"{number}.tsv.gz"} for number in range(2)])
-    assert content(made) == content(plain) and made.origin(4) == f"{corpus.folder}/1.tsv.gz:4"
+        (corpus.folder / f"{number}.tsv.{ending}").write_bytes(gzip.compress(content_))
+    made = corpus.build(train=[{"path": f"{number}.tsv.{ending}"} for number in range(2)])
+    assert content(made) == content(plain) and made.origin(4) == f"{corpus.folder}/1.tsv.{ending}:4"
     assert [path.name for path in made.directory.iterdir() if path.is_dir()] == []
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from fsspec.utils import glob_translate
 
 from jointnmt.cluster.rows import Format, JsonRows, ParquetRows, ShardRows, TextRows, check_columns, lines_from
-from jointnmt.data.corpus import BYTE_ORDER_MARK, COMPRESSED, UNREADABLE
+from jointnmt.compression import compression_of, plain_name
+from jointnmt.data.corpus import BYTE_ORDER_MARK, UNREADABLE
 from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.runs.storage import file_system
 
@@ -257,9 +258,8 @@ def _is_hidden(name: str) -> bool:
 
 
 def _format(path: str) -> Format:
-    name = PurePosixPath(path)
-    return ENDINGS.get((PurePosixPath(name.stem) if name.suffix in COMPRESSED else name).suffix, "text")
+    return ENDINGS.get(PurePosixPath(plain_name(PurePosixPath(path))).suffix.lower(), "text")
 
 
 def _compression(path: str) -> str | None:
-    return "infer" if path.endswith(COMPRESSED) else None
+    return "infer" if compression_of(PurePosixPath(path)) else None

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jointnmt.compression import compression_of
 from jointnmt.data.corpus import (
     BYTE_ORDER_MARK,
-    COMPRESSED,
     MAX_LINE_BYTES,
     UNREADABLE,
     ParallelText,
@@ -132,7 +132,7 @@ def _index(path: Path, unpacked: Path) -> _Index:
     lines = size = 0
     starts, last = [0], b"\n"
     alone = False  # a byte order mark: an empty text, as some editors save it
-    compressed = path.suffix in COMPRESSED
+    compressed = bool(compression_of(path))
     with unpacked.open("wb") if compressed else nullcontext() as copy:
         for chunk in _chunks(path):
             if copy is not None:

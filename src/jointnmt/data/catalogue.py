@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from jointnmt.data.corpus import COMPRESSED, UNREADABLE, open_text, read_lines
+from jointnmt.compression import COMPRESSED
+from jointnmt.data.corpus import UNREADABLE, open_text, read_lines
 from jointnmt.errors import DataError, reason
 
 logger = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from typing import IO, Self, cast
 from pydantic import Field, model_validator
 
 from jointnmt.cache import default_cache
+from jointnmt.compression import compression_of, plain_name
 from jointnmt.config import Config
 from jointnmt.data.filters import FilterConfig
 from jointnmt.errors import DataError, reason
@@ -22,9 +23,6 @@ MAX_LINE_BYTES = 2**24
 """A longer line is taken for a file that is no text: it would have to be held in memory whole."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-COMPRESSED = (".gz", ".xz", ".bz2")
-"""Endings of names of compressed files, which are decompressed while they are read."""
 
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a file, compressed or not, may raise."""
@@ -76,8 +74,7 @@ class ParallelText(Config):
     @property
     def format(self) -> str:
         """`.tsv` or `.jsonl` of a file of pairs, as its name says; otherwise empty or something unknown."""
-        suffixes = [suffix for suffix in (self.path.suffixes if self.path else []) if suffix not in COMPRESSED]
-        return suffixes[-1] if suffixes else ""
+        return "" if self.path is None else Path(plain_name(self.path)).suffix.lower()
 
     @property
     def fields(self) -> tuple[int | str, int | str]:
@@ -188,11 +185,11 @@ def lines_of_stream(stream: IO[bytes], begun: bool = False) -> Iterator[bytes]:
 
 def open_text(path: Path) -> IO[bytes]:
     """A file to read, decompressed if its name has an ending of `COMPRESSED`."""
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
+    compression = compression_of(path)
+    if compression == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))
-    if suffix == ".xz":
+    if compression == ".xz":
         return lzma.open(path, "rb")
-    if suffix == ".bz2":
+    if compression == ".bz2":
         return bz2.open(path, "rb")
     return path.open("rb")

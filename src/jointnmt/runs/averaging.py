@@ -65,17 +65,18 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
     weights = average_checkpoints(paths)
     found = [checkpoint.read_values(path) for path in paths]
     bound = [values[KEY] for values in found if is_bound(values)]
+    trainings = [values[TRAINING] for values in found if values.get(TRAINING)]
     for path, values in zip(paths, found, strict=True):
         if bound and is_bound(values) and values[KEY] != bound[0]:
             raise ModelError(
                 f"{path}: belongs to another configuration or segmentation than the checkpoints before it. Average "
                 "those of one training."
             )
-        check_provenance(values, found[0].get(TRAINING, {}), path)
+        check_provenance(values, trainings[0] if trainings else {}, path)
     steps = [step for values in found for step in steps_of(values)]
     out.parent.mkdir(parents=True, exist_ok=True)
     parts = {KEY: bound[0]} if len(bound) == len(found) else {}
-    training = {TRAINING: found[0][TRAINING]} if all(TRAINING in values for values in found) else {}
+    training = {TRAINING: trainings[0]} if len(trainings) == len(found) else {}
     checkpoint.write(out, weights, {"steps": steps, **parts, **training})
 
 

@@ -288,8 +288,13 @@ class RunDirectory:
                 logger.warning("%s The training goes on; the next state is tried again.", error)
 
     def _prune(self) -> None:
-        """Delete scored checkpoints that neither the last state nor the one before it keeps."""
-        keep = {self.scored(step) for step in self.states.steps_kept()}
+        """Delete scored checkpoints that neither the last state nor the one before it keeps, if both can be read."""
+        try:
+            keep = {self.scored(step) for step in self.states.steps_kept()}
+        except ModelError as error:
+            why = error.__cause__ or error
+            logger.warning("%s: a state cannot be read (%s), so no weights are deleted yet", self.checkpoints, why)
+            return
         for path in self.checkpoints.glob("step-*.safetensors"):
             if path not in keep:
                 path.unlink()

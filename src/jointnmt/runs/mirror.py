@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.errors import ConfigurationError, ModelError, reason
 from jointnmt.runs.checkpoint import publish
 from jointnmt.runs.storage import HIDDEN, Folder
 
@@ -61,8 +61,17 @@ class Mirror:
         """Copy a RUN directory, whose newest state is of this update; what is here already is not sent again.
 
         Raises:
-            ConfigurationError: if it cannot be read or written, whatever the file system raises.
+            ConfigurationError: if either cannot be read, or this cannot be written, whatever the file system raises.
         """
+        try:
+            self._push(run, step)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{error.filename or run}: cannot be copied to {self.address}: {reason(error)}. Check that it can be "
+                "read; the same command then goes on."
+            ) from error
+
+    def _push(self, run: Path, step: int) -> None:
         files = {path.relative_to(run).as_posix(): path for path in _files(run)}
         present = self._folder.names(CONTENTS)
         named = {}

@@ -37,6 +37,9 @@ KEY = "training"
 START = "from"
 """Of what makes a training that one: the hash of the weights of `training.from`, wherever they are now."""
 
+WEIGHTS = "weights"
+"""Likewise: those of the training texts, unless all are 1."""
+
 _SECTIONS = ("seed", "batches", "training", "validation")
 """Of a configuration. `runs.parts` compares what decides the output, a state the fingerprint of its data."""
 
@@ -50,7 +53,7 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
             del plain[section][key]
     weights = [text.weight for text in experiment.data.train]
     if set(weights) != {1.0}:
-        plain["weights"] = weights
+        plain[WEIGHTS] = weights
     return plain
 
 
@@ -59,7 +62,7 @@ def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], pat
 
     Args:
         values: of the checkpoint.
-        expected: the `provenance` that it should have.
+        expected: the `provenance` that it should have; empty: not known.
         path: of the checkpoint.
 
     Raises:
@@ -68,7 +71,10 @@ def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], pat
     stored = values.get(KEY, {})
     if not isinstance(stored, dict):
         raise ModelError(f"{path}: does not tell which training it is of. Bring the right file back, or train again.")
-    if changed := differences(merged(expected, stored), expected):  # a key that one version lacks is none
+    if not (stored and expected):
+        return
+    one, other = ({WEIGHTS: 1.0, **told} for told in (stored, expected))
+    if changed := differences(merged(other, one), merged(one, other)):  # a key that one version lacks is none
         raise ModelError(
             f"{path}: is a checkpoint of another training: {'; '.join(changed[:5])}. Bring the right file back, or "
             "train again."

@@ -41,10 +41,20 @@ class SavedStates:
         return max(_step_of(checkpoint.read_values(path)) for path in (self.last, self.previous))
 
     def steps_kept(self) -> set[int]:
-        """The updates whose weights, in files of their own, a training that resumes from either of them needs."""
+        """The updates whose weights, in files of their own, a training that resumes from either of them needs.
+
+        Raises:
+            ModelError: if one of them is there and cannot be read: it may need any.
+        """
         steps = set[int]()
         for path in (self.last, self.previous):
-            if run := checkpoint.read_values(path).get("run"):
+            try:
+                values = checkpoint.read_outline(path).values
+            except ModelError as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    continue
+                raise
+            if run := values.get("run"):
                 steps.update(step for step, _ in run["selection"]["best"])
                 steps.update(run["latest"])
         return steps

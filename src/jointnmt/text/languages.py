@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
 
+from jointnmt.compression import plain_name
 from jointnmt.errors import DataError
 from jointnmt.extras import extra
 
@@ -94,5 +95,4 @@ def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
 
 def language_of_file(name: str) -> str:
     """What a file name ends in, which is the text's language by convention: `de` of `test.de.gz`."""
-    path = Path(name)
-    return Path(path.stem if path.suffix in (".gz", ".xz", ".bz2") else path).suffix.removeprefix(".")
+    return Path(plain_name(Path(name))).suffix.removeprefix(".")

@@ -38,6 +38,14 @@ class Pretrained:
         """Read a RUN directory."""
         raise NotImplementedError
 
+    def check_can_be_saved(self) -> None:
+        """Refuse what a folder cannot hold.
+
+        Raises:
+            ConfigurationError: if the model cannot be saved.
+        """
+        raise NotImplementedError
+
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
         """Load a folder, or download and cache a repository of the Hub (`user/name`).
@@ -72,10 +80,12 @@ class Pretrained:
             With `push_to_hub`, the URL of the commit.
 
         Raises:
-            ConfigurationError: if there is no such precision, or a weight is beyond its range.
+            ConfigurationError: if it is an ensemble, or in int8; if there is no such precision, or a weight is beyond
+                its range.
             MissingPackageError: without the extra `hub`.
             OSError: if it cannot be written; a folder that is there stays as it was.
         """
+        self.check_can_be_saved()
         from jointnmt.hub import HubFolder
 
         folder = Path(save_directory)
@@ -89,7 +99,12 @@ class Pretrained:
         """Upload the folder to a repository of the Hub, created if needed; returns the URL of the commit.
 
         Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
+
+        Raises:
+            ConfigurationError: as `save_pretrained`.
+            MissingPackageError: without the extra `hub`.
         """
+        self.check_can_be_saved()
         from jointnmt.hub import HubFolder
 
         card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}

@@ -145,15 +145,18 @@ class Translator(Pretrained):
         assert self.run is not None, "not loaded"
         return Member(self.run, self.segmentation, self.experiment).facts()
 
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Save as a folder; see `Pretrained`."""
+    def check_can_be_saved(self) -> None:
+        """Refuse what no RUN directory can hold.
+
+        Raises:
+            ConfigurationError: of an ensemble, or a model whose weights are quantised.
+        """
         if self.members:
             raise ConfigurationError(
                 "An ensemble cannot be saved as one model. Save its runs, or distil it into one (docs/ensembles.md)."
             )
         if self.precision == "int8":
             raise ConfigurationError("A translator in int8 cannot be saved. Load it in float32, which loses nothing.")
-        return super().save_pretrained(save_directory, **options)
 
     def only_model(self) -> TranslationModel:
         """The model, to look into.

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from jointnmt.data.corpus import COMPRESSED, UNREADABLE, open_text
+from jointnmt.compression import plain_name
+from jointnmt.data.corpus import UNREADABLE, open_text
 from jointnmt.errors import DataError, reason
 
 PairKind = Literal[".tsv", ".jsonl", ".tmx", ".xliff"]
@@ -75,8 +76,7 @@ def marked_encoding(head: bytes) -> str | None:
 
 def kind_of(path: Path, head: bytes) -> PairKind | None:
     """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
-    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in COMPRESSED]
-    named = suffixes[-1] if suffixes else ""
+    named = Path(plain_name(path)).suffix.lower()
     if named in (".tsv", ".jsonl", ".tmx"):
         return named  # type: ignore[return-value]
     if named in (".xlf", ".xliff", ".sdlxliff"):
@@ -93,5 +93,5 @@ def kind_of(path: Path, head: bytes) -> PairKind | None:
 def _is_json(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

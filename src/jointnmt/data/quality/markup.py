@@ -17,8 +17,8 @@ from jointnmt.text.languages import base_language
 MARKUP = (".tmx", ".xliff")
 
 
-def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple[int, str, str, str]]:
-    """Line, source, target and problem of each unit; line breaks within a sentence become spaces.
+def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple[int, str, str, str, str]]:
+    """Line, source, target, problem and why in words of each unit; line breaks within a sentence become spaces.
 
     Read are the languages of `selection`.
 
@@ -29,9 +29,9 @@ def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple
     for number, (line, texts) in enumerate(_read(path, kind)[1], start=1):
         sides = [_of_language(texts, language) for language in (source, target)]
         if sides[0] is None or sides[1] is None:
-            yield line or number, "", "", f"no {source if sides[0] is None else target} side"
+            yield line or number, "", "", "unreadable", f"no {source if sides[0] is None else target} side"
         else:
-            yield line or number, " ".join(sides[0].split()), " ".join(sides[1].split()), ""
+            yield line or number, " ".join(sides[0].split()), " ".join(sides[1].split()), "", ""
 
 
 def select_languages(

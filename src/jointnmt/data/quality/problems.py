@@ -51,11 +51,7 @@ MOST_RATIO = 2.5
 def problem_of(pair: GivenPair) -> str:
     """The name of the first problem that a pair has by itself, of those that its text shows at once; empty: none."""
     if pair.problem:
-        if pair.problem == "no counterpart":
-            return "no-counterpart"
-        if pair.problem == "empty line":
-            return "empty"
-        return "columns" if "columns" in pair.problem else "unreadable"
+        return pair.problem
     if pair.line == 1 and is_heading(pair.source) and is_heading(pair.target):
         return "header"
     if not pair.source.strip() or not pair.target.strip():

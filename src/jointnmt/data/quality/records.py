@@ -42,35 +42,42 @@ class PairFields:
     languages: tuple[str | None, str | None] = (None, None)
     """Which header, keys or the file itself name."""
 
-    def pick(self, content: str) -> tuple[str, str, str]:
-        """Source, target and, if there are none, the problem of a line."""
+    def pick(self, content: str) -> tuple[str, str, str, str]:
+        """Source and target of a line; if there are none, its problem, and why in words."""
         return self._cells(content) if self.columns is not None else self._values(content)
 
-    def _cells(self, content: str) -> tuple[str, str, str]:
+    def _cells(self, content: str) -> tuple[str, str, str, str]:
         cells = content.split("\t")
         if len(cells) != self.columns:
-            return "", "", f"{len(cells)} columns instead of {self.columns}" if content.strip() else "empty line"
+            return _no_pair(content, "columns", f"{len(cells)} columns instead of {self.columns}")
         source, target = (cells[int(number)] for number in self.fields)
-        return source, target, ""
+        return source, target, "", ""
 
-    def _values(self, content: str) -> tuple[str, str, str]:
+    def _values(self, content: str) -> tuple[str, str, str, str]:
         try:
             record = json.loads(content)
         except (ValueError, RecursionError):
-            return "", "", "not JSON" if content.strip() else "empty line"
+            return _no_pair(content, "unreadable", "not JSON")
         values = [json_value(record, key) for key in self.fields]
         for key, value in zip(self.fields, values, strict=True):
             if not isinstance(value, str):
-                return "", "", f"no text under the key {key!r}"
+                return _no_pair(content, "unreadable", f"no text under the key {key!r}")
         source, target = (" ".join(str(value).split()) for value in values)
-        return source, target, "half of a surrogate pair" if has_surrogate(source + target) else ""
+        if has_surrogate(source + target):
+            return source, target, "unreadable", "half of a surrogate pair"
+        return source, target, "", ""
+
+
+def _no_pair(content: str, problem: str, detail: str) -> tuple[str, str, str, str]:
+    """What `PairFields.pick` has of a line without these fields: its problem, unless the line is empty."""
+    return ("", "", problem, detail) if content.strip() else ("", "", "empty", "empty line")
 
 
 def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:
     """The columns of a table, as wanted, or else the first two that look like sentences.
 
     Raises:
-        ConfigurationError: if there are no two, or no such columns.
+        ConfigurationError: if there are no two, or no such columns, or both are the same.
     """
     rows = [line.split("\t") for line in lines if line.strip()]
     if not rows:
@@ -82,7 +89,9 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     if wanted is not None:
         if not all(name.isdecimal() and int(name) < columns for name in wanted):
             raise ConfigurationError(f"{path}: has columns 0 to {columns - 1}; --columns asks for {','.join(wanted)}.")
-        chosen = list(wanted)
+        chosen = [str(int(name)) for name in wanted]
+        if len(set(chosen)) < len(chosen):
+            raise ConfigurationError(f"--columns {','.join(wanted)}: source and target are the same.")
     else:
         chosen = [str(number) for number in range(columns) if _is_text([row[number] for row in rows])][:2]
         if columns == 2:

@@ -93,7 +93,7 @@ def _text_report(checked: CheckedText) -> TextReport:
         if not missing:
             break
         if number and len(examples[names[number]]) < MOST_EXAMPLES:
-            problem = f"({pair.problem})" if pair.problem else ""
+            problem = f"({pair.detail})" if pair.detail else ""
             source, target = pair.source or problem, pair.target or (problem if pair.source else "")
             examples[names[number]].append(Example(pair.line, _printable(source), _printable(target)))
             missing -= 1

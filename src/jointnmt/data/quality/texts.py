@@ -16,7 +16,8 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jointnmt.data.corpus import COMPRESSED, UNREADABLE, cut_lines, open_text
+from jointnmt.compression import plain_name
+from jointnmt.data.corpus import UNREADABLE, cut_lines, open_text
 from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
 from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
@@ -51,7 +52,9 @@ class GivenPair(NamedTuple):
     source: str
     target: str
     problem: str = ""
-    """Why the line is no pair; empty: it is one."""
+    """If the line is no pair, what that counts as, a name of `problems.PROBLEMS`; empty: it is one."""
+    detail: str = ""
+    """Why the line is no pair, in words."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,19 @@ class GivenText:
         for text in row:
             if text in PROBLEMS:
                 source, target = ("" if each in PROBLEMS else each for each in row) if len(row) == 2 else ("", "")
-                return GivenPair(line, source, target, PROBLEMS[text])
+                return GivenPair(line, source, target, *PROBLEMS[text])
         if self.kind == "lines":
             return GivenPair(line, row[0], row[1])
-        source, target, problem = self.selection.pick(row[0])
-        return GivenPair(line, source, target, problem)
+        return GivenPair(line, *self.selection.pick(row[0]))
 
 
 MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
-PROBLEMS = {MISSING: "no counterpart", UNDECODABLE: "wrong encoding", NUL: "NUL byte"}
-"""What stands for a line that cannot be used: no text has a NUL byte."""
+PROBLEMS = {
+    MISSING: ("no-counterpart", "no counterpart"),
+    UNDECODABLE: ("unreadable", "wrong encoding"),
+    NUL: ("unreadable", "NUL byte"),
+}
+"""What stands for a line that cannot be used, as no text has a NUL byte: its problem, and why in words."""
 
 CRLF = {"utf-16": b"\r\0\n", "utf-32": b"\r\0\0\0\n"}
 WIDE = tuple(CRLF)
@@ -275,9 +281,7 @@ def _code(path: Path) -> str | None:
 
 def _code_in(name: str) -> re.Match[str] | None:
     """The place of the language code in a file's name in lower case."""
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
-    stem, *endings = re.finditer(r"[^.]*", name)
+    stem, *endings = re.finditer(r"[^.]*", plain_name(Path(name)))
     words = [*reversed(endings), *re.finditer(r"[^-_]+", stem.group())]
     codes = re.compile(r"[a-z]{2,3}([-_][a-z]{2,4})?")
     return next((word for word in words if codes.fullmatch(word.group()) and word.group() not in NO_CODES), None)
