@@ -37,11 +37,11 @@ def force_decode(
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
         batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
-        maps = AttentionMaps(only_alignment=True)
-        model(batch.source, batch.target_input, maps)
-        assert maps.alignment is not None, "every family writes an alignment"
-        alignments = maps.alignment.float().cpu()
-        means = gate_means(maps, batch.source_mask, batch.target_mask)
+        attn_weights = AttentionMaps(only_alignment=True)
+        model(batch.source, batch.target_input, attn_weights)
+        assert attn_weights.alignment is not None, "every family writes an alignment"
+        alignments = attn_weights.alignment.float().cpu()
+        means = gate_means(attn_weights, batch.source_mask, batch.target_mask)
         for number, (sentence, ids) in enumerate(some):
             alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]
             forced.append(ForcedDecoding(alignment, plain_means(means, number)))
