@@ -22,7 +22,7 @@ from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.learning import _with_merges
 from jointnmt.text.moses import Truecaser
 from jointnmt.text.pieces import SPACE, read_vocabulary
-from jointnmt.text.preparation import Preparation
+from jointnmt.text.preprocessing import TextPreprocessor
 from jointnmt.text.segmentation import Segmentation, hash_files
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
@@ -180,8 +180,8 @@ def test_members_of_an_ensemble_read_alike_only_with_the_same_case_and_pieces() 
     counts = dict(counted(GERMAN, learnt_merges(train(num_merges=20))))
 
     def reader(cased: Sequence[str], counts: dict[str, int], **changes: Any) -> Segmenter:
-        preparation = Preparation(truecaser=Truecaser.learn(cased))
-        return Segmenter(vocabulary, config.model_copy(update=changes), "de", (), preparation, counts)
+        preprocessor = TextPreprocessor(truecaser=Truecaser.learn(cased))
+        return Segmenter(vocabulary, config.model_copy(update=changes), "de", (), preprocessor, counts)
 
     one = reader(CASED, counts)
     assert _read_alike(one, reader(CASED, dict(counts)))

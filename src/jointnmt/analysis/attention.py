@@ -77,33 +77,33 @@ def self_attention_tokens(
 
 
 def attention_panels(
-    maps: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
+    attn_weights: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
 ) -> list[Panel]:
     """The attention matrices of one teacher-forced translation.
 
-    `maps` are of a batch of this one sentence pair. The pieces come without begin and end marks, which are added here:
-    the rows of an alignment are what the model predicts, the pieces and the end mark; the target's attention to itself
-    is among what the model has read by then, the begin mark and the pieces. An alignment has both axes, and is shown
-    whole whatever token is chosen.
+    `attn_weights` are of a batch of this one sentence pair. The pieces come without begin and end marks, which are
+    added here: the rows of an alignment are what the model predicts, the pieces and the end mark; the target's
+    attention to itself is among what the model has read by then, the begin mark and the pieces. An alignment has both
+    axes, and is shown whole whatever token is chosen.
 
     Raises:
-        ValueError: if the maps are not of a single sentence pair of these lengths.
+        ValueError: if `attn_weights` are not of a single sentence pair of these lengths.
     """
     source_tokens, read_tokens = self_attention_tokens(source_pieces, target_pieces)
     source, read = _Axis("source", source_tokens), _Axis("target read", read_tokens)
     predicted = _Axis("target predicted", (*target_pieces, EOS))
     kinds = [
-        _Kind("Alignment (cross-attention)", maps.cross, predicted, source),
-        _Kind("Encoder self-attention", maps.encoder, source, source, view.source),
-        _Kind("Decoder self-attention", maps.decoder, read, read, view.target),
-        _Kind("PreNet self-attention", maps.prenet, source, source, view.source),
-        _Kind("Source attention", maps.source, source, source, view.source, read),
-        _Kind("Target attention", maps.target, read, read, view.target, source),
+        _Kind("Alignment (cross-attention)", attn_weights.cross, predicted, source),
+        _Kind("Encoder self-attention", attn_weights.encoder, source, source, view.source),
+        _Kind("Decoder self-attention", attn_weights.decoder, read, read, view.target),
+        _Kind("PreNet self-attention", attn_weights.prenet, source, source, view.source),
+        _Kind("Source attention", attn_weights.source, source, source, view.source, read),
+        _Kind("Target attention", attn_weights.target, read, read, view.target, source),
     ]
     panels = [panel for kind in kinds if kind.layers for panel in _kind_panels(kind, view.by)]
-    if maps.alignment is not None and not maps.cross:
+    if attn_weights.alignment is not None and not attn_weights.cross:
         reduction = ("Alignment (reduction)", None, None, "features", *predicted, *source)
-        panels.insert(0, Panel(*reduction, _numbers(maps.alignment)))
+        panels.insert(0, Panel(*reduction, _numbers(attn_weights.alignment)))
     for panel in panels:
         if panel.weights.shape != (len(panel.rows), len(panel.columns)):
             expected = f"{len(panel.rows)} rows and {len(panel.columns)} columns"
@@ -112,7 +112,7 @@ def attention_panels(
 
 
 def attention_numbers(
-    maps: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
+    attn_weights: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
 ) -> dict[str, Any]:
     """The panels as JSON-compatible values, and the attention of both axes of a grid without averaging the other axis.
 
@@ -120,10 +120,10 @@ def attention_numbers(
     `target_attention[s][t]` those of target position t over what was read by then, under source position s. Both are
     averaged over layers and heads.
     """
-    panels = attention_panels(maps, source_pieces, target_pieces, view)
+    panels = attention_panels(attn_weights, source_pieces, target_pieces, view)
     values: dict[str, Any] = {"source": list(source_pieces), "target": list(target_pieces)}
     values["panels"] = [{**asdict(panel), "weights": _rounded(panel.weights)} for panel in panels]
-    for name, layers in (("source_attention", maps.source), ("target_attention", maps.target)):
+    for name, layers in (("source_attention", attn_weights.source), ("target_attention", attn_weights.target)):
         if layers:
             values[name] = _rounded(np.mean([_numbers(layer).mean(0) for layer in layers], 0))
     return values

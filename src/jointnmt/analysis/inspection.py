@@ -94,8 +94,8 @@ class Inspection:
             return array[(slice(None),) * leading + places]
 
         turned = {
-            name: maps.swapaxes(2, 3) if name == "source" else maps  # [L, H, T, S, S] -> [L, H, S, T, S]
-            for name, maps in self.attention.items()
+            name: weights.swapaxes(2, 3) if name == "source" else weights  # [L, H, T, S, S] -> [L, H, S, T, S]
+            for name, weights in self.attention.items()
         }
         return CellInspection(
             {name: at(array, name, 2) for name, array in turned.items()},
@@ -161,18 +161,18 @@ def inspect_pair(
     batch = replace(
         batch, target_input=batch.target_input[:, :most_tokens], target_output=batch.target_output[:, :most_tokens]
     )
-    maps, model = AttentionMaps(), translator.only_model()
+    attn_weights, model = AttentionMaps(), translator.only_model()
     streams = {name: _Stream() for name in stacks_of(model)}
     with ExitStack() as hooks:
         for name, stack in stacks_of(model).items():
             hooks.enter_context(streams[name].follow(stack.layers))
-        logits = model(batch.source, batch.target_input, maps)
+        logits = model(batch.source, batch.target_input, attn_weights)
     chosen = log_softmax(logits)[0].gather(-1, batch.target_output[0].unsqueeze(-1)).squeeze(-1)
     segmentation = translator.segmentation
     target_tokens = (BOS, *map(segmentation.target.piece, sentence.target), EOS)
     told = len(chosen)
-    attention = {name: layers for name in (*SEQUENCES, *GRID) if (layers := getattr(maps, name))}
-    assert maps.alignment is not None, "every family writes an alignment"
+    attention = {name: layers for name in (*SEQUENCES, *GRID) if (layers := getattr(attn_weights, name))}
+    assert attn_weights.alignment is not None, "every family writes an alignment"
     return Inspection(
         family=translator.experiment.model.family,
         translation=text,
@@ -180,11 +180,11 @@ def inspect_pair(
         target_read=target_tokens[:told],
         target_predicted=target_tokens[1 : told + 1],
         token_log_probabilities=tuple(chosen.tolist()),
-        alignment=_array(maps.alignment[0]),
+        alignment=_array(attn_weights.alignment[0]),
         attention={name: _array(torch.cat(layers)) for name, layers in attention.items()},
         entropy={name: _entropy(name, layers) for name, layers in attention.items()},
         states={name: stream.norms() for name, stream in streams.items()},
-        gates={name: _array(torch.cat(layers).mean(-1)) for name, layers in maps.gates.items() if layers},
+        gates={name: _array(torch.cat(layers).mean(-1)) for name, layers in attn_weights.gates.items() if layers},
         left_out=sentence.target_tokens - told,
     )
 

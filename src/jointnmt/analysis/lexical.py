@@ -106,10 +106,10 @@ def measure_gates(
     """
     found: dict[tuple[LexicalMeasure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
     for batch in _batches(model, text):
-        maps = AttentionMaps()
+        attn_weights = AttentionMaps()
         with torch.no_grad():
-            model(batch.source, batch.target_input, maps)
-        for place, layers in maps.gates.items():
+            model(batch.source, batch.target_input, attn_weights)
+        for place, layers in attn_weights.gates.items():
             for number, gates in enumerate(layers, start=1):
                 for state, rows in _of_sides(place, number, gates.float().mean(-1), batch):
                     found["gate", state] += rows

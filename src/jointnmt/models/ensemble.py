@@ -80,11 +80,11 @@ class Ensemble(TranslationModel):
         Raises:
             ValueError: if `attn_weights` are asked for, and the members segment sources differently.
         """
-        maps = [AttentionMaps() if attn_weights is not None else None for _ in self.members]
-        calls = zip(self.members, self._read(source), maps, strict=True)
-        logits = mean_of_probabilities(member(each, target_input, found) for member, each, found in calls)
+        found = [AttentionMaps() if attn_weights is not None else None for _ in self.members]
+        calls = zip(self.members, self._read(source), found, strict=True)
+        logits = mean_of_probabilities(member(each, target_input, weights) for member, each, weights in calls)
         if attn_weights is not None:
-            attn_weights.alignment = self._mean_alignment([found.alignment for found in maps if found is not None])
+            attn_weights.alignment = self._mean_alignment([each.alignment for each in found if each is not None])
         return logits
 
     def start(self, source: Int[Tensor, "B S"]) -> EnsembleState:

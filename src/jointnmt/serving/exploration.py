@@ -75,7 +75,9 @@ def plain_inspection(inspection: Inspection, most_weights: int) -> dict[str, Any
         "target_predicted": list(inspection.target_predicted),
         "token_log_probabilities": list(inspection.token_log_probabilities),
         "alignment": packed(inspection.alignment),
-        "attention": {name: None if name in left_out else packed(maps, "unorm16") for name, maps in attention.items()},
+        "attention": {
+            name: None if name in left_out else packed(weights, "unorm16") for name, weights in attention.items()
+        },
         "grid_heads": heads,
         "entropy": {name: packed(values) for name, values in entropy.items()},
         "states": {

@@ -12,7 +12,7 @@ from jointnmt.extras import extra
 from jointnmt.interruption import heeding_signals
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.pieces import MARKS, SPACE, Vocabulary, read_vocabulary
-from jointnmt.text.preparation import divided
+from jointnmt.text.preprocessing import divided
 from jointnmt.text.special import unk_id
 
 with extra("train"):

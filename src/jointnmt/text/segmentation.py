@@ -23,7 +23,7 @@ from jointnmt.text.kept_lines import KeptLines
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Truecaser
 from jointnmt.text.pieces import SPACE, Vocabulary, compact, read_vocabulary
-from jointnmt.text.preparation import Preparation, divided
+from jointnmt.text.preprocessing import TextPreprocessor, divided
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.tags import split_tag
 
@@ -139,8 +139,8 @@ class Segmentation:
                 raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
             counts = {side: _read_counts(read(_OWN[side])) if config.counts_pieces else None for side in _OWN}
             truecasers = {side: Truecaser(read(_TRUECASE[side])) if config.truecase else None for side in _TRUECASE}
-            source_preparation = Preparation.of(config, source_rules, truecasers["source"])
-            target_preparation = Preparation.of(config, target_rules, truecasers["target"])
+            source_preprocessor = TextPreprocessor.of(config, source_rules, truecasers["source"])
+            target_preprocessor = TextPreprocessor.of(config, target_rules, truecasers["target"])
         except MissingPackageError:
             raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, JointNMTError) as error:
@@ -149,8 +149,8 @@ class Segmentation:
                 "or train again."
             ) from error
         return cls(
-            Segmenter(source, config, source_language, config.tags, source_preparation, counts["source"]),
-            Segmenter(target, config, target_language, (), target_preparation, counts["target"]),
+            Segmenter(source, config, source_language, config.tags, source_preprocessor, counts["source"]),
+            Segmenter(target, config, target_language, (), target_preprocessor, counts["target"]),
         )
 
     def fingerprint(self) -> str:
@@ -177,7 +177,7 @@ class _TrainingText:
         self._config, self._language, self._tags = config, language, tags
         self._rules = base_language(language) if config.moses or config.normalize_punctuation else language
         untagged = (split_tag(text, config.tags)[1] for text in texts) if tags else texts
-        prepared = map(Preparation.of(config, self._rules).apply, untagged)
+        prepared = map(TextPreprocessor.of(config, self._rules).apply, untagged)
         again = config.truecase or config.num_merges is not None
         self._lines: Iterable[str] = KeptLines(prepared) if again else prepared
         self._truecaser = Truecaser.learn(self._lines) if config.truecase else None
@@ -196,8 +196,8 @@ class _TrainingText:
     def segmenter(self, vocabulary: Vocabulary) -> Segmenter:
         """What cuts this side's text into pieces of the vocabulary, as far as the text has them."""
         counts = self._counts(vocabulary) if self._config.counts_pieces else None
-        preparation = Preparation.of(self._config, self._rules, self._truecaser)
-        return Segmenter(vocabulary, self._config, self._language, self._tags, preparation, counts)
+        preprocessor = TextPreprocessor.of(self._config, self._rules, self._truecaser)
+        return Segmenter(vocabulary, self._config, self._language, self._tags, preprocessor, counts)
 
     def _counts(self, vocabulary: Vocabulary) -> dict[str, int]:
         """How often the text has which pieces, the most frequent first, and all its characters."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from jointnmt.errors import DataError
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.pieces import SPACE, BytePairs, Merges, OwnPieces, Vocabulary
-from jointnmt.text.preparation import Preparation, divided
+from jointnmt.text.preprocessing import TextPreprocessor, divided
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
 from jointnmt.text.tags import split_tag
 
@@ -25,7 +25,7 @@ class Segmenter:
         config: SegmentationConfig,
         language: str,
         tags: Sequence[str] = (),
-        preparation: Preparation | None = None,
+        preprocessor: TextPreprocessor | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> None:
         """A segmenter with these pieces.
@@ -35,7 +35,7 @@ class Segmenter:
             config: how it was learnt.
             language: of the text.
             tags: that a text may begin with.
-            preparation: of a text before it is segmented; None: as configured, for this language.
+            preprocessor: of a text, before it is segmented; None: as configured, for this language.
             counts: of the pieces in the side's training text, if the configuration asks for them.
         """
         self.config = config
@@ -45,8 +45,8 @@ class Segmenter:
         vocabulary = vocabulary if counts is None else _own_pieces(vocabulary, config, counts)
         self._vocabulary = vocabulary
         self._remembered: dict[str, list[int]] = {}
-        self._preparation = Preparation.of(config, language) if preparation is None else preparation
-        self.truecaser, self.rules = self._preparation.truecaser, self._preparation.language
+        self._preprocessor = TextPreprocessor.of(config, language) if preprocessor is None else preprocessor
+        self.truecaser, self.rules = self._preprocessor.truecaser, self._preprocessor.language
         marked = {tag + SPACE: tag for tag in config.tags}
         ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
         self._pieces = (*SPECIAL_PIECES, *(marked.get(piece, piece) for piece in ordinary))
@@ -97,7 +97,7 @@ class Segmenter:
         except UnicodeEncodeError as error:
             raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
         ids: list[int] = []
-        for word in self._preparation.apply(text).split():
+        for word in self._preprocessor.apply(text).split():
             known = self._remembered.get(word)
             ids += self._divide(word) if known is None else known
         return [self._ids_of_tags[tag], *ids] if tag and ids else ids
@@ -132,7 +132,7 @@ class Segmenter:
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
         words = pieces if self.config.kind == "word" else "".join(pieces).replace(SPACE, " ").split()
-        return self._preparation.undo(words)
+        return self._preprocessor.undo(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
         """The text of ids; special ids and tags are dropped, unknown pieces appear as `<unk>`."""

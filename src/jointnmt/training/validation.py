@@ -139,10 +139,11 @@ class Validation:
         """The mean gates over the first sentences of the validation text, the same in every process."""
         means = []
         for number in range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0):
-            batch, maps = load(self.store, np.array([number])).to(self.fabric.device), AttentionMaps()
+            batch = load(self.store, np.array([number])).to(self.fabric.device)
+            attn_weights = AttentionMaps()
             with autocast(self.fabric.device, self.precision):
-                model(batch.source, batch.target_input, maps)
-            means.append(plain_means(gate_means(maps, batch.source_mask, batch.target_mask), 0))
+                model(batch.source, batch.target_input, attn_weights)
+            means.append(plain_means(gate_means(attn_weights, batch.source_mask, batch.target_mask), 0))
         return mean_over_sentences(means) if means else {}
 
     def _translate(self, model: TranslationModel) -> list[str]:

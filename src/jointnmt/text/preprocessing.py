@@ -15,7 +15,7 @@ from jointnmt.text.pieces import SPACE
 
 
 @dataclass(frozen=True)
-class Preparation:
+class TextPreprocessor:
     """The steps before segmentation, of one side."""
 
     moses: Moses | None = None
