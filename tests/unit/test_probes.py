@@ -17,7 +17,7 @@ from torch import nn
 
 from jointnmt.analysis.lexical import HeldOutText, measure_states
 from jointnmt.analysis.pieces import FrequencyBins, SideText
-from jointnmt.analysis.probes import PairList, Probe, ProbeConfig, ProbeTraining, round_order, train_round
+from jointnmt.analysis.probes import Probe, ProbeConfig, ProbeTraining, round_order, train_round
 from jointnmt.analysis.probing import ProbeTask, train_probes
 from jointnmt.analysis.states import State
 from jointnmt.errors import ConfigurationError
@@ -37,13 +37,18 @@ def small_model() -> TranslationModel:
     return build_model(config, VOCABULARY, VOCABULARY).eval()
 
 
+class PairList(list[Any]):
+    """Sentence pairs in memory, as `Sentences`."""
+
+    def pairs(self, indices: Any) -> list[Any]:
+        return [self[index] for index in indices]
+
+
 def sentence_pairs(count: int, seed: int) -> PairList:
     generator = np.random.default_rng(seed)
     return PairList(
-        [
-            tuple(generator.integers(4, VOCABULARY, generator.integers(1, 9)).tolist() for _ in range(2))
-            for _ in range(count)
-        ]
+        tuple(generator.integers(4, VOCABULARY, generator.integers(1, 9)).tolist() for _ in range(2))
+        for _ in range(count)
     )
 
 
@@ -99,7 +104,7 @@ def planted_model() -> TranslationModel:
 
 def test_pieces_of_both_sides_are_found_where_they_are_planted() -> None:
     """A probe that reads the planted features is always right: of each piece at its own place, not at the next one."""
-    model, pairs = planted_model(), [*sentence_pairs(30, seed=4).pairs(range(30))]
+    model, pairs = planted_model(), [*sentence_pairs(30, seed=4)]
     probe = Probe(WIDTH, VOCABULARY, ProbeConfig(), torch.Generator())
     with torch.no_grad():
         probe.hidden.weight.copy_(torch.eye(WIDTH))

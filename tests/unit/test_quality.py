@@ -21,7 +21,7 @@ from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, feature
 from jointnmt.data.quality.check import CheckedText, check_texts
 from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean, write_pairs
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
-from jointnmt.data.quality.problems import CheckLimits, comparable, is_copy, is_garbled, problem_of
+from jointnmt.data.quality.problems import comparable, is_copy, is_garbled, problem_of
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
 from jointnmt.data.quality.texts import GivenPair, GivenText, gather_texts
@@ -489,7 +489,7 @@ def test_garbled(text: str, expected: bool) -> None:
     [("â€œJaâ€\x9d", "garbled"), ("a\x7fb", "unreadable"), ("a\x9db", "unreadable"), ("a\x85b", ""), ("a\tb", "")],
 )
 def test_control_characters_are_unreadable_unless_they_are_of_garbled_letters(source: str, problem: str) -> None:
-    assert problem_of(GivenPair(2, source, "something else"), CheckLimits()) == problem
+    assert problem_of(GivenPair(2, source, "something else")) == problem
 
 
 def test_sentences_are_comparable_but_for_case_punctuation_and_composition() -> None:

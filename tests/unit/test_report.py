@@ -317,12 +317,13 @@ def test_samples_are_spread_and_those_that_differ() -> None:
     assert spread_lines(2) == [0, 1]
     eval_set = EvalSet(["x y", "x", "x y z"], ["a dog", "the cat", "it is"], "source", "reference")
     runs = [outputs_of("first", "a dog", "the cat", "it was"), outputs_of("second", "a dog", "zzz", "it is")]
-    assert different_lines(runs, eval_set) == [1, 2]
-    assert different_lines(runs[:1], eval_set) == []
-    assert attention_lines(eval_set, "de", most_words=2) == [0, 1]
-    assert attention_lines(eval_set, "de", most_words=1) == [0, 1]
+    assert different_lines(runs, eval_set, 6) == [1, 2]
+    assert different_lines(runs[:1], eval_set, 6) == []
+    longer = EvalSet(["x " * 20, "x " * 12, "x " * 13], ["a dog", "the cat", "it is"], "source", "reference")
+    assert attention_lines(longer, "de") == [1, 2]
+    assert attention_lines(eval_set, "de") == [0, 1]
     without_spaces = EvalSet(["我" * 30, "狗", "我有一只猫"], ["a", "b", "c"], "source", "reference")
-    assert attention_lines(without_spaces, "zh", most_words=12) == [1, 2]
+    assert attention_lines(without_spaces, "zh") == [1, 2]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with: apt-get install chromium")

@@ -63,20 +63,6 @@ class Sentences(Protocol):
         ...
 
 
-class PairList:
-    """Sentence pairs in memory."""
-
-    def __init__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        self._pairs = pairs
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def pairs(self, indices: Any) -> list[Any]:
-        """See `Sentences`."""
-        return [self._pairs[index] for index in indices]
-
-
 class Probe(nn.Module):
     """Linear, ReLU, dropout, linear without bias: logits of all pieces. Initialised Xavier uniform, biases zero."""
 

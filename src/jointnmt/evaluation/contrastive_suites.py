@@ -11,14 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jointnmt.errors import DataError
 
 JsonKind = Literal["contrawsd", "mucow", "lingeval97"]
 SuiteKind = Literal["contrawsd", "mucow", "lingeval97", "lines"]
 
-JSON_KINDS: tuple[JsonKind, ...] = get_args(JsonKind)
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "contrawsd": ("source", "reference", "ambig word", "sense", "errors"),
     "mucow": ("source", "reference", "ambig word", "sense", "origin", "errors"),

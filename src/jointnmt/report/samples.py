@@ -19,6 +19,9 @@ with extra("report"):
 SAMPLES_PER_KIND = 6
 """Lines evenly spread, and lines on which systems differ."""
 
+PICTURED, MOST_WORDS = 2, 12
+"""Sentences whose attention is drawn, and words that such a sentence has at most."""
+
 GAP = "[…]"
 """Marks words that a translation leaves out."""
 
@@ -55,23 +58,23 @@ class Sample:
     renderings: Sequence[SampleTranslation]
 
 
-def spread_lines(count: int, wanted: int = SAMPLES_PER_KIND) -> list[int]:
+def spread_lines(count: int) -> list[int]:
     """Line numbers, from 0, evenly spread, so that they are chosen independently of the translations."""
-    return sorted({(2 * i + 1) * count // (2 * wanted) for i in range(wanted)})
+    return sorted({(2 * i + 1) * count // (2 * SAMPLES_PER_KIND) for i in range(SAMPLES_PER_KIND)})
 
 
-def attention_lines(eval_set: EvalSet, language: str, wanted: int = 2, most_words: int = 12) -> list[int]:
-    """The first evenly spread lines that are short enough for a picture, else the shortest of them.
+def attention_lines(eval_set: EvalSet, language: str) -> list[int]:
+    """The first two evenly spread lines that are short enough for a picture, else the shortest of them.
 
     `language` is that of the sources: words are counted as `num_words` does it.
     """
     sources = {line: eval_set.sources[line] for line in spread_lines(len(eval_set.sources))}
     lengths = {line: num_words(text, language) if text.strip() else 0 for line, text in sources.items()}
-    short = [line for line, length in lengths.items() if 0 < length <= most_words]
-    return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:wanted])
+    short = [line for line, length in lengths.items() if 0 < length <= MOST_WORDS]
+    return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:PICTURED])
 
 
-def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int = SAMPLES_PER_KIND) -> list[int]:
+def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int) -> list[int]:
     """Line numbers, from 0, on which the systems' chrF differs most; none if they do not differ."""
     metric = CHRF(lowercase=ignores_case(runs))
     ranges = []

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.quality.alignment import LEAST_CORRELATION, FrequentWords, ShiftedBlock, features, shifted_blocks
 from jointnmt.data.quality.languages import SideLanguage
-from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, CheckLimits, comparable, odd_ratios, problem_of
+from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, comparable, odd_ratios, problem_of
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
 from jointnmt.text.identification import is_other_language
@@ -80,7 +80,6 @@ class CheckedText:
 def check_texts(
     texts: Sequence[GivenText],
     languages: tuple[SideLanguage, SideLanguage],
-    limits: CheckLimits = CheckLimits(),  # noqa: B008  frozen
     progress: ReadingProgress = lambda what, done: None,
 ) -> list[CheckedText]:
     """Find all problems of all texts.
@@ -90,9 +89,9 @@ def check_texts(
     Raises:
         DataError: if a file cannot be read.
     """
-    checked = [_read(text, languages, limits, progress) for text in texts]
+    checked = [_read(text, languages, progress) for text in texts]
     for each in checked:
-        each.mark(odd_ratios(each.lengths, limits.max_ratio, each.good), "ratio")
+        each.mark(odd_ratios(each.lengths, each.good), "ratio")
     _mark_duplicates(checked)
     _mark_overlap(checked)
     return checked
@@ -106,9 +105,7 @@ class _Columns:
         self.lengths, self.words, self.signatures = array("i"), array("i"), array("Q")
 
 
-def _read(
-    text: GivenText, languages: tuple[SideLanguage, SideLanguage], limits: CheckLimits, progress: ReadingProgress
-) -> CheckedText:
+def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progress: ReadingProgress) -> CheckedText:
     frequent = (
         FrequentWords.of(pair.source for pair in text.pairs() if not pair.problem),
         FrequentWords.of(pair.target for pair in text.pairs() if not pair.problem),
@@ -116,7 +113,7 @@ def _read(
     columns = _Columns()
     for number, pair in enumerate(text.pairs(), start=1):
         sides = ("", "") if pair.problem else (pair.source, pair.target)  # half a pair is no part of the statistics
-        problem = problem_of(pair, limits)
+        problem = problem_of(pair)
         if not problem and _is_foreign(sides, languages):
             problem = "language"
         columns.problems.append(NUMBERS[problem] if problem else 0)

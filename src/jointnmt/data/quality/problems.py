@@ -8,9 +8,7 @@ import unicodedata
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from jointnmt.config import Config
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.texts import GivenPair
 
@@ -43,16 +41,14 @@ SMOOTHING = 10.0
 """Characters added to both sides before their ratio is taken: of short sentences it varies much."""
 
 
-class CheckLimits(Config):
-    """From where on a pair counts as odd."""
+MOST_WORDS = 100
+"""Of a side, or a twelfth of its characters: what has more is no sentence."""
 
-    max_words: int = Field(100, ge=2, le=100_000, description="words of a side, or a twelfth of its characters")
-    max_ratio: float = Field(
-        2.5, gt=1, le=1000, description="length of a side over the other's, against the median of the text"
-    )
+MOST_RATIO = 2.5
+"""Length of a side over the other's, against the median of the text."""
 
 
-def problem_of(pair: GivenPair, limits: CheckLimits) -> str:
+def problem_of(pair: GivenPair) -> str:
     """The name of the first problem that a pair has by itself, of those that its text shows at once; empty: none."""
     if pair.problem:
         if pair.problem == "no counterpart":
@@ -67,7 +63,7 @@ def problem_of(pair: GivenPair, limits: CheckLimits) -> str:
     garbled = is_garbled(pair.source) or is_garbled(pair.target)
     if not garbled and (_CONTROL.search(pair.source) or _CONTROL.search(pair.target)):
         return "unreadable"
-    if max(_words(pair.source), _words(pair.target)) > limits.max_words:
+    if max(_words(pair.source), _words(pair.target)) > MOST_WORDS:
         return "long"
     if garbled:
         return "garbled"
@@ -108,20 +104,17 @@ def _same_byte(error: UnicodeError) -> tuple[bytes, int]:
 codecs.register_error("jointnmt.undefined_bytes", _same_byte)
 
 
-def odd_ratios(
-    lengths: npt.NDArray[np.integer], max_ratio: float, usable: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
+def odd_ratios(lengths: npt.NDArray[np.integer], usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Which pairs have a ratio of lengths that is far from the median of the text.
 
     Args:
         lengths: `[pairs, 2]`, characters of source and target.
-        max_ratio: how many times the median ratio, or a part of it, a ratio may be.
         usable: pairs that have both sides, of which the median is taken.
     """
     logs = np.log(lengths[:, 1] + SMOOTHING) - np.log(lengths[:, 0] + SMOOTHING)
     if not usable.any():
         return np.zeros(len(logs), bool)
-    found: npt.NDArray[np.bool_] = usable & (np.abs(logs - np.median(logs[usable])) > np.log(max_ratio))
+    found: npt.NDArray[np.bool_] = usable & (np.abs(logs - np.median(logs[usable])) > np.log(MOST_RATIO))
     return found
 
 
