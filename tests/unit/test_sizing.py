@@ -12,7 +12,14 @@ from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Family, Mach
 from jointnmt.training.outlook import Outlook
 
 LAPTOP = Machine(cores=4, memory=16.0, rates={"float32": 2000.0, "bfloat16": 6000.0})
-CORPORA = [CorpusCounts(pairs, 8 * pairs) for pairs in (500, 3_000, 10_000, 30_000, 160_000, 2_000_000, 30_000_000)]
+
+
+def counts(pairs: int) -> CorpusCounts:
+    """Of a text with eight words in a sentence."""
+    return CorpusCounts(pairs, 8 * pairs, 12 * pairs, 256)
+
+
+CORPORA = [counts(pairs) for pairs in (500, 3_000, 10_000, 30_000, 160_000, 2_000_000, 30_000_000)]
 DATA: dict[str, Any] = {"source_language": "de", "target_language": "en", "train": [{"path": "a.tsv"}]}
 DATA |= {"validation": [{"path": "b.tsv"}]}
 
@@ -67,7 +74,7 @@ def test_reformers_have_as_little_dropout_as_suits_them() -> None:
 
 
 def test_updates_follow_from_the_counted_pieces() -> None:
-    few, many = (plan(CorpusCounts(5_000, 40_000, pieces), LAPTOP) for pieces in (60_000, 120_000))
+    few, many = (plan(CorpusCounts(5_000, 40_000, pieces, 256), LAPTOP) for pieces in (60_000, 120_000))
     assert many.updates == pytest.approx(2 * few.updates, rel=0.02)
     assert few.updates == pytest.approx(few.size.passes * 60_000 / few.size.update_pieces, rel=0.02)
 
@@ -94,16 +101,17 @@ def test_updates_do_not_depend_on_the_machine_but_batches_do() -> None:
 
 def test_nothing_to_learn_from() -> None:
     with pytest.raises(ValueError, match="no text"):
-        plan(CorpusCounts(0, 0), LAPTOP)
+        plan(counts(0), LAPTOP)
 
 
 @pytest.mark.parametrize("pairs", [500, 1_000, 2_000, 3_000, 9_000, 50_000])
 def test_training_has_nothing_against_the_plan(pairs: int) -> None:
     """But that fewer than 2,000 pairs are too few for any model of a use."""
-    chosen = plan(CorpusCounts(pairs, 8 * pairs), LAPTOP)
+    corpus = counts(pairs)
+    chosen = plan(corpus, LAPTOP)
     experiment = Experiment.parse({"name": "mine", "data": DATA, **chosen.values}, "test")
     vocabulary = chosen.size.vocabulary
-    pieces = CorpusCounts(pairs, 8 * pairs).target_pieces
+    pieces = corpus.pieces
     parameters = count_parameters(experiment.model, vocabulary, vocabulary).total
     warnings = Outlook(experiment, pieces // 1024 + 1, pairs, pieces, parameters, vocabulary).warnings()
     assert ["by heart" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])

@@ -94,7 +94,7 @@ def _summary(project: "Project") -> list[str]:
     left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
     left_out += f"; {project.too_long:,} more are longer than the model takes" if project.too_long else ""
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
-    rate = (project.machine.rates or {})[project.machine.precision]
+    rate = project.machine.rates[project.machine.precision]
     recipe, run, source, target = (
         shlex.quote(str(path)) for path in (project.recipe, directory / "run", *parts.paths("test"))
     )

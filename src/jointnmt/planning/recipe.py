@@ -67,7 +67,8 @@ def _flow(value: Any) -> str:
 def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, list[str]]:
     """A few lines on each section."""
     size = plan.size
-    passes = plan.pieces / corpus.target_pieces
+    passes = plan.pieces / corpus.pieces
+    rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in machine.rates.items())
     return {
         "segmentation": [
             f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each",
@@ -77,17 +78,17 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
             f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
             "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
             "The Transformer is the default: the best family at 160,000 pairs, and fastest.",
-            f"max_length: the longest sentence in pieces that the model will take ({_longest(corpus)}).",
+            f"max_length: the longest sentence in pieces that the model will take (yours has up to {corpus.longest}).",
         ],
         "batches": [
             f"Updates of {size.update_pieces:,} target pieces: a small corpus needs many updates more than exact ones.",
             f"A batch fits this machine ({_hardware(machine)}).",
         ],
         "training": [
-            f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.target_pieces:,} target pieces.",
+            f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.pieces:,} target pieces.",
             f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero: the last weights are the best,",
             "and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
-            _precision(machine),
+            f"Precision: measured here, in target pieces a second: {rates}.",
         ],
         "validation": [
             f"{VALIDATIONS} times in all, by BLEU: with little text, perplexity rises before translations get worse.",
@@ -97,17 +98,6 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
     }
 
 
-def _longest(corpus: CorpusCounts) -> str:
-    return f"yours has up to {corpus.longest}" if corpus.longest else "yours were not counted"
-
-
 def _hardware(machine: Machine) -> str:
     memory = f", {machine.memory:.0f} GiB" if machine.memory else ""
     return machine.gpu or f"{machine.cores} {'core' if machine.cores == 1 else 'cores'}{memory}, no GPU"
-
-
-def _precision(machine: Machine) -> str:
-    if not machine.rates:
-        return "Precision: not measured."
-    rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in machine.rates.items())
-    return f"Precision: measured here, in target pieces a second: {rates}."

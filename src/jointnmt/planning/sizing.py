@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jointnmt.config import merged
@@ -45,15 +45,10 @@ class CorpusCounts:
     pairs: int
     words: int
     """Of the target side; characters, in languages without spaces."""
-    pieces: int | None = None
-    """Of the target side, end marks included; None: not segmented yet, estimated from the words."""
-    longest: int | None = None
-    """Pieces of the longest sentence of either side, end mark included; None: not known."""
-
-    @property
-    def target_pieces(self) -> int:
-        """Pieces of the target side, estimated if they have not been counted."""
-        return self.pieces or round(1.4 * self.words) + self.pairs
+    pieces: int
+    """Of the target side, end marks included."""
+    longest: int
+    """Pieces of the longest sentence of either side, end mark included."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,8 @@ class Machine:
     """Name of a GPU that torch can use."""
     memory: float | None = None
     """GiB of main memory; None: not known."""
-    rates: Mapping[str, float] | None = None
-    """Target pieces a second in training, by precision; None: not measured."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Target pieces a second in training, by precision; empty: not measured yet."""
 
     @property
     def precision(self) -> str:
@@ -150,7 +145,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer")
     if corpus.pairs < 1 or corpus.words < 1:
         raise ValueError("there is no text to learn from")
     size = size_for(corpus.words)
-    updates = max(100, round(size.passes * corpus.target_pieces / size.update_pieces))
+    updates = max(100, round(size.passes * corpus.pieces / size.update_pieces))
     updates = math.ceil(updates / VALIDATIONS) * VALIDATIONS  # so that the last update is validated
     warmup = math.ceil(updates / WARMUP_SHARE)
     longest = max_length(corpus)
@@ -173,14 +168,14 @@ def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer")
         },
         "search": {"beam_size": 5, "length_penalty": 1.0},
     }
-    rate = (machine.rates or {}).get(machine.precision)
+    rate = machine.rates.get(machine.precision)
     seconds = None if not rate else updates * size.update_pieces / rate
     return Plan(size, updates, warmup, values, seconds)
 
 
 def max_length(corpus: CorpusCounts) -> int:
     """Most pieces of a sentence that the recipe admits, end mark included: some more than the training text has."""
-    return min(LONGEST, max(64, _rounded(1.25 * (corpus.longest or LONGEST))))
+    return min(LONGEST, max(64, _rounded(1.25 * corpus.longest)))
 
 
 def _model(family: Family, size: ModelSize) -> dict[str, Any]:
