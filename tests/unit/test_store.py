@@ -18,9 +18,10 @@ import pytest
 
 from jointnmt.data import blocks, segmenting, store
 from jointnmt.data.corpus import DataConfig
+from jointnmt.data.digests import hash_file
 from jointnmt.data.segmenting import BlockSegmenter
 from jointnmt.data.store import TokenStore, build_store
-from jointnmt.data.store_check import checksum, hash_file
+from jointnmt.data.store_check import checksum
 from jointnmt.errors import ConfigurationError, DataError, LostProcessError
 
 

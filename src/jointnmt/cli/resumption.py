@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -60,16 +59,6 @@ def resumable_output(
             yield writer(stream), done
             os.fsync(stream.fileno())
     made_of.unlink()
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:

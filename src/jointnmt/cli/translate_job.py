@@ -14,7 +14,8 @@ from typing import Any
 from jointnmt.cli.console import counted, stderr
 from jointnmt.cli.conversation import greeting, prompted
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
-from jointnmt.cli.resumption import Write, digest_of, resumable_output
+from jointnmt.cli.resumption import Write, resumable_output
+from jointnmt.data.digests import hash_file
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.translator import Translation, TranslationOptions, Translator
@@ -88,7 +89,7 @@ class TranslationJob:
             "computed": [translator.device.type, translator.precision, translator.max_cells],
             "options": options,
             "format": "json" if self.as_json else "text",
-            **{name: digest_of(path) for name, path in files.items() if isinstance(path, Path)},
+            **{name: hash_file(path) for name, path in files.items() if isinstance(path, Path)},
         }
 
     def _rendered(self, translation: Translation, number: int) -> list[str]:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from jointnmt.data.blocks import LineBlock, read_block
 from jointnmt.data.corpus import ParallelText
+from jointnmt.data.digests import hash_file
 from jointnmt.data.filtering import keep_by_length
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pairs import Pair
-from jointnmt.data.store_check import hash_file
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:

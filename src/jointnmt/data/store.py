@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from jointnmt.data.building import Which, write_store
 from jointnmt.data.corpus import DataConfig, ParallelText
+from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pool import Pool, Processes, ThisProcess
 from jointnmt.data.segmenting import pyarrow
-from jointnmt.data.store_check import LENGTHS, fault, hash_file, shards
+from jointnmt.data.store_check import LENGTHS, fault, shards
 from jointnmt.errors import ConfigurationError, DataError, reason
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from jointnmt.data.digests import hash_file
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ SHARDS = "pairs-{:06d}.arrow"
 def shards(names: Iterable[str]) -> list[str]:
     """Of the files of a store, those with the pairs, in order."""
     return sorted(name for name in names if name.startswith("pairs"))
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def checksum(facts: Mapping[str, Any]) -> str:

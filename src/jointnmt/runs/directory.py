@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import platform
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.config import differences, read_yaml
+from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
@@ -121,8 +121,7 @@ class RunDirectory:
 
     def model_digest(self) -> str:
         """SHA-256 of the weights' file, in hexadecimal."""
-        with self.model.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hash_file(self.model)
 
     def scored(self, step: int) -> Path:
         """The checkpoint of a validated step, which holds weights only."""

@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
+from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.pairs import Pair, read_pairs
-from jointnmt.data.store_check import hash_file
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation, hash_files
