@@ -15,6 +15,7 @@ from jointnmt.models.layers.embedding import sinusoids
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.folder import new_folder
 from jointnmt.runs.loading import load_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
@@ -44,27 +45,17 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
         MissingPackageError: without the extra `export`.
         ModelError: if the run is incomplete.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
-    with extra("export"):
-        import ctranslate2  # noqa: F401  (here: not after a model has been loaded)
+    with new_folder(folder) as unfinished:
+        with extra("export"):
+            import ctranslate2  # noqa: F401  (here: not after a model has been loaded)
 
-    model, segmentation, _ = load_run(run, "cpu")
-    spec = transformer_spec(_transformer(model, run), segmentation)
-    spec.validate()
-    spec.optimize(quantization=weights)
-    folder = folder.resolve()  # `.` has no name
-    unfinished = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
+        model, segmentation, _ = load_run(run, "cpu")
+        spec = transformer_spec(_transformer(model, run), segmentation)
+        spec.validate()
+        spec.optimize(quantization=weights)
         unfinished.mkdir(parents=True)
         spec.save(str(unfinished))
         shutil.copytree(RunDirectory(run).segmentation, unfinished / "segmentation")
-        if folder.exists():
-            folder.rmdir()
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _transformer(model: nn.Module, run: Path) -> Transformer:

@@ -19,7 +19,7 @@ from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import FAMILIES
-from jointnmt.shipped import MODELS, shipped_models
+from jointnmt.shipped import MODELS, OF_PACKAGE, shipped_models
 from jointnmt.text.languages import check_code
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ PACKAGE = Path(__file__).parent
 RECIPES = PACKAGE / "recipes"
 """Recipes that come with the package; in a clone, a link to the folder of this name in its root."""
 
-OF_PACKAGE, OF_WORKING_DIRECTORY = "package:", "cwd:"
-"""What names of recipes and paths may begin with."""
+OF_WORKING_DIRECTORY = "cwd:"
+"""What paths may begin with, as they may with `OF_PACKAGE`."""
 
 DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
 """What a recipe is completed by that extends none, and lacks a model or a training, or begins with a trained model."""

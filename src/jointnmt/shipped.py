@@ -10,6 +10,7 @@ MODELS = Path(__file__).parent / "pretrained"
 """In a clone, a link to the folder of this name in its root."""
 
 OF_PACKAGE = "package:"
+"""What names of models, recipes and paths of the package begin with."""
 
 
 def shipped_models() -> list[str]:

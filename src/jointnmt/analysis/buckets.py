@@ -59,6 +59,14 @@ class BucketValue:
     """Of the difference from the first system, by paired bootstrap resampling; None for the first system, and in
     buckets of fewer than `FEWEST_COMPARED` sentences."""
 
+    def rounded(self) -> tuple[str, str]:
+        """The value and its interval, such as `23.46` and `22.10 to 24.75`; empty where there is none."""
+        if self.value is None:
+            return "", ""
+        places = 2 if self.value > 2 else 3
+        interval = "" if self.low is None else f"{self.low:.{places}f} to {self.high:.{places}f}"
+        return f"{self.value:.{places}f}", interval
+
 
 @dataclass(frozen=True)
 class RatioTerms:

@@ -107,6 +107,5 @@ def _table(analysis: Analysis) -> Table:
 def _cell(value: BucketValue) -> str:
     if value.value is None:
         return ""
-    places = 2 if value.value > 2 else 3
-    interval = "" if value.low is None else f" ({value.low:.{places}f} to {value.high:.{places}f})"
-    return f"{value.value:.{places}f}{star(value.p_value)}{interval}"
+    text, interval = value.rounded()
+    return text + star(value.p_value) + (f" ({interval})" if interval else "")

@@ -18,7 +18,8 @@ def recipes(name: NameArgument = None, whole: WholeOption = False) -> None:
 
     from jointnmt.cli.console import stdout
     from jointnmt.errors import ConfigurationError
-    from jointnmt.recipe import OF_PACKAGE, describe, locate, names, read_recipe
+    from jointnmt.recipe import describe, locate, names, read_recipe
+    from jointnmt.shipped import OF_PACKAGE
 
     if name is None:
         if whole:

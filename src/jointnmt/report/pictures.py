@@ -16,6 +16,7 @@ from jointnmt.analysis.fonts import save_figure
 from jointnmt.evaluation.p_values import star, stated
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
+from jointnmt.report.verdict import listed
 
 with extra("report"):
     import matplotlib
@@ -76,17 +77,17 @@ def analysis_picture(analysis: Analysis) -> Picture:
     if empty := [
         each.bucket for each in next(iter(analysis.systems.values())) if each.bucket not in {r[0] for r in rows}
     ]:
-        caption += f"; nothing is in {_listed(empty)}"
+        caption += f"; nothing is in {listed(empty)}"
     first, *others = analysis.systems
     if len(others) > len(analysis.other_pieces):
         caption += f", and p against {first}"
     if analysis.other_pieces:
-        caption += f"; {_listed(analysis.other_pieces)}: not compared with {first}, which has other pieces"
+        caption += f"; {listed(analysis.other_pieces)}: not compared with {first}, which has other pieces"
     table = Table(caption, columns, rows)
     return _picture(
         analysis.title,
         analysis_figure(analysis, FIGURE_WIDTH),
-        f"Chart: {analysis.measure} by {analysis.bucketed_by}, of {_listed([*analysis.systems])}. The numbers are in "
+        f"Chart: {analysis.measure} by {analysis.bucketed_by}, of {listed([*analysis.systems])}. The numbers are in "
         "the table below it.",
         table,
         data_url("text/csv", analysis_csv(analysis)),
@@ -141,11 +142,6 @@ def _picture(title: str, figure: Figure, description: str, table: Table | None =
 def _value(value: BucketValue) -> Cell:
     if value.value is None:
         return Cell("–")
-    places = 2 if value.value > 2 else 3
-    interval = () if value.low is None else (f"{value.low:.{places}f} to {value.high:.{places}f}",)
+    text, interval = value.rounded()
     p_value = () if value.p_value is None else (stated(value.p_value) + star(value.p_value),)
-    return Cell(f"{value.value:.{places}f}", interval + p_value)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return Cell(text, ((interval,) if interval else ()) + p_value)

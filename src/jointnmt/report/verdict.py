@@ -35,10 +35,11 @@ def _of_system(first: str, comparisons: Sequence[Comparison], place: int) -> str
         better = (change > 0) != (comparison.metric in LOWER_IS_BETTER)
         different.append(f"{'better' if better else 'worse'} by {said}")
     if not different:
-        return f"No significant difference between {name} and {first}: {_listed(alike)}."
-    rest = f"; no significant difference by {_listed(alike)}" if alike else ""
-    return f"{name} is significantly {_listed(different)} than {first}{rest}."
+        return f"No significant difference between {name} and {first}: {listed(alike)}."
+    rest = f"; no significant difference by {listed(alike)}" if alike else ""
+    return f"{name} is significantly {listed(different)} than {first}{rest}."
 
 
-def _listed(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence, at least one, as `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,4 +1,4 @@
-"""Replacing a folder by a new one that is whole: at any moment its name stands for the old or for the new content."""
+"""Folders that are whole: at any moment a name stands for all of the old content, or of the new, or for nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from jointnmt.errors import ConfigurationError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """Of Linux's renameat2."""
@@ -47,6 +49,27 @@ def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
         _sync_directory(folder.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)  # after an exchange, it holds the old content
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A path beside `folder` to make a folder at, which gets that name at the end, or is deleted after an error.
+
+    Raises:
+        ConfigurationError: if `folder` is there already, and not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
+    folder = folder.resolve()  # `.` has no name
+    unfinished = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        yield unfinished
+        if folder.exists():
+            folder.rmdir()
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _copy(path: Path, to: Path) -> None:

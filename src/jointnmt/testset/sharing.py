@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import Scores, corpus_scores
+from jointnmt.runs.folder import new_folder
 from jointnmt.runs.weights import StoredPrecision
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import run_outputs
@@ -41,26 +40,16 @@ def share_run(run: Path, folder: Path, options: ShareOptions, progress: Progress
         DataError: if a test set does not fit the run.
         ModelError: if the run is incomplete.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
-    named, folder = folder, folder.resolve()  # `.` has no name
-    unfinished = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
+    with new_folder(folder) as unfinished:
         Translator.load(run, options.device).save_pretrained(unfinished, weights=options.weights)
         saved = Translator.load(unfinished, options.device)
         scores = {
             name: _measured(saved, unfinished, test, lambda _, *counts: progress(run.name, *counts))
             for name, test in options.tests.items()
         }
-        repo_id = folder.name if named.is_absolute() or not named.name else named.as_posix()
+        repo_id = folder.resolve().name if folder.is_absolute() or not folder.name else folder.as_posix()
         card: dict[str, Any] = {"repo_id": repo_id, "weights": options.weights, "scores": scores, **options.card}
         saved.generate_model_card(**card).save(unfinished / "README.md")
-        if folder.exists():
-            folder.rmdir()
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return scores
 
 

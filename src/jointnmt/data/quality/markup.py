@@ -12,6 +12,7 @@ from jointnmt.data.corpus import UNREADABLE, open_text
 from jointnmt.data.quality.records import PairFields
 from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.extras import extra
+from jointnmt.text.languages import base_language
 
 MARKUP = (".tmx", ".xliff")
 
@@ -58,20 +59,20 @@ def select_languages(
     common = [language for language, _ in counts.most_common()]
     if columns is not None:
         source, target = columns
-    elif len(set(map(_base, common))) <= 2:
+    elif len(set(map(base_language, common))) <= 2:
         source, target = None, None
     named = [None if code is None else _present(path, common, code) for code in (source, target)]
-    likely = sorted(common, key=lambda each: stated is None or _base(each) != _base(stated))
+    likely = sorted(common, key=lambda each: stated is None or base_language(each) != base_language(stated))
     first = named[0] or _another(likely, named[1]) or "source"
     second = named[1] or _another(common, first) or "target"
-    rest = [each for each in common if _base(each) not in (_base(first), _base(second))]
+    rest = [each for each in common if base_language(each) not in (base_language(first), base_language(second))]
     note = f"{path}: read are the languages {first} and {second}, not {', '.join(rest)}" if rest else ""
     return PairFields(note="" if all(named) else note, languages=(first, second))
 
 
 def _present(path: Path, languages: Sequence[str], code: str) -> str:
     """The one of a file's languages that a code means, with its region if there are several."""
-    found = [each for each in languages if _base(each) == _base(code)]
+    found = [each for each in languages if base_language(each) == base_language(code)]
     if not found:
         raise ConfigurationError(
             f"{path}: has the languages {', '.join(languages)}, but not {code}. Name two of them: --source, --target, "
@@ -84,18 +85,15 @@ def _another(languages: Sequence[str], known: str | None) -> str | None:
     """The first language that is another one than a known one, or at least of another region."""
     others = [each for each in languages if each != known]
     return next(
-        (each for each in others if known is None or _base(each) != _base(known)), others[0] if others else None
+        (each for each in others if known is None or base_language(each) != base_language(known)),
+        others[0] if others else None,
     )
 
 
 def _of_language(texts: dict[str, str], language: str) -> str | None:
     if language in texts:
         return texts[language]
-    return next((text for each, text in texts.items() if _base(each) == _base(language)), None)
-
-
-def _base(code: str) -> str:
-    return code.replace("_", "-").partition("-")[0].lower()
+    return next((text for each, text in texts.items() if base_language(each) == base_language(language)), None)
 
 
 @lru_cache(4)
