@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from jointnmt.data import blocks, segmenting, store
+from jointnmt.data.building import ABANDONED, UNFINISHED, remove_abandoned, store_lock
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.digests import hash_file
 from jointnmt.data.segmenting import BlockSegmenter
@@ -214,6 +217,21 @@ def test_an_interrupted_build_is_gone_on_with(corpus: Corpus, monkeypatch: pytes
     assert same(corpus.build(filters=filters), whole)
     assert found == [4, 5]
     assert all(not name.endswith(".partial") for name in corpus.folders)
+
+
+@pytest.mark.parametrize("kept_for", ["its age", "its lock", "its settings", ""])
+def test_what_has_been_given_up_is_removed_when_another_store_is_made(corpus: Corpus, kept_for: str) -> None:
+    left = interrupt(corpus, after=1)
+    whole = left.with_name(left.name.removesuffix(UNFINISHED))
+    if kept_for != "its age":
+        for path in (*left.iterdir(), left):
+            os.utime(path, (0, time.time() - ABANDONED - 60))
+    with store_lock(whole) if kept_for == "its lock" else nullcontext():
+        if kept_for == "its settings":
+            remove_abandoned(left.parent, whole)
+        else:
+            corpus.build(filters={"duplicates": "drop"})
+    assert left.exists() == bool(kept_for)
 
 
 def test_blocks_can_be_joined_where_none_has_to_be_segmented() -> None:

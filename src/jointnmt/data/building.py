@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,8 @@ from jointnmt.data.store_check import LENGTHS, SHARDS, checksum
 from jointnmt.errors import DataError, LostProcessError
 
 if TYPE_CHECKING:
+    from filelock import FileLock
+
     from jointnmt.text.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)
@@ -31,6 +34,12 @@ Which = Literal["train", "validation"]
 
 UNHARMED = (KeyboardInterrupt, SystemExit, GeneratorExit, LostProcessError)
 """After these, blocks that are done are kept: whoever makes the same store goes on from them."""
+
+UNFINISHED = ".partial"
+"""What the name of a store ends in while it is made."""
+
+ABANDONED = 7 * 24 * 3600
+"""Seconds after which nobody is expected to go on with what an interrupted call has left."""
 
 
 def write_store(
@@ -52,7 +61,7 @@ def write_store(
         DataError: if a text cannot be used, or no pair is left.
         LostProcessError: if a process of the pool dies.
     """
-    unfinished = directory.with_name(directory.name + ".partial")
+    unfinished = directory.with_name(directory.name + UNFINISHED)
     blocks, unpacked = unfinished / "blocks", unfinished / "unpacked"
     shutil.rmtree(directory, ignore_errors=True)
     blocks.mkdir(parents=True, exist_ok=True)
@@ -78,6 +87,29 @@ def write_store(
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+
+
+def remove_abandoned(folder: Path, but: Path) -> None:
+    """Remove what interrupted calls have left in a folder of stores, of other settings than the store `but`.
+
+    What a process is at work on stays, as that holds the lock of its store; so does what has grown within `ABANDONED`.
+    """
+    for unfinished in folder.glob(f"*{UNFINISHED}"):
+        directory = unfinished.with_name(unfinished.name.removesuffix(UNFINISHED))
+        if directory == but:
+            continue
+        with suppress(OSError), store_lock(directory, timeout=0):  # an OSError, too, if another has the lock
+            newest = max(path.stat().st_mtime for path in (unfinished, *unfinished.iterdir()))
+            if time.time() - newest > ABANDONED:
+                logger.info("%s: of an interrupted call, is removed", unfinished)
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def store_lock(directory: Path, timeout: float = -1) -> FileLock:
+    """Held by the process that makes this store; others wait for it, or so many seconds."""
+    from filelock import FileLock  # not for those who only read a model
+
+    return FileLock(f"{directory}.lock", timeout)
 
 
 def _clear(unfinished: Path, blocks: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.building import Which, write_store
+from jointnmt.data.building import Which, remove_abandoned, store_lock, write_store
 from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -166,7 +166,8 @@ def build_store(
     Validation text is filtered by `FilterConfig.for_validation` and keeps its raw text. Building reads the texts as
     streams: memory does not grow with their size, but for 8 bytes a kept pair while duplicates are looked for. The
     store appears under its name only when it is complete; processes that build the same one wait for the first.
-    Whoever is interrupted leaves the blocks of lines that are done, from which the next one goes on.
+    Whoever is interrupted leaves the blocks of lines that are done, from which the next one goes on; those of other
+    settings are removed after a week.
 
     Args:
         config: the texts, filters and the folder.
@@ -181,8 +182,6 @@ def build_store(
         DataError: if a text cannot be read (see `read_pairs`), or no pair is left.
         LostProcessError: if a process dies that segments text.
     """
-    from filelock import FileLock  # not for those who only read a model
-
     texts = [config.place(text) for text in getattr(config, which)]
     if not texts:
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
@@ -193,11 +192,12 @@ def build_store(
     if anew := fault(directory, fingerprint, segmentation) is not None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{directory}.lock"):
+            with store_lock(directory):
                 found = fault(directory, fingerprint, segmentation)
                 if found is not None:  # nobody else has made it meanwhile
                     if found:
                         logger.warning("%s: %s; the text is segmented anew", directory, found)
+                    remove_abandoned(directory.parent, directory)
                     workers = pool or _pool(config, texts)
                     write_store(directory, texts, filters, segmentation, which, fingerprint, workers, progress)
         except OSError as error:
