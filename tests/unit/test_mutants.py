@@ -16,7 +16,8 @@ def test_every_mutant_changes_one_place_of_its_file_to_other_code(repository: Pa
         source = (repository / "src/jointnmt" / mutant.file).read_text(encoding="utf-8")
         changed = mutant.apply(source)
         assert changed != source, mutant.name
-        compile(changed, mutant.file, "exec")
+        if mutant.file.endswith(".py"):
+            compile(changed, mutant.file, "exec")
 
 
 def test_every_mutant_names_tests_that_are_there(repository: Path) -> None:
