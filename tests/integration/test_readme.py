@@ -222,7 +222,7 @@ def test_yaml_blocks_are_recipes(page: Path, workspace: Path) -> None:
 @every_page
 def test_paths_and_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for pattern in re.findall(r"(?:recipes|src|tests|docs)/[\w./*-]*\w", text):
+    for pattern in re.findall(r"(?<!\w)(?:recipes|src|tests|docs)/[\w./*-]*\w", text):
         assert list(REPOSITORY.glob(pattern)), f"{page.name}: there is no {pattern}"
     for code in inline_code(page):
         if re.fullmatch(r"[\w/]+\.py", code):

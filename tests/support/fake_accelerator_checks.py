@@ -155,7 +155,7 @@ def test_the_benchmarks(family: str, implementation: Implementation) -> None:
         subject = Decoding(DecodingCase(family, "tiny", "float32", implementation, lengths, lengths, 3, device))
         subject.run()
         found.append(subject.found)
-        model = subject.translator.model.model
+        model = subject.translator.model
         logits = model(*(torch.randint(4, 40, (2, 7)).to(device) for _ in range(2)))
         assert logits.device.type == device
     assert found[0] == found[1]
