@@ -343,6 +343,7 @@ def test_a_run_whose_training_text_has_changed_is_left_out_of_accuracy_by_freque
     assert "second: is left out of accuracy by frequency" in told and "have changed since" in told
 
 
+@pytest.mark.slow
 def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what lies in the current folder under the same name."""
     monkeypatch.chdir(tmp_path)
