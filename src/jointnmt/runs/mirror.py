@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError, reason
 from jointnmt.runs.checkpoint import publish
 from jointnmt.runs.storage import HIDDEN, Folder
@@ -128,8 +129,7 @@ class Mirror:
         facts = path.stat()
         key = facts.st_ino, facts.st_mtime_ns, facts.st_size
         if key not in self._hashes:
-            with path.open("rb") as stream:
-                self._hashes[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+            self._hashes[key] = hash_file(path)
         return self._hashes[key]
 
 

@@ -96,10 +96,8 @@ def _ahead(
     Raises:
         ModelError: if the model's output is not a number.
     """
-    repetition = state.repetition() if isinstance(state, Repeatable) else None
-    if repetition is None:
+    if not isinstance(state, Repeatable) or (repetition := state.repetition()) is None:
         return None
-    assert isinstance(state, Repeatable)
     required = rules.required_from(beams.sentences, position, len(repetition.positions))
     found = advance_positions(repetition, beams.hypotheses, required, rules.banned, eos_id)
     check_numbers(not found.step.has_nan)
