@@ -14,7 +14,7 @@ from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.serving.keys import Key, digest
 from jointnmt.translator import TranslationOptions, compare, next_words, trace_search
-from support.browser import chromium, open_page, package
+from support.browser import open_page, package
 from support.page import copied, settled, show, source_field, text_of, visited, words
 from support.serving import live, services, wait_until, write_model
 
@@ -41,12 +41,6 @@ def translators(runs: dict[str, Path]) -> dict[str, Translator]:
 def address(runs: dict[str, Path]) -> Iterator[str]:
     with live(services(runs)) as port:
         yield f"http://127.0.0.1:{port}/"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

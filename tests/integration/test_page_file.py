@@ -18,7 +18,7 @@ from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.cli.main import app
 from jointnmt.serving.page import write_page
-from support.browser import chromium, open_page, watched
+from support.browser import open_page, watched
 from support.serving import write_model
 
 SOURCE, OWN = "der Hund sieht die Katze .", "the dog sees"
@@ -57,12 +57,6 @@ def explored(runs: list[Path], out: Path, *options: str) -> Path:
     )
     assert result.exit_code == 0, result.stderr
     return out
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

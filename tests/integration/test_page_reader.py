@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from support.browser import chromium
 from support.page import copied, settled, show, source_field, text_of, visited, words
 from support.serving import live, services, write_model
 
@@ -26,12 +25,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     with live(services(runs)) as port:
         yield f"http://127.0.0.1:{port}/"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

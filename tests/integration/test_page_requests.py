@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Error, Page, Request, Route, expect
 
-from support.browser import chromium
 from support.page import copied, settled, show, source_field, text_of, visited, words
 from support.serving import live, services, wait_until, write_model
 
@@ -32,12 +31,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     with live(services(runs, limits={"sentence_tokens": 8, "grid_weights": 10})) as port:
         yield f"http://127.0.0.1:{port}/"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture
