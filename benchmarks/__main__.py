@@ -132,7 +132,8 @@ def measure(name: str, asked: argparse.Namespace, report: Report) -> None:
                 report.add([{**row, "sentences": sentences} for row in rows])
         else:
             cases = [case(name, names, implementation, asked) for implementation in implementations]
-            report.add(compare(cases, asked.rounds, asked.threads))
+            # `benchmarks.hotspots` profiles on a GPU: of decoding, thousands of launches take minutes to add up.
+            report.add(compare(cases, asked.rounds, asked.threads, profiled=asked.device == "cpu"))
     if name == "growth" and asked.out is not None:
         draw(report, asked.out)
 

@@ -1,6 +1,6 @@
 """The operations that take most of the time of training and decoding on a device.
 
-    python -m benchmarks.hotspots [--device cuda] [--out FOLDER] [--quick]
+    python -m benchmarks.hotspots [TASK ...] [--device cuda] [--out FOLDER] [--quick]
 
 Of every family in bfloat16 at the IWSLT size: one update or run under the profiler, its operations by their own time,
 and their groups as in docs/performance.md. On a GPU the time is that of its kernels, and what is missing to the whole
@@ -24,11 +24,14 @@ from benchmarks.profiling import group_of
 from benchmarks.training import TrainingCase
 from jointnmt.models import FAMILIES
 
+TASKS = ("training", "decoding")
 TOKENS, LISTED = 23, 30
+WARM_UP_RUNS = 3
+"""The second is captured as a CUDA graph."""
 
 
 def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict[str, Any]:
-    """The operations of one run, after one that does not count."""
+    """The operations of one run, after some that do not count."""
     lengths = np.full(pairs, TOKENS)
     names = family, size, "bfloat16", "product"
     subject: Any = (
@@ -36,7 +39,8 @@ def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict
         if task == "training"
         else DecodingCase(*names, (lengths,), (lengths,), device=device)()  # type: ignore[arg-type]
     )
-    subject.run()
+    for _ in range(WARM_UP_RUNS):
+        subject.run()
     finish(device)
     on_card = device == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_card else [])]
@@ -65,10 +69,14 @@ def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Profile, print the first operations of each, and write JSON if asked to."""
-    options = device_options(__doc__, "tiny models").parse_args(arguments)
+    parser = device_options(__doc__, "tiny models")
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"default: {' '.join(TASKS)}")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.tasks) - set(TASKS):
+        parser.error(f"there is no task {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
     size, pairs = ("tiny", 4) if options.quick else ("IWSLT", 178)
     rows = []
-    for task, family in product(("training", "decoding"), FAMILIES):
+    for task, family in product(options.tasks or TASKS, FAMILIES):
         rows.append(hotspots(task, family, size, pairs, options.device))
         print("{task} of {family}: {seconds:.3f} s, operations {busy_seconds:.3f} s".format(**rows[-1]), flush=True)
         for each in rows[-1]["operations"][:8]:

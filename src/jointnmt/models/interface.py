@@ -101,6 +101,11 @@ class TranslationModel(nn.Module, ABC):
         """Whether the model has lexical shortcuts, whose gates it writes into `AttentionMaps.gates`."""
         return False
 
+    @property
+    def recomputes_layers(self) -> bool:
+        """Whether layers are computed again in the backward pass (`activation_checkpointing`)."""
+        return False
+
     @abstractmethod
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None

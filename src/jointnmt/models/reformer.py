@@ -188,6 +188,10 @@ class Reformer(TranslationModel):
     def has_shortcuts(self) -> bool:
         return bool(self.config.shortcut_places)
 
+    @property
+    def recomputes_layers(self) -> bool:
+        return self.config.activation_checkpointing
+
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:

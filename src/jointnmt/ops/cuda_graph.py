@@ -1,8 +1,8 @@
-"""CUDA graphs for decoding: the operations of a position are captured once and replayed as a single launch.
+"""CUDA graphs: the operations of a computation are captured once, and replayed as a single launch.
 
-Decoding is launch-bound: a position of a few sentences is hundreds of small operations. They are the same at each
-position, on the same memory, until sentences leave the batch or caches grow; what changes between positions is written
-in place. So a graph serves the positions of one batch, and is dropped with it. `JOINTNMT_GRAPHS=0` turns this off.
+Both decoding and training are launch-bound: a position of a few sentences is hundreds of small operations, an update
+with small batches thousands. A graph repeats its operations on the memory of the capture: where shapes and addresses
+are the same again, it serves again. `JOINTNMT_GRAPHS=0` turns this off.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
@@ -20,7 +21,13 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-Computation = Callable[[Tensor], Tensor]
+Computation = Callable[..., Tensor]
+"""Of tensors."""
+
+MOST_GRAPHS = 512
+"""Of a training; each takes some megabytes."""
+FREE_SHARE = 0.25
+"""Of the device's memory: with less, nothing more is captured."""
 
 _one_at_a_time = threading.Lock()
 """Graphs share memory: what one computes is fetched before the next is replayed."""
@@ -33,10 +40,16 @@ def captures(device: torch.device) -> bool:
     return device.type == "cuda" and device not in uncapturable and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
 
 
-class CUDAGraphRunner:
-    """Runs a computation whose shapes and addresses often are those of the time before, and then replays it.
+def address(tensor: Tensor) -> Hashable:
+    """Where a tensor lies, and how: what a graph that reads or writes it depends on."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
-    A capture costs about as much as running twice. So each doubles the number of repetitions that the next one needs:
+
+class CUDAGraphRunner:
+    """Runs a position of decoding: its shapes and addresses often are those of the one before, and then it is replayed.
+
+    Sentences leave the batch and caches grow, so a graph serves the positions of one batch, and is dropped with it. A
+    capture costs about as much as running twice. So each doubles the number of repetitions that the next one needs:
     a batch whose sentences leave one after the other is captured a few times only.
     """
 
@@ -55,62 +68,130 @@ class CUDAGraphRunner:
             memory: what `compute` reads or writes besides `x` and the weights. Where all of it lies where it lay, in
                 the same shapes, `compute` is taken to be the same.
         """
-        addresses = (x.shape, x.dtype, *((each.data_ptr(), each.shape, each.stride(), each.dtype) for each in memory))
+        addresses = (x.shape, x.dtype, *(address(each) for each in memory))
         if addresses != self._addresses:
             self._addresses, self._repetitions, self._replay = addresses, 0, None
+        if self._replay is not None:
+            return self._replay(x)
         self._repetitions += 1
-        if self._replay is None and self._repetitions > self._patience:
-            self._replay = _captured(compute, x)
-            self._patience = math.inf if self._replay is None else 2 * self._patience
-        return compute(x) if self._replay is None else self._replay(x)
+        if self._repetitions <= self._patience:
+            return compute(x)
+        result, self._replay = compute_and_capture(compute, x)
+        self._patience = math.inf if self._replay is None else 2 * self._patience
+        return result
 
 
-def _captured(compute: Computation, x: Tensor) -> Computation | None:
-    """A replay of `compute`, or None: there is no memory for it now, or the device cannot capture, which is logged."""
+class GraphsByShape:
+    """Runs a computation whose inputs come in the same shapes again and again: it is captured once for each.
+
+    A training's batches are such inputs: sentences are short, so that most batches have one of a few hundred shapes.
+    What comes a second time is captured, as long as there are no more than `MOST_GRAPHS` graphs and `FREE_SHARE` of
+    the device's memory is free. Random numbers are drawn anew by each replay, from the generator's state at that time,
+    as without graphs.
+
+    Args:
+        compute: reads and writes tensors in place, its gradients too, and does nothing else that a replay would have
+            to repeat.
+    """
+
+    def __init__(self, compute: Computation) -> None:
+        self._compute = compute
+        self._memory: Hashable = None
+        self._runs: Counter[Hashable] = Counter()
+        self._replays: dict[Hashable, Computation] = {}
+        self._open = True
+
+    def run(self, *inputs: Tensor, memory: Sequence[Tensor] = ()) -> Tensor:
+        """`compute(*inputs)`.
+
+        Args:
+            inputs: all on one device.
+            memory: what `compute` reads besides its inputs and is sometimes replaced, rather than written in place:
+                then all graphs are dropped.
+        """
+        if not captures(inputs[0].device):
+            return self._compute(*inputs)
+        lies = tuple(address(each) for each in memory)
+        if lies != self._memory:
+            self._memory = lies
+            self._replays.clear()
+        shapes = tuple(each.shape for each in inputs)
+        if shapes in self._replays:
+            return self._replays[shapes](*inputs)
+        self._runs[shapes] += 1
+        if self._runs[shapes] < 2 or not self._has_room(inputs[0].device):
+            with _without_cached_weights(inputs[0].device):  # as a graph, so that rounding is the same
+                return self._compute(*inputs)
+        result, replay = compute_and_capture(self._compute, *inputs)
+        if replay is None:
+            self.close()
+        else:
+            self._replays[shapes] = replay
+        return result
+
+    def close(self) -> None:
+        """Free the memory of all graphs, and capture no others: memory is short."""
+        self._replays.clear()
+        self._open = False
+
+    def _has_room(self, device: torch.device) -> bool:
+        if not (self._open and len(self._replays) < MOST_GRAPHS):
+            return False
+        free, total = torch.cuda.mem_get_info(device)
+        return free > FREE_SHARE * total
+
+
+def compute_and_capture(compute: Computation, *inputs: Tensor) -> tuple[Tensor, Computation | None]:
+    """The result of a computation, and its replay as a CUDA graph on the device of the inputs.
+
+    There is no replay if there is no memory for it now, or if the device cannot capture, which is logged.
+    """
+    given, device = [each.clone() for each in inputs], inputs[0].device
+    current = torch.cuda.current_stream(device)
+    side, pool = capture_pool(current)
+    with _one_at_a_time:
+        side.wait_stream(current)
+        try:
+            with torch.cuda.stream(side), _without_cached_weights(device):
+                result = compute(*given)  # libraries set up on this stream what a graph must not hold
+                return result, _captured(compute, given, pool)
+        finally:
+            current.wait_stream(side)
+
+
+def _without_cached_weights(device: torch.device) -> torch.autocast:
+    """Within, autocast casts a weight at each use: those in its cache are freed with it, which a graph would read."""
+    kind = device.type
+    return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), cache_enabled=False)
+
+
+def _captured(compute: Computation, given: Sequence[Tensor], pool: torch.cuda.MemPool) -> Computation | None:
+    """The replay of `compute(*given)`, which is captured on the current stream, and not computed."""
     try:
-        with _one_at_a_time:
-            return capture(compute, x)
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")  # type: ignore[arg-type]
+        try:
+            result = compute(*given)
+        except BaseException:
+            with suppress(RuntimeError):  # which would hide why
+                graph.capture_end()
+            raise
+        graph.capture_end()
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:
-        uncapturable.add(x.device)
+        uncapturable.add(given[0].device)
         logger.warning(
-            "decoding cannot be captured as a CUDA graph here, and is slower without (%s). JOINTNMT_GRAPHS=0 silences "
-            "this.",
+            "nothing can be captured as a CUDA graph here, and small batches are slower without (%s). "
+            "JOINTNMT_GRAPHS=0 silences this.",
             str(error).partition("\n")[0],
         )
         return None
 
-
-def capture(compute: Computation, x: Tensor) -> Computation:
-    """Capture `compute` as a CUDA graph on the device of `x`; it is run once, too.
-
-    Raises:
-        RuntimeError: if the graph cannot be made.
-    """
-    given, current = x.clone(), torch.cuda.current_stream(x.device)
-    side, pool = capture_pool(current)
-    graph, device = torch.cuda.CUDAGraph(), x.device.type
-    # Weights that autocast has in its cache are freed with it: the graph casts its own.
-    mixed = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-    side.wait_stream(current)
-    try:
-        with torch.cuda.stream(side), torch.autocast(device, mixed[1], mixed[0], cache_enabled=False):
-            compute(given)  # libraries set up on this stream what a graph must not hold
-            graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")  # type: ignore[arg-type]
-            try:
-                result = compute(given)
-            except BaseException:
-                with suppress(RuntimeError):  # which would hide why
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-    finally:
-        current.wait_stream(side)
-
-    def replay(x: Tensor) -> Tensor:
+    def replay(*inputs: Tensor) -> Tensor:
         with _one_at_a_time:
-            given.copy_(x)
+            for place, each in zip(given, inputs, strict=True):
+                place.copy_(each)
             graph.replay()
             return result.clone()
 

@@ -22,6 +22,7 @@ from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import adapt_waiting, masks_of_rows
+from jointnmt.ops.cuda_graph import GraphsByShape
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums
@@ -85,6 +86,9 @@ class Trainer:
         synchronise(self.model)
         self._shards, self._gradients = _divided(self.model, config.sharded)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
+        # A graph cannot go back to the random numbers that layers drew when they were first computed.
+        alone = self._shards is None and not config.compile and not self.model.recomputes_layers
+        self._graphs = GraphsByShape(self._add_gradient) if alone else None
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=config.schedule.initial_rate,
@@ -172,6 +176,8 @@ class Trainer:
                 raise DataError(self._name_too_large(batches[failed]))
             batches = [*batches[:failed], *batches[failed].split(), *batches[failed + 1 :]]
             splits += 1
+            if self._graphs is not None:
+                self._graphs.close()
             release_memory()
 
     def _backward(self, batches: list[Batch], step: int, divisor: int, losses: list[Tensor]) -> int | None:
@@ -181,18 +187,18 @@ class Trainer:
         """
         self.model.train()
         self._gradients.zero()
+        units = torch.tensor(float(divisor), device=self.fabric.device)
         for number, batch in enumerate(batches):
             try:
                 batch = batch.to(self.fabric.device)
                 part = batch.part
                 torch.manual_seed(_dropout_seed(self.seed, step, part.first_pair))
-                with masks_of_rows(part.begin, part.begin + len(batch), part.whole):
-                    with autocast(self.fabric.device, self.config.precision):
-                        logits = self._forward(batch.source, batch.target_input)
-                    smoothing = self.config.label_smoothing
-                    loss, nll = cross_entropy_sums(logits, batch.target_output, smoothing, self._by_sentence)
-                    self._scaler.scale(loss / divisor).backward()
-                losses.append(torch.stack([loss.detach(), nll]))
+                inputs = batch.source, batch.target_input, batch.target_output, units
+                if self._graphs is not None and batch.shared is None:
+                    losses.append(self._graphs.run(*inputs, memory=list(self.model.buffers())))
+                else:
+                    with masks_of_rows(part.begin, part.begin + len(batch), part.whole):
+                        losses.append(self._add_gradient(*inputs))
             except (RuntimeError, MemoryError) as error:
                 if is_out_of_memory(error):
                     return number
@@ -200,6 +206,15 @@ class Trainer:
                     raise lost_process(error) from error
                 raise
         return None
+
+    def _add_gradient(self, source: Tensor, target_input: Tensor, target_output: Tensor, units: Tensor) -> Tensor:
+        """Forward and backward of a batch in an update of so many units of loss; returns its [loss, nll]."""
+        with autocast(self.fabric.device, self.config.precision):
+            logits = self._forward(source, target_input)
+        smoothing = self.config.label_smoothing
+        loss, nll = cross_entropy_sums(logits, target_output, smoothing, self._by_sentence)
+        self._scaler.scale(loss / units).backward()
+        return torch.stack([loss.detach(), nll])
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
         """The sums of this update over all processes."""
