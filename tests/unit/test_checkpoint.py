@@ -256,6 +256,9 @@ def test_a_state_that_may_be_whole_is_not_removed(
             patched.setattr(checkpoint, "VERSION", 0)
         with pytest.raises(ModelError, match=r"last\.safetensors.+may be whole: make the file readable, or delete"):
             directory.states.read(remove_damaged=True)
+        if error is not None:
+            with pytest.raises(ModelError, match="cannot be read"):
+                directory.states.newest_step()
     state = directory.states.read(remove_damaged=True)
     assert state is not None and state.path == directory.states.last
 

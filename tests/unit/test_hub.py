@@ -260,17 +260,23 @@ def test_pushing_uploads_the_folder_and_its_card(translator: Translator, monkeyp
     assert b"MIT" in files["README.md"]
 
 
-@pytest.mark.parametrize(("kind", "message"), [("ensemble", "saved as one model"), ("int8", "in int8 cannot be saved")])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("ensemble", "saved as one model"), ("int8", "in int8 cannot be saved"), ("weights", "must be one of float32")],
+)
 def test_what_cannot_be_saved_makes_no_repository(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", lambda **_: pytest.fail("the Hub was asked"))
     if kind == "int8":
         translator = Translator.load(run, device="cpu", precision="int8")
+    elif kind == "weights":
+        translator = Translator.load(run, device="cpu")
     else:
         translator = Translator.load([run, write_run(tmp_path / "other", seed=2)], device="cpu")
+    options: Any = {"weights": "float64"} if kind == "weights" else {}
     with pytest.raises(ConfigurationError, match=message):
-        translator.push_to_hub("somebody/de-en")
+        translator.push_to_hub("somebody/de-en", **options)
 
 
 def test_a_model_of_the_hub_is_downloaded_and_loaded(

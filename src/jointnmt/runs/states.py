@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +37,12 @@ class SavedStates:
         return self.last.exists() or self.previous.exists()
 
     def newest_step(self) -> int:
-        """The update of the newest state, which may be damaged; -1 if there is none that tells."""
-        return max(_step_of(checkpoint.read_values(path)) for path in (self.last, self.previous))
+        """The update of the newest state, which may be damaged; -1 if there is none that tells.
+
+        Raises:
+            ModelError: if one is there that cannot be read: it may be the newest.
+        """
+        return max((_step_of(values) for values in self._values()), default=-1)
 
     def steps_kept(self) -> set[int]:
         """The updates whose weights, in files of their own, a training that resumes from either of them needs.
@@ -47,17 +51,25 @@ class SavedStates:
             ModelError: if one of them is there and cannot be read: it may need any.
         """
         steps = set[int]()
-        for path in (self.last, self.previous):
-            try:
-                values = checkpoint.read_outline(path).values
-            except ModelError as error:
-                if isinstance(error.__cause__, FileNotFoundError):
-                    continue
-                raise
+        for values in self._values(skip_damaged=False):
             if run := values.get("run"):
                 steps.update(step for step, _ in run["selection"]["best"])
                 steps.update(run["latest"])
         return steps
+
+    def _values(self, skip_damaged: bool = True) -> Iterator[dict[str, Any]]:
+        """Those of each state that is there, not verified.
+
+        Raises:
+            ModelError: if one cannot be read, or is damaged, unless those are skipped.
+        """
+        for path in (self.last, self.previous):
+            try:
+                yield checkpoint.read_outline(path).values
+            except ModelError as error:
+                missing = isinstance(error.__cause__, FileNotFoundError)
+                if not (missing or (skip_damaged and isinstance(error, DamagedCheckpointError))):
+                    raise
 
     def write(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write the last state, and keep the one before it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
-from jointnmt.runs.weights import StoredPrecision
+from jointnmt.runs.weights import StoredPrecision, check_precision
 from jointnmt.text.segmentation import Segmentation
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Pretrained:
         from jointnmt.hub import HubFolder
 
         card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
+        check_precision(card["weights"])  # before there is a repository
         return HubFolder(self).push_to_hub(repo_id, model_card_kwargs=card, **options)
 
     def generate_model_card(
