@@ -197,11 +197,14 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
         monkeypatch.setattr(torch.cuda, name, fake)
     for module in (cache, cuda_graph):
         monkeypatch.setattr(module, "captures", lambda _: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60, 100))
+    for name, figures in (("mem_get_info", (60, 100)), ("memory_reserved", 0), ("memory_allocated", 0)):
+        monkeypatch.setattr(torch.cuda, name, lambda _, figures=figures: figures)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, partial(log.append, name))
     monkeypatch.setattr(cuda_graph, "uncapturable", set())
-    cuda_graph.capture_pool.cache_clear()
+    cuda_graph.shared_place.cache_clear()
     yield log
-    cuda_graph.capture_pool.cache_clear()
+    cuda_graph.shared_place.cache_clear()
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -336,28 +339,45 @@ def test_graphs_end_where_memory_is_short_or_what_they_read_is_replaced(
 ) -> None:
     graphs, inputs, table = GraphsByShape(lambda x: 2 * x), torch.ones(6, 5), torch.ones(3)
     run = partial(graphs.run, memory=[table])
-    free = [25]
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free[0], 100))
-    for _ in range(3):
-        assert torch.equal(run(inputs), 2 * inputs)
-    assert not log, "too little memory is free"
-    free[0] = 26
-    run(inputs)
-    assert log.count("captured") == 1
-    monkeypatch.setattr(cuda_graph, "MOST_GRAPHS", 1)
-    for _ in range(3):
-        run(inputs[0])
-    assert log.count("captured") == 1
-    log.clear()
-    run(inputs)
-    assert log == ["replayed"]
-    run(inputs, memory=[torch.ones(3)])
-    assert log.count("captured") == 1, "a graph reads memory that is not there any more"
+
+    def happens(*given: Tensor) -> list[str]:
+        """What three runs of each do to the device."""
+        log.clear()
+        for x in [x for x in given for _ in range(3)]:
+            assert torch.equal(run(x), 2 * x)
+        return [event for event in log if event != "waited"]
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (25, 100))
+    assert not happens(inputs), "too little memory is free"
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 10)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 9)
+    assert happens(inputs[1:]) == ["empty_cache", "captured", "replayed"], "some of it is free in PyTorch's cache"
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (26, 100))
+    assert happens(inputs[2:]) == ["captured", "replayed"]
+    monkeypatch.setattr(cuda_graph, "MOST_GRAPHS", 2)
+    assert not happens(inputs[3:])
+    assert happens(inputs[1:]) == ["replayed"] * 3
+    table = torch.ones(3)
+    run = partial(graphs.run, memory=[table])
+    assert happens(inputs[1:]) == ["captured", "replayed"], "a graph reads memory that is not there any more"
     graphs.close()
-    log.clear()
-    for _ in range(3):
-        assert torch.equal(run(inputs), 2 * inputs)
-    assert not log
+    assert log[-1] == "synchronize"
+    assert not happens(inputs[1:], inputs[4:])
+
+
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, RuntimeError])
+def test_a_batch_that_cannot_be_captured_for_memory_is_computed(kind: type[RuntimeError], log: list[str]) -> None:
+    def compute(x: Tensor) -> Tensor:
+        if x.shape == (2,) and log[-1:] == ["captured"]:
+            raise kind("CUDA error: out of memory")
+        return 2 * x
+
+    graphs = GraphsByShape(compute)
+    for x in [torch.ones(2)] * 4 + [torch.ones(3)] * 3:
+        assert torch.equal(graphs.run(x), 2 * x)
+    assert not cuda_graph.uncapturable
+    assert log.count("captured") == 2
+    assert log.count("replayed") == 1
 
 
 def test_what_fails_while_a_batch_is_computed_is_not_computed_again(log: list[str]) -> None:

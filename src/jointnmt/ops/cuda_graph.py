@@ -8,16 +8,20 @@ are the same again, it serves again. `JOINTNMT_GRAPHS=0` turns this off.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+from jointnmt.ops.out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +80,8 @@ class CUDAGraphRunner:
         self._repetitions += 1
         if self._repetitions <= self._patience:
             return compute(x)
-        result, self._replay = compute_and_capture(compute, x)
+        place = shared_place(torch.cuda.current_stream(x.device))
+        result, self._replay = compute_and_capture(compute, place, x)
         self._patience = math.inf if self._replay is None else 2 * self._patience
         return result
 
@@ -85,9 +90,9 @@ class GraphsByShape:
     """Runs a computation whose inputs come in the same shapes again and again: it is captured once for each.
 
     A training's batches are such inputs: sentences are short, so that most batches have one of a few hundred shapes.
-    What comes a second time is captured, as long as there are no more than `MOST_GRAPHS` graphs and `FREE_SHARE` of
-    the device's memory is free. Random numbers are drawn anew by each replay, from the generator's state at that time,
-    as without graphs.
+    What comes a second time is captured, as long as there are no more than `MOST_GRAPHS` graphs, and `FREE_SHARE` of
+    the device's memory is not in use. Random numbers are drawn anew by each replay, from the generator's state at that
+    time, as without graphs.
 
     Args:
         compute: reads and writes tensors in place, its gradients too, and does nothing else that a replay would have
@@ -99,6 +104,7 @@ class GraphsByShape:
         self._memory: Hashable = None
         self._runs: Counter[Hashable] = Counter()
         self._replays: dict[Hashable, Computation] = {}
+        self._place: CapturePlace | None = None
         self._open = True
 
     def run(self, *inputs: Tensor, memory: Sequence[Tensor] = ()) -> Tensor:
@@ -109,54 +115,85 @@ class GraphsByShape:
             memory: what `compute` reads besides its inputs and is sometimes replaced, rather than written in place:
                 then all graphs are dropped.
         """
-        if not captures(inputs[0].device):
+        device = inputs[0].device
+        if not captures(device):
             return self._compute(*inputs)
         lies = tuple(address(each) for each in memory)
         if lies != self._memory:
             self._memory = lies
             self._replays.clear()
+            self._runs.clear()
         shapes = tuple(each.shape for each in inputs)
         if shapes in self._replays:
             return self._replays[shapes](*inputs)
         self._runs[shapes] += 1
-        if self._runs[shapes] < 2 or not self._has_room(inputs[0].device):
-            with _without_cached_weights(inputs[0].device):  # as a graph, so that rounding is the same
+        if self._runs[shapes] != 2 or not self._has_room(device):
+            with _without_cached_weights(device):  # as a graph, so that rounding is the same
                 return self._compute(*inputs)
-        result, replay = compute_and_capture(self._compute, *inputs)
-        if replay is None:
-            self.close()
-        else:
+        if self._place is None:
+            self._place = CapturePlace.on(device)
+        result, replay = compute_and_capture(self._compute, self._place, *inputs)
+        if replay is not None:
             self._replays[shapes] = replay
         return result
 
     def close(self) -> None:
         """Free the memory of all graphs, and capture no others: memory is short."""
+        if self._replays:
+            torch.cuda.synchronize()
+            logger.info("memory is short: batches are not replayed as CUDA graphs any more")
         self._replays.clear()
-        self._open = False
+        self._place, self._open = None, False
 
     def _has_room(self, device: torch.device) -> bool:
+        """Whether another graph is wanted and there is memory for one, outside of PyTorch's cache."""
         if not (self._open and len(self._replays) < MOST_GRAPHS):
             return False
         free, total = torch.cuda.mem_get_info(device)
-        return free > FREE_SHARE * total
+        if free > FREE_SHARE * total:
+            return True
+        if free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) <= FREE_SHARE * total:
+            return False
+        torch.cuda.empty_cache()  # which nothing can do while a graph is captured
+        return True
 
 
-def compute_and_capture(compute: Computation, *inputs: Tensor) -> tuple[Tensor, Computation | None]:
+class CapturePlace(NamedTuple):
+    """Where graphs are captured: a stream besides the usual one, and memory that they share."""
+
+    stream: torch.cuda.Stream
+    pool: torch.cuda.MemPool
+
+    @classmethod
+    def on(cls, device: torch.device) -> Self:
+        """Another one on a device."""
+        with torch.cuda.device(device):
+            return cls(torch.cuda.Stream(device), torch.cuda.MemPool())
+
+
+@functools.cache
+def shared_place(stream: torch.cuda.Stream) -> CapturePlace:
+    """That of all graphs which are dropped soon and are replayed on `stream`."""
+    return CapturePlace.on(stream.device)
+
+
+def compute_and_capture(
+    compute: Computation, place: CapturePlace, *inputs: Tensor
+) -> tuple[Tensor, Computation | None]:
     """The result of a computation, and its replay as a CUDA graph on the device of the inputs.
 
     There is no replay if there is no memory for it now, or if the device cannot capture, which is logged.
     """
     given, device = [each.clone() for each in inputs], inputs[0].device
     current = torch.cuda.current_stream(device)
-    side, pool = capture_pool(current)
     with _one_at_a_time:
-        side.wait_stream(current)
+        place.stream.wait_stream(current)
         try:
-            with torch.cuda.stream(side), _without_cached_weights(device):
+            with torch.cuda.stream(place.stream), _without_cached_weights(device):
                 result = compute(*given)  # libraries set up on this stream what a graph must not hold
-                return result, _captured(compute, given, pool)
+                return result, _captured(compute, given, place.pool)
         finally:
-            current.wait_stream(side)
+            current.wait_stream(place.stream)
 
 
 def _without_cached_weights(device: torch.device) -> torch.autocast:
@@ -165,21 +202,34 @@ def _without_cached_weights(device: torch.device) -> torch.autocast:
     return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), cache_enabled=False)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Within, no garbage is collected: other graphs that are in it may not be destroyed while one is captured."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _captured(compute: Computation, given: Sequence[Tensor], pool: torch.cuda.MemPool) -> Computation | None:
     """The replay of `compute(*given)`, which is captured on the current stream, and not computed."""
     try:
         graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")  # type: ignore[arg-type]
-        try:
-            result = compute(*given)
-        except BaseException:
-            with suppress(RuntimeError):  # which would hide why
-                graph.capture_end()
-            raise
-        graph.capture_end()
-    except torch.OutOfMemoryError:
-        return None
+        with _no_collection():
+            graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")  # type: ignore[arg-type]
+            try:
+                result = compute(*given)
+            except BaseException:
+                with suppress(RuntimeError):  # which would hide why
+                    graph.capture_end()
+                raise
+            graph.capture_end()
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            return None
         uncapturable.add(given[0].device)
         logger.warning(
             "nothing can be captured as a CUDA graph here, and small batches are slower without (%s). "
@@ -196,10 +246,3 @@ def _captured(compute: Computation, given: Sequence[Tensor], pool: torch.cuda.Me
             return result.clone()
 
     return replay
-
-
-@functools.cache
-def capture_pool(stream: torch.cuda.Stream) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
-    """Where graphs that are replayed on `stream` are captured: a side stream, and memory that they share."""
-    with torch.cuda.device(stream.device):
-        return torch.cuda.Stream(stream.device), torch.cuda.MemPool()

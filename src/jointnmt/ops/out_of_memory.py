@@ -18,6 +18,7 @@ _MESSAGES = (
     "not enough memory",
     "could not create a primitive",  # oneDNN's message
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",  # the driver's own
 )
 
 

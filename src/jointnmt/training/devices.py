@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 from datetime import timedelta
 
@@ -21,6 +22,8 @@ with extra("train"):
 
 TIMEOUT = timedelta(hours=12)
 """Timeout between processes: the first one may train the segmentation of a large corpus meanwhile."""
+
+_rank_zero = logging.getLogger("lightning_fabric.utilities.rank_zero")
 
 
 def launch_fabric(config: TrainingConfig) -> Fabric:
@@ -54,6 +57,7 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             f"training.devices {devices} and training.nodes {nodes} are not available here "
             f"({' '.join(str(error).split())}). Use fewer, or set training.devices to auto."
         ) from error
+    _rank_zero.setLevel(logging.WARNING)  # what it tells, such as calls of torch to be made, is for programmers
     with reaching_the_others():
         fabric.launch()
     if distributed.is_available() and distributed.is_initialized():

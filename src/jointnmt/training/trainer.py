@@ -187,7 +187,7 @@ class Trainer:
         """
         self.model.train()
         self._gradients.zero()
-        units = torch.tensor(float(divisor), device=self.fabric.device)
+        units = torch.full((), float(divisor), device=self.fabric.device)
         for number, batch in enumerate(batches):
             try:
                 batch = batch.to(self.fabric.device)
