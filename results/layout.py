@@ -54,12 +54,13 @@ class CorpusSettings(Config):
         description="trials, as SYSTEM/NAME, whose quality is held against their cost, and their names; the cost of "
         "others is relative to the first",
     )
+    curves: tuple[str, ...] = Field((), description="systems whose learning curves are drawn; none: all")
     length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
 
     @model_validator(mode="after")
     def _all_are_systems(self) -> Self:
-        for key in ("recipes", "trials"):
-            if unknown := sorted(getattr(self, key).keys() - self.systems.keys()):
+        for key in ("recipes", "trials", "curves"):
+            if unknown := sorted(set(getattr(self, key)) - self.systems.keys()):
                 raise ValueError(f"{key} names {unknown[0]}, which systems does not")
         if without := sorted(self.trials.keys() - self.recipes.keys()):
             raise ValueError(f"trials names {without[0]}, which has no recipe")

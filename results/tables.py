@@ -177,8 +177,10 @@ TABLES: dict[str, Callable[[Corpus], str]] = {
 
 
 def learning_curves(corpus: Corpus) -> list[LearningCurves]:
-    """The curves of the first run of each system."""
-    return [read_learning_curves(system.runs[0].folder, system.name) for system in corpus.systems]
+    """The curves of the first run of each system that is drawn."""
+    drawn = {corpus.settings.systems[name] for name in corpus.settings.curves}
+    systems = [system for system in corpus.systems if not drawn or system.name in drawn]
+    return [read_learning_curves(system.runs[0].folder, system.name) for system in systems]
 
 
 def _nats(runs: Sequence[LearningCurves]) -> list[float]:

@@ -257,6 +257,8 @@ def test_legends_name_every_system_and_are_not_cut_off(names: list[str], width: 
     assert place.y1 <= figure.axes[0].get_window_extent().y0
     curves = [LearningCurves(name, [(1, 9.0), (2, 3.0)], [(1, 9.0), (2, 3.0)]) for name in names]
     perplexity_figure(curves).savefig(io.BytesIO(), format="svg")
+    steep = LearningCurves("steep", training=[(1, 5000.0), (9, 4.0)], validation=[(5, 8.0), (9, 3.0)])
+    assert perplexity_figure([steep]).axes[0].get_ylim()[1] == 16
     (legend,) = perplexity_figure(curves).legends
     assert legend.get_texts()[0].get_text() == f"{names[0]}, training"
 

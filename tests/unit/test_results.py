@@ -16,7 +16,7 @@ import yaml
 from results.__main__ import draw, main
 from results.collect import collect
 from results.layout import CorpusSettings, Measured, read_systems
-from results.tables import EMPTY, ONE, TABLES, Corpus, read_corpus
+from results.tables import EMPTY, ONE, TABLES, Corpus, learning_curves, read_corpus
 from results.training import ended, missing, train_missing
 from results.trials import collect_trial
 from sacrebleu.metrics.bleu import BLEU
@@ -156,6 +156,7 @@ def test_a_trial_is_told_by_what_it_changes_of_the_recipe(root: Path) -> None:
     for lines, message in (
         (f"{SETTINGS}trials: {{third: [plain]}}\n", "trials names third, which systems does not"),
         (f"{SETTINGS}trials: {{second: [plain]}}\n", "trials names second, which has no recipe"),
+        (f"{SETTINGS}curves: [third]\n", "curves names third, which systems does not"),
         (f"{recipes}costs: {{first/plain: Plain}}\n", "costs names first/plain, which trials does not"),
     ):
         (root / "tiny/results.yaml").write_text(lines)
@@ -348,6 +349,10 @@ def test_curves_are_drawn(collected: Path) -> None:
     written = draw(collected, collected.parent, collected.parent)
     assert [path.name for path in written] == ["results-tiny-perplexity.png", "results-tiny-bleu.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    assert [each.name for each in learning_curves(corpus_of(collected))] == ["First", "Second system"]
+    settings = collected / "results.yaml"
+    settings.write_text(f"{settings.read_text()}curves: [second]\n")
+    assert [each.name for each in learning_curves(corpus_of(collected))] == ["Second system"]
 
 
 def test_without_runs_there_is_no_table(root: Path) -> None:

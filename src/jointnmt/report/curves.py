@@ -67,7 +67,10 @@ def read_learning_curves(run: Path, name: str) -> LearningCurves:
 
 
 def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
-    """Training perplexity (dotted) and validation perplexity (with markers) by step."""
+    """Training perplexity (dotted) and validation perplexity (with markers) by step.
+
+    That of the first updates, thousands of times the later one, is cut off above twice the highest of a validation.
+    """
     figure, axes = _figure("Perplexity while learning", "perplexity")
     for run, colour in zip(runs, cycle(COLOURS), strict=False):
         axes.plot(*_columns(run.training), color=colour, linewidth=1.2, linestyle=":")
@@ -76,6 +79,8 @@ def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
         style = {"color": colour, "linewidth": 1.5, "marker": marker, "markersize": 4.5, "markevery": every}
         axes.plot(*_columns(run.validation), **style)
     axes.set_yscale("log")
+    if validated := [value for run in runs for _, value in run.validation]:
+        axes.set_ylim(top=2 * max(validated))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
