@@ -107,13 +107,13 @@ def test_replayed_updates_are_those_that_are_computed(
     variant: str | None, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dropout included; a GPU adds up the gradients of embeddings in any order."""
-    place = "gpu" if DEVICE.type == "cuda" else "cpu"
+    place, updates = ("gpu", 40) if DEVICE.type == "cuda" else ("cpu", 3)  # where nothing is captured
     norms = []
     for graphs in ("1", "0"):
         monkeypatch.setenv("JOINTNMT_GRAPHS", graphs)
         model = None if variant is None else tiny_model(variant).float()
         trainer = tiny_trainer(model=model, dropout=0.2, accelerator=place, precision=precision)
-        steps = zip(trainer.steps(), range(40), strict=False)
+        steps = zip(trainer.steps(), range(updates), strict=False)
         norms.append([number for report, _ in steps for number in (report.sums.loss, report.gradient_norm)])
         if DEVICE.type == "cuda":
             assert trainer._graphs is not None
