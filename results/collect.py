@@ -13,7 +13,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.testset.records import ProgressCallback
 from jointnmt.translator import Translator
-from results.layout import TEXTS, CorpusSettings, Measured, seed_folder, whole
+from results.layout import TEXTS, CorpusSettings, Measured, likelihood_file, seed_folder, whole
 
 
 def collect(run: Path, system: Path, device: str, progress: ProgressCallback, root: Path = Path()) -> Path:
@@ -56,6 +56,9 @@ def _write(folder: Path, run: Path, translator: Translator, outputs: dict[str, R
     for name, found in outputs.items():
         lines = "".join(f"{text}\n" for text in found.translations)
         (folder / f"{name}.{segmentation.target.language}").write_text(lines, encoding="utf-8")
+        likelihood = found.likelihood
+        numbers = zip(likelihood.log_probabilities, likelihood.pieces, strict=True)
+        likelihood_file(folder, name).write_text("".join(f"{each:.4f}\t{count}\n" for each, count in numbers))
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     counts = count_parameters(translator.experiment.model, *sizes)
     Measured(

@@ -3,6 +3,7 @@
 results/CORPUS/results.yaml              languages, texts, names of the systems
 results/CORPUS/SYSTEM/seed-N/
     valid.LANGUAGE, test.LANGUAGE        translations of the texts
+    valid.likelihood.tsv, test.likelihood.tsv   of each reference its log-probability and its number of pieces
     log.jsonl, versions.json             of the training: losses, validations, packages, hardware
     experiment.yaml                      the recipe, with all defaults
     measured.json                        what only the weights tell: sizes, perplexities, their checksum
@@ -27,6 +28,7 @@ from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.lines import text_lines
 from jointnmt.data.pairs import read_pairs
 from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import EvaluatedSystem, SystemRun
 
@@ -143,6 +145,15 @@ class CollectedRun:
         """Of one of the texts."""
         return list(text_lines(self.folder / f"{text}.{language}"))
 
+    def likelihood(self, text: str) -> Likelihood | None:
+        """Of the references of one of the texts; None of a run that was collected without."""
+        path = likelihood_file(self.folder, text)
+        if not path.is_file():
+            return None
+        numbers = [line.split("\t") for line in text_lines(path)]
+        log_probabilities, pieces = [float(each) for each, _ in numbers], [int(each) for _, each in numbers]
+        return Likelihood(log_probabilities, pieces, self.measured.segmentation)
+
 
 @dataclass(frozen=True)
 class CollectedSystem:
@@ -161,9 +172,8 @@ class CollectedSystem:
                     f"{self.name}, seed {run.seed}",
                     run.translations(text, settings.target_language),
                     languages,
-                    run.measured.perplexity[text],
+                    run.likelihood(text),
                     run.measured.lowercase,
-                    run.measured.segmentation,
                 )
                 for run in self.runs
             ],
@@ -187,6 +197,11 @@ def whole(folder: Path) -> Iterator[Path]:
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def likelihood_file(run: Path, text: str) -> Path:
+    """Of a collected run: its `Likelihood` of the references of one of the texts, a line each."""
+    return run / f"{text}.likelihood.tsv"
 
 
 def seed_folder(system: Path, seed: int) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import log
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import geometric_mean, mean, stdev
 
 from jointnmt.analysis.buckets import Buckets
 from jointnmt.analysis.corpus import comparisons_by_length
@@ -62,17 +62,20 @@ def scores_table(corpus: Corpus) -> str:
     found = corpus.evaluation("test")
     head = ["system", "runs", "parameters", *_with_difference(TITLES[metric] for metric in METRICS)]
     rows = []
-    for number, (system, scores) in enumerate(zip(found.systems, found.scores, strict=True)):
-        runs = corpus.systems[number].runs
+    for system, scores in zip(corpus.systems, found.scores, strict=True):
+        runs = system.runs
         row = [system.name, "single run" if len(runs) == 1 else str(len(runs)), f"{runs[0].measured.parameters:,}"]
         for metric in METRICS:
             row.append(_mean([getattr(each, metric).value for each in scores]))
-            row.append(_difference(_result(found, metric, number)))
+            row.append(_difference(found, metric, system.name))
         row.append(f"{mean(each.length_ratio for each in scores):.3f}")
-        row.append("" if system.perplexity is None else f"{system.perplexity:.3f}")
+        row.append(f"{geometric_mean(run.measured.perplexity['test'] for run in runs):.3f}")
+        row.append(_difference(found, "nll", system.name))
         rows.append(row)
     signatures = [f"{TITLES[metric]} `{getattr(found.scores[0][0], metric).signature}`" for metric in METRICS]
-    return f"{_table([*head, 'length ratio', 'perplexity'], rows)}\n{_legend(corpus, signatures)}\n"
+    return (
+        f"{_table([*head, 'length ratio', 'perplexity', 'difference of nll'], rows)}\n{_legend(corpus, signatures)}\n"
+    )
 
 
 def runs_table(corpus: Corpus) -> str:
@@ -194,16 +197,10 @@ def _legend(corpus: Corpus, signatures: Sequence[str]) -> str:
     if len(corpus.systems) > 1:
         text += (
             f"Differences are from {first}, ± half of the 95% interval, with p, over seeds and sentences; of two "
-            "single runs, p is over sentences alone, of these very runs. "
+            "single runs, p is over sentences alone, of these very runs. nll is the negative log-probability of the "
+            "references, in nats a piece, the lower the better; its difference is known of runs collected with it. "
         )
     return f"{text}Signatures: {', '.join(signatures)}."
-
-
-def _result(evaluation: Evaluation, metric: str, number: int) -> BootstrapResult | None:
-    """The comparison of a system with the first one; None of the first, or where there is nothing to compare."""
-    if not number:
-        return None
-    return next(each.systems[number] for each in evaluation.comparisons if each.metric == metric)
 
 
 def _with_difference(titles: Iterable[str]) -> Iterator[str]:
@@ -216,11 +213,15 @@ def _mean(values: Sequence[float]) -> str:
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def _difference(result: BootstrapResult | None) -> str:
-    if result is None or result.p_value is None:
+def _difference(evaluation: Evaluation, metric: str, system: str) -> str:
+    """From the first system; nothing of this one itself, or where there is nothing to compare."""
+    comparison = next((each for each in evaluation.comparisons if each.metric == metric), None)
+    result = comparison.of(system) if comparison else None
+    if comparison is None or result is None or result.p_value is None:
         return ""
     if found := result.difference:
-        return f"{found.value:+.2f} ± {found.half_width:.2f}, {_p(found.p_value)}"
+        decimals = comparison.decimals
+        return f"{found.value:+.{decimals}f} ± {found.half_width:.{decimals}f}, {_p(found.p_value)}"
     return f"{_p(result.p_value)}, these runs"
 
 

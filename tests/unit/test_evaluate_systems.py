@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import random
 import statistics
 from collections.abc import Callable
@@ -116,10 +117,31 @@ def test_runs_and_files_may_be_mixed(invoke: Invoke, tmp_path: Path) -> None:
     Path("file").write_text("the dog .\nthe cat !\n" * 6)
     run = write_run(tmp_path / "run", data={**write_data(), "cache": str(tmp_path / "cache")})
     words = ["--system", f"mine={run},file", "--source", "source", "--reference", "reference", "--device", "cpu"]
-    (system,) = json.loads(invoke(*words, "--json", "--resamples", 100).stdout)["systems"]
+    values = json.loads(invoke(*words, "--json", "--resamples", 100).stdout)
+    (system,) = values["systems"]
+    assert "nll" not in {each["metric"] for each in values["comparisons"]}  # nothing is known of the file's run
     assert [each["name"] for each in system["runs"]] == [str(run), "file"]
     assert system["runs"][0]["perplexity"] > 1
     assert (system["runs"][1]["perplexity"], system["perplexity"]) == (None, None)
+
+
+def test_runs_are_compared_by_the_probability_of_the_references_too(invoke: Invoke, tmp_path: Path) -> None:
+    Path("source").write_text("der Hund sieht die Katze .\ndie Katze hört !\n" * 6)
+    Path("reference").write_text("the dog sees the cat .\nthe cat hears !\n" * 6)
+    Path("file").write_text("the dog .\nthe cat !\n" * 6)
+    data = {**write_data(), "cache": str(tmp_path / "cache")}
+    one, two = (write_run(tmp_path / name, data=data, seed=seed) for seed, name in enumerate(("one", "two"), start=1))
+    words = [one, two, "--system", "file=file", "--source", "source", "--reference", "reference", "--device", "cpu"]
+    words += ["--metric", "bleu", "--resamples", 100]
+    values = json.loads(invoke(*words, "--json").stdout)
+    by_bleu, by_nll = values["comparisons"]
+    assert [each["system"] for each in by_bleu["systems"]] == [str(one), str(two), "file"]
+    assert [each["system"] for each in by_nll["systems"]] == [str(one), str(two)]
+    for result, system in zip(by_nll["systems"], values["systems"], strict=False):
+        assert math.exp(result["score"]) == pytest.approx(system["perplexity"])
+    table = invoke(*words).stdout
+    assert f"{by_nll['systems'][1]['mean']:.3f}" in table
+    assert by_nll["signature"] in table
 
 
 def write_data() -> dict[str, Any]:

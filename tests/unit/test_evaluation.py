@@ -3,6 +3,7 @@
 import math
 import random
 import re
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,9 +14,10 @@ from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.resampling import two_sided
 from jointnmt.evaluation.scores import METRICS, corpus_metrics, corpus_scores
-from jointnmt.evaluation.significance import paired_bootstrap
+from jointnmt.evaluation.significance import likelihood_bootstrap, paired_bootstrap
 
 REFERENCES = [
     "The old man's dog sleeps on the red sofa.",
@@ -221,6 +223,71 @@ def test_intervals_are_sacrebleus_and_p_values_count_both_sides(
     assert ours.p_value is not None
     assert ours.p_value == pytest.approx(2 * theirs.p_value, rel=0.35)
     assert ours.p_value > 1.3 * theirs.p_value
+
+
+@pytest.fixture(scope="module")
+def likelihoods() -> dict[str, list[Likelihood]]:
+    """Systems of three runs over 400 sentences, a nat each for a piece, or a little less or more."""
+    generator = np.random.default_rng(5)
+    pieces = generator.integers(3, 20, size=400)
+    hard = generator.normal(1.0, 0.5, size=400)
+
+    def run(nll: float, segmentation: str = "s") -> Likelihood:
+        noise = generator.normal(0, 0.2, size=400)
+        return Likelihood((-pieces * (nll - 1 + hard + noise)).tolist(), pieces.tolist(), segmentation)
+
+    levels = {"first": 1.0, "better": 0.95, "alike": 1.0}
+    found = {name: [run(level + 0.003 * seed) for seed in range(3)] for name, level in levels.items()}
+    return {**found, "files": [], "other": [run(0.5, "other")]}
+
+
+def test_likelihoods_are_compared_by_nats_a_piece(likelihoods: dict[str, list[Likelihood]]) -> None:
+    (comparison,) = likelihood_bootstrap(likelihoods, samples=500)
+    assert comparison.metric == "nll"
+    assert comparison.signature == "nats a piece|teacher-forced|bs:500|seed:12345"
+    assert [each.system for each in comparison.systems] == [
+        "first",
+        "better",
+        "alike",
+    ]  # the others are of other pieces
+    assert comparison.of("files") is comparison.of("other") is None
+    first, better, alike = comparison.systems
+    for result in comparison.systems:
+        expected = [-sum(each.log_probabilities) / sum(each.pieces) for each in likelihoods[result.system]]
+        assert result.runs == pytest.approx(expected)
+        assert result.score == pytest.approx(statistics.mean(expected))
+    assert better.difference is not None
+    assert alike.difference is not None
+    assert better.difference.value == pytest.approx(better.score - first.score)
+    assert better.difference.value + better.difference.half_width < 0
+    assert better.difference.p_value < 0.01
+    assert alike.difference.p_value > 0.05
+
+
+def test_the_interval_of_nats_is_that_of_resampled_sentences(likelihoods: dict[str, list[Likelihood]]) -> None:
+    one, two = likelihoods["first"][0], likelihoods["better"][0]
+    (comparison,) = likelihood_bootstrap({"one": [one], "two": [two]}, samples=200)
+    generator = np.random.default_rng(12345)
+    losses, pieces = -np.array(two.log_probabilities), np.array(two.pieces)
+    drawn = [generator.choice(400, size=400) for _ in range(200)]
+    ordered = sorted(losses[rows].sum() / pieces[rows].sum() for rows in drawn)
+    result = comparison.systems[1]
+    assert result.half_width == pytest.approx((ordered[-6] - ordered[5]) / 2)
+    assert result.difference is None
+    assert result.p_value is not None
+    assert result.p_value < 0.01
+
+
+def test_likelihoods_of_fewer_than_two_runs_are_not_compared(likelihoods: dict[str, list[Likelihood]]) -> None:
+    only = likelihoods["other"]
+    for systems in ({}, {"files": [], "other": only}, {"other": only, "first": likelihoods["first"]}):
+        assert likelihood_bootstrap(systems) == []
+
+
+def test_perplexity_is_finite() -> None:
+    assert Likelihood([-2.0, -4.0], [2, 4], "s").perplexity == pytest.approx(math.e)
+    assert Likelihood([], [], "s").perplexity == 1
+    assert Likelihood([-1e6], [2], "s").perplexity < math.inf
 
 
 def test_p_values_count_the_original_text_so_that_none_is_zero() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 import jointnmt
 from jointnmt.cli.main import app
 from jointnmt.evaluation.p_values import stated
-from jointnmt.evaluation.scores import corpus_scores
+from jointnmt.evaluation.scores import METRICS, corpus_scores
 from jointnmt.report.analyses import analyses
 from jointnmt.report.curves import read_learning_curves
 from jointnmt.report.samples import GAP, attention_lines, different_lines, sample, spread_lines
@@ -121,7 +121,7 @@ def test_the_page_shows_what_evaluation_finds(page: Page, reported: Path) -> Non
     assert second["scores"] == json.loads(json.dumps(scores.plain()))
     assert f"{scores.bleu.value:.2f}" in page.text("td")
     assert scores.bleu.signature in page.text("code")
-    assert [each["metric"] for each in numbers["comparisons"]] == ["bleu", "chrf", "ter", "multi_bleu"]
+    assert [each["metric"] for each in numbers["comparisons"]] == [*METRICS, "nll"]
     p_value = numbers["comparisons"][1]["systems"][1]["p_value"]
     assert any(text.startswith(stated(p_value)) for text in page.text("small"))
     assert f"{second['parameters']['total']:,}" in page.text("td")

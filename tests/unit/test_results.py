@@ -93,6 +93,12 @@ def test_a_run_is_kept_with_what_it_translates(root: Path) -> None:
     scored = translator.score(*zip(*PAIRS["test"], strict=True))
     tokens = [value for each in scored for value in each.token_log_probabilities]
     assert measured.perplexity["test"] == pytest.approx(2.718281828 ** -statistics.mean(tokens))
+    (run,) = read_systems(root / "tiny", CorpusSettings.load(root / "tiny"))[0].runs
+    likelihood = run.likelihood("test")
+    assert likelihood is not None
+    assert likelihood.perplexity == pytest.approx(measured.perplexity["test"], rel=1e-4)
+    assert likelihood.log_probabilities == pytest.approx([each.log_probability for each in scored], abs=1e-4)
+    assert likelihood.pieces == [len(each.token_log_probabilities) for each in scored]
     total = sum(parameter.numel() for parameter in translator.trained.parameters())
     assert measured.parameters + measured.embeddings == total > measured.parameters > 0
 
@@ -285,6 +291,22 @@ def test_scores_are_means_over_seeds_and_a_single_run_is_called_so(collected: Pa
     assert first[4] == ""
     assert second[4].startswith(f"{other - statistics.mean(bleu):+.2f} ± ") and "**p" in second[4]
     assert "over seeds and sentences" in table and "tok:13a" in table
+
+
+def test_nll_is_compared_where_it_was_collected(collected: Path) -> None:
+    chance = random.Random(1)
+    losses = {(1, "first"): 2.0, (2, "first"): 2.1, (3, "first"): 2.05, (1, "second"): 3.0}
+    for (seed, system), nll in losses.items():
+        lines = [f"{-5 * nll + chance.uniform(-1, 1):.4f}\t5\n" for _ in range(60)]
+        (collected / system / f"seed-{seed}/test.likelihood.tsv").write_text("".join(lines))
+    corpus = corpus_of(collected)
+    first, second = cells(TABLES["scores"](corpus))
+    nll = [-sum(run.likelihood("test").log_probabilities) / 300 for run in corpus.systems[0].runs]
+    other = -sum(corpus.systems[1].runs[0].likelihood("test").log_probabilities) / 300
+    assert first[-1] == ""
+    assert second[-1].startswith(f"{other - statistics.mean(nll):+.3f} ± ") and "**p" in second[-1]
+    (collected / "first/seed-2/test.likelihood.tsv").unlink()  # a mean of some of the runs is that of another system
+    assert [row[-1] for row in cells(TABLES["scores"](corpus_of(collected)))] == ["", ""]
 
 
 def test_two_single_runs_are_compared_over_sentences_alone(collected: Path) -> None:

@@ -36,6 +36,15 @@ BASE = (30.0, None)
         ),
         ([compared("ter", BASE, (28.0, 0.001))], "b is significantly better by TER (-2.00, p = 0.001) than a."),
         ([compared("ter", BASE, (28.0, 0.0004))], "b is significantly better by TER (-2.00, p < 0.001) than a."),
+        (
+            [compared("bleu", BASE, (30.5, 0.3)), compared("nll", (1.25, None), (1.237, 0.02))],
+            "b is significantly better by nll (-0.013, p = 0.020) than a; "
+            "no significant difference by BLEU (+0.50, p = 0.300).",
+        ),
+        (
+            [compared("bleu", BASE, (31.0, 0.01)), compared("nll", (1.25, None))],
+            "b is significantly better by BLEU (+1.00, p = 0.010) than a.",
+        ),
         ([compared("bleu", BASE, (20.0, None))], "b and a: fewer than 10 sentences are too few to compare."),
         (
             [compared("bleu", BASE, (31.0, 0.01), (29.0, 0.5))],

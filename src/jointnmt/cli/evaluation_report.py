@@ -41,13 +41,13 @@ def show_evaluation(console: Console, evaluation: Evaluation, num_examples: int)
     name = evaluation.systems[0].name
     if len(evaluation.systems) > 1:
         table = _comparison_table("Paired bootstrap resampling", OVER_SENTENCES.format(first=name), evaluation)
-        for results in _by_system(evaluation.comparisons):
-            table.add_row(Text(results[0].system), *map(_interval, results))
+        for system in evaluation.systems:
+            table.add_row(Text(system.name), *(_interval(each, system.name) for each in evaluation.comparisons))
         console.print(table)
     if any(result.difference for result in evaluation.comparisons[0].systems):
         table = _comparison_table("Over seeds and sentences", OVER_SEEDS.format(first=name), evaluation)
-        for results in _by_system(evaluation.comparisons)[1:]:
-            table.add_row(Text(results[0].system), *map(_difference, results))
+        for system in evaluation.systems[1:]:
+            table.add_row(Text(system.name), *(_difference(each, system.name) for each in evaluation.comparisons))
         console.print(table)
     for comparison in evaluation.comparisons:
         console.print(_signature(comparison.metric, comparison.signature), soft_wrap=True)
@@ -74,11 +74,6 @@ def length_tables(lengths: Sequence[LengthComparison]) -> Iterator[Table]:
 
 def _measured_metrics(scores: Scores) -> list[str]:
     return [metric for metric in ALL_METRICS if getattr(scores, metric) is not None]
-
-
-def _by_system(comparisons: Sequence[Comparison]) -> list[tuple[BootstrapResult, ...]]:
-    """The results of each system, one a metric."""
-    return list(zip(*(comparison.systems for comparison in comparisons), strict=True))
 
 
 def _example_table(evaluation: Evaluation, count: int) -> Table:
@@ -141,14 +136,19 @@ def _comparison_table(title: str, caption: str, evaluation: Evaluation) -> Table
     return table
 
 
-def _interval(result: BootstrapResult) -> str:
-    text = f"{result.mean:.2f} ± {result.half_width:.2f}"
+def _interval(comparison: Comparison, system: str) -> str:
+    result, digits = comparison.of(system), comparison.decimals
+    if result is None:
+        return ""
+    text = f"{result.mean:.{digits}f} ± {result.half_width:.{digits}f}"
     return text if result.p_value is None else f"{text}\n{_tested(result.p_value)}"
 
 
-def _difference(result: BootstrapResult) -> str:
-    found = result.difference
-    return "" if found is None else f"{found.value:+.2f} ± {found.half_width:.2f}\n{_tested(found.p_value)}"
+def _difference(comparison: Comparison, system: str) -> str:
+    result, digits = comparison.of(system), comparison.decimals
+    if result is None or (found := result.difference) is None:
+        return ""
+    return f"{found.value:+.{digits}f} ± {found.half_width:.{digits}f}\n{_tested(found.p_value)}"
 
 
 def _score_with_p(result: BootstrapResult) -> str:

@@ -30,6 +30,7 @@ TITLES = {
     "ter": "TER",
     "multi_bleu": "BLEU (tokenised, lower-cased)",
     "compound_bleu": "BLEU (tokenised, compounds split)",
+    "nll": "nll",
 }
 
 HYPHEN = re.compile(r"(\S)-(\S)")

@@ -1,17 +1,22 @@
-"""Significance of differences between systems: paired bootstrap resampling (Koehn, 2004) of sacrebleu's statistics."""
+"""Significance of differences between systems: paired bootstrap resampling (Koehn, 2004) of sentences' statistics.
+
+The statistics are sacrebleu's of translations, or the log-probabilities of the references.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.resampling import Numbers, half_width, two_sided
 from jointnmt.evaluation.scores import CorpusMetric, References, as_several, check_parallel
 from jointnmt.evaluation.seeds import SampledRuns, SeedEstimate, seed_difference, seed_interval
@@ -54,12 +59,21 @@ class BootstrapResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All systems by one metric, compared with the first one."""
+    """The systems by one metric, compared with the first one."""
 
     metric: str
     systems: tuple[BootstrapResult, ...]
     signature: str
     """sacrebleu's signature with the number of resamplings (`bs`) and the seed (`seed`)."""
+
+    @property
+    def decimals(self) -> int:
+        """Of a score, that are worth showing: nats are few, points of BLEU many."""
+        return 3 if self.metric == "nll" else 2
+
+    def of(self, system: str) -> BootstrapResult | None:
+        """The result of a system; None if it could not be compared by this metric."""
+        return next((each for each in self.systems if each.system == system), None)
 
 
 def paired_bootstrap(
@@ -105,43 +119,92 @@ def bootstrap(
     for name, each in runs.items():
         for hypotheses in each:
             check_parallel(hypotheses, sets[0], name)
-    return [_compare(runs, sets, key, measure, samples) for key, measure in measures.items()]
+    resampling = _Resampling.of(len(sets[0]), samples)
+    return [_by_metric(key, measure, runs, sets, resampling) for key, measure in measures.items()]
+
+
+def likelihood_bootstrap(systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000) -> list[Comparison]:
+    """Compare the systems, as `paired_bootstrap` does, by how probable their runs find the references.
+
+    The score is `Likelihood.nll`, the lower the better. It tells smaller differences than BLEU does, as it depends on
+    every piece and on no search. Systems with runs of other pieces than the first one's are left out.
+
+    Args:
+        systems: the likelihoods of the same references under each system's runs, all of them or none.
+        samples: number of resampled test sets.
+
+    Returns:
+        The comparison; none if the first system has no likelihoods, or fewer than two runs can be compared.
+
+    Raises:
+        ConfigurationError: as `paired_bootstrap` does.
+    """
+    first = next(iter(systems.values()), ())
+    pieces = {each.segmentation for each in first}
+    statistics = {
+        name: [np.stack([np.negative(each.log_probabilities), np.array(each.pieces, np.float64)], 1) for each in runs]
+        for name, runs in systems.items()
+        if runs and {each.segmentation for each in runs} == pieces
+    }
+    if len(pieces) != 1 or sum(map(len, statistics.values())) < 2:
+        return []
+    resampling = _Resampling.of(len(first[0].pieces), samples)
+    results = _compare(statistics, lambda summed: float(summed[0] / max(summed[1], 1.0)), resampling)
+    return [Comparison("nll", results, f"nats a piece|teacher-forced|bs:{samples}|seed:{resampling.seed}".lower())]
+
+
+@dataclass(frozen=True)
+class _Resampling:
+    """The same resampled texts for all systems and metrics."""
+
+    seed: int | None
+    counts: Numbers
+    """`[samples, sentences]`: how often each sentence occurs."""
+
+    @classmethod
+    def of(cls, sentences: int, samples: int) -> Self:
+        seed = _seed()
+        return cls(seed, np.array(list(_draw(sentences, samples, seed)), np.float64))
+
+
+def _by_metric(
+    key: str,
+    measure: CorpusMetric,
+    systems: Mapping[str, Sequence[Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    resampling: _Resampling,
+) -> Comparison:
+    metric, prepared = measure.metric, [measure.prepare(texts) for texts in references]
+    statistics = {
+        name: [
+            np.array(metric._extract_corpus_statistics(measure.prepare(texts), prepared), np.float64) for texts in runs
+        ]
+        for name, runs in systems.items()
+    }
+    results = _compare(statistics, partial(_of_statistics, metric), resampling)
+    signature = metric.get_signature()
+    signature.update("bs", len(resampling.counts))
+    signature.update("seed", str(resampling.seed).lower())
+    return Comparison(key, results, measure.describe(signature))
 
 
 def _compare(
-    systems: Mapping[str, Sequence[Sequence[str]]],
-    references: Sequence[Sequence[str]],
-    key: str,
-    measure: CorpusMetric,
-    samples: int,
-) -> Comparison:
-    sentences, seed = len(references[0]), _seed()
-    sampled = list(_sampled(systems, references, measure, list(_draw(sentences, samples, seed))))
-    results = []
-    for name, each in zip(systems, sampled, strict=True):
-        compared = each is not sampled[0] and sentences >= FEWEST_COMPARED
-        results.append(_result(name, each, sampled[0] if compared else None))
-    signature = measure.metric.get_signature()
-    signature.update("bs", samples)
-    signature.update("seed", str(seed).lower())
-    return Comparison(key, tuple(results), measure.describe(signature))
+    systems: Mapping[str, Sequence[Numbers]], score: Callable[[Numbers], float], resampling: _Resampling
+) -> tuple[BootstrapResult, ...]:
+    """Each system, given the statistics `[sentences, statistics]` of its runs, and the score of their sum."""
+    sampled = [_sampled(runs, score, resampling.counts) for runs in systems.values()]
+    compared = resampling.counts.shape[1] >= FEWEST_COMPARED
+    return tuple(
+        _result(name, each, sampled[0] if compared and each is not sampled[0] else None)
+        for name, each in zip(systems, sampled, strict=True)
+    )
 
 
-def _sampled(
-    systems: Mapping[str, Sequence[Sequence[str]]],
-    references: Sequence[Sequence[str]],
-    measure: CorpusMetric,
-    drawn: Sequence[npt.NDArray[np.intp]],
-) -> Iterator[SampledRuns]:
-    """The scores of each system's runs on the test text and on the resampled ones."""
-    metric, prepared = measure.metric, [measure.prepare(texts) for texts in references]
-    for runs in systems.values():
-        scores, resampled = [], []
-        for texts in runs:
-            statistics = np.array(metric._extract_corpus_statistics(measure.prepare(texts), prepared), np.float64)
-            scores.append(_score(metric, statistics.sum(0)))  # of [sentences, statistics]
-            resampled.append([_score(metric, counts @ statistics) for counts in drawn])
-        yield SampledRuns(np.array(scores), np.array(resampled).T)
+def _sampled(runs: Sequence[Numbers], score: Callable[[Numbers], float], counts: Numbers) -> SampledRuns:
+    """The scores of a system's runs on the test text and on the resampled ones."""
+    scores = [score(statistics.sum(0)) for statistics in runs]
+    resampled = [[score(summed) for summed in counts @ statistics] for statistics in runs]
+    return SampledRuns(np.array(scores), np.array(resampled).T)
 
 
 def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> BootstrapResult:
@@ -163,9 +226,9 @@ def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> Bootst
     return replace(result, p_value=p_value, difference=seed_difference(system, first))
 
 
-def _score(metric: Any, statistics: Numbers) -> float:
-    """The score for statistics summed over sentences."""
-    return float(metric._compute_score_from_stats(statistics.tolist()).score)
+def _of_statistics(metric: Any, summed: Numbers) -> float:
+    """sacrebleu's score for statistics summed over sentences."""
+    return float(metric._compute_score_from_stats(summed.tolist()).score)
 
 
 def _seed() -> int | None:

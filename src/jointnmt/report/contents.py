@@ -9,7 +9,7 @@ from typing import Any
 
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.evaluation.scores import METRICS, Scores, corpus_metrics, corpus_scores
-from jointnmt.evaluation.significance import Comparison, paired_bootstrap
+from jointnmt.evaluation.significance import Comparison, likelihood_bootstrap, paired_bootstrap
 from jointnmt.report.analyses import analyses
 from jointnmt.report.samples import Sample, different_lines, sample, spread_lines
 from jointnmt.report.systems import ReportedSystem
@@ -27,7 +27,7 @@ class ReportContents:
     systems: Sequence[ReportedSystem]
     scores: Sequence[Scores]
     comparisons: Sequence[Comparison]
-    """Of each metric; none of a single system."""
+    """Of each metric, and by `nll` those of the first one's pieces; none of a single system."""
     analyses: Sequence[Analysis]
     samples: Mapping[str, Sequence[Sample]]
     """By how they were chosen."""
@@ -74,6 +74,7 @@ def collect_contents(systems: Sequence[ReportedSystem], eval_set: EvalSet) -> Re
         logger.info("comparing %d systems on resampled test sets", len(systems))
         translations = {each.name: each.translations for each in outputs}
         comparisons = paired_bootstrap(translations, eval_set.references, corpus_metrics(language, lowercase=lowercase))
+        comparisons += likelihood_bootstrap({each.name: [each.likelihood] for each in outputs})
     counts = {system.name: system.counts for system in systems if system.counts is not None}
     spread = spread_lines(len(eval_set.sources))
     different = [line for line in different_lines(outputs, eval_set, len(spread) * 2) if line not in spread]

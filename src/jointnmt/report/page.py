@@ -11,7 +11,7 @@ from typing import Any
 import jointnmt
 from jointnmt.evaluation.p_values import star, stated
 from jointnmt.evaluation.scores import METRICS, TITLES
-from jointnmt.evaluation.significance import BootstrapResult
+from jointnmt.evaluation.significance import Comparison
 from jointnmt.extras import extra
 from jointnmt.report.contents import ReportContents
 from jointnmt.report.pictures import (
@@ -107,12 +107,16 @@ def _known(value: float | None, form: str) -> str:
 def _scores(report: ReportContents) -> Table:
     """A row for each metric, with bootstrap results below each score."""
     rows = []
-    resampled = {comparison.metric: comparison.systems for comparison in report.comparisons}
     for metric in METRICS:
         values = [f"{getattr(scores, metric).value:.2f}" for scores in report.scores]
-        details = [_resampled(each) for each in resampled.get(metric, ())] or [()] * len(values)
-        rows.append((TITLES[metric], [Cell(*each) for each in zip(values, details, strict=True)]))
+        rows.append((TITLES[metric], _compared(values, metric, report)))
     rows.append(("length ratio", [Cell(f"{scores.length_ratio:.3f}") for scores in report.scores]))
+    rows.append(
+        (
+            "nll of the references",
+            _compared([f"{each.outputs.likelihood.nll:.3f}" for each in report.systems], "nll", report),
+        )
+    )
     rows.append(("perplexity of the references", [Cell(f"{each.outputs.perplexity:.2f}") for each in report.systems]))
     return Table(
         f"{report.scores[0].sentences:,} sentences, target language {report.systems[0].outputs.languages[1]}",
@@ -121,8 +125,19 @@ def _scores(report: ReportContents) -> Table:
     )
 
 
-def _resampled(result: BootstrapResult) -> tuple[str, ...]:
-    interval = f"{result.mean:.2f} ± {result.half_width:.2f}"
+def _compared(values: Sequence[str], metric: str, report: ReportContents) -> list[Cell]:
+    """A cell for each system, with what resampling says of its value, if the metric was compared."""
+    comparison = next((each for each in report.comparisons if each.metric == metric), None)
+    names = [system.name for system in report.systems]
+    details = [_resampled(comparison, name) if comparison else () for name in names]
+    return [Cell(*each) for each in zip(values, details, strict=True)]
+
+
+def _resampled(comparison: Comparison, system: str) -> tuple[str, ...]:
+    result, decimals = comparison.of(system), comparison.decimals
+    if result is None:
+        return ()
+    interval = f"{result.mean:.{decimals}f} ± {result.half_width:.{decimals}f}"
     if result.p_value is None:
         return (interval,)
     return interval, stated(result.p_value) + star(result.p_value)

@@ -8,27 +8,26 @@ from jointnmt.evaluation.p_values import SIGNIFICANT, stated
 from jointnmt.evaluation.scores import TITLES
 from jointnmt.evaluation.significance import FEWEST_COMPARED, Comparison
 
-LOWER_IS_BETTER = frozenset({"ter"})
+LOWER_IS_BETTER = frozenset({"ter", "nll"})
 
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
     """A sentence for each system but the first, which it is compared with."""
     if not comparisons:
         return "One system: there is nothing to compare it with."
-    first = comparisons[0].systems[0].system
-    number = len(comparisons[0].systems)
-    return " ".join(_of_system(first, comparisons, place) for place in range(1, number))
+    first, *others = (each.system for each in comparisons[0].systems)
+    return " ".join(_of_system(first, comparisons, name) for name in others)
 
 
-def _of_system(first: str, comparisons: Sequence[Comparison], place: int) -> str:
-    name = comparisons[0].systems[place].system
+def _of_system(first: str, comparisons: Sequence[Comparison], name: str) -> str:
     different, alike = [], []
     for comparison in comparisons:
-        baseline, found = comparison.systems[0], comparison.systems[place]
+        if (found := comparison.of(name)) is None:
+            continue
         if found.p_value is None:
             return f"{name} and {first}: fewer than {FEWEST_COMPARED} sentences are too few to compare."
-        change = found.score - baseline.score
-        said = f"{TITLES[comparison.metric]} ({change:+.2f}, {stated(found.p_value)})"
+        change = found.score - comparison.systems[0].score
+        said = f"{TITLES[comparison.metric]} ({change:+.{comparison.decimals}f}, {stated(found.p_value)})"
         if found.p_value >= SIGNIFICANT:
             alike.append(said)
             continue

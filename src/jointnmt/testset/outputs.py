@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.runs.members import members_of
 from jointnmt.runs.training_text import open_text_of_run
 from jointnmt.testset.eval_set import EvalSet
@@ -45,11 +45,18 @@ class RunOutputs:
     """For each token of each reference, end marks included, whether the run finds it the most probable one."""
     target_ids: Sequence[Sequence[int]]
     """The ids of these tokens."""
+    segmentation: str = ""
+    """The fingerprint of what made them."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Of the references."""
+        return Likelihood(self.log_probabilities, [*map(len, self.hits)], self.segmentation)
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean negative log-probability of the references' tokens, end marks included, teacher-forced."""
-        return _perplexity(self.log_probabilities, self.hits)
+        """Of the references."""
+        return self.likelihood.perplexity
 
 
 def ignores_case(runs: Sequence[RunOutputs]) -> bool:
@@ -107,6 +114,7 @@ def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: 
         log_probabilities=[each["log_probability"] for each in predicted],
         hits=[[*map(bool, each["hits"])] for each in predicted],
         target_ids=[with_end(sentences[0].target) if sentences else () for sentences in encoded],
+        segmentation=translator.segmentation.fingerprint(),
     )
 
 
@@ -131,11 +139,15 @@ def outputs_of_runs(
     return outputs, counts
 
 
-def measure_perplexity(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> float:
-    """`RunOutputs.perplexity` without translating; the errors are those of `run_outputs`."""
+def measure_likelihood(translator: Translator, run: Path, eval_set: EvalSet, progress: ProgressCallback) -> Likelihood:
+    """`RunOutputs.likelihood` without translating; the errors are those of `run_outputs`."""
     _encoded(translator, eval_set)
     predicted = _predicted(translator, run, eval_set, progress)
-    return _perplexity([each["log_probability"] for each in predicted], [each["hits"] for each in predicted])
+    log_probabilities, pieces = (
+        [each["log_probability"] for each in predicted],
+        [len(each["hits"]) for each in predicted],
+    )
+    return Likelihood(log_probabilities, pieces, translator.segmentation.fingerprint())
 
 
 def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSentence]]:
@@ -157,11 +169,6 @@ def _predicted(translator: Translator, run: Path, eval_set: EvalSet, progress: P
     facts = {"sources": sources, "references": references}
     task = CachedTask("predicting", facts, len(sources), predictions)
     return cached_records(translator, run, task, progress)
-
-
-def _perplexity(log_probabilities: Sequence[float], hits: Sequence[Sequence[object]]) -> float:
-    """exp of the mean negative log-probability of a token; `hits` has an entry for each token."""
-    return math.exp(min(-math.fsum(log_probabilities) / max(sum(map(len, hits)), 1), 700.0))
 
 
 def training_counts(translator: Translator, run: Path) -> list[int] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from jointnmt.data.lines import text_lines
@@ -14,6 +14,7 @@ from jointnmt.evaluation.scores import METRICS, Scores, check_parallel, corpus_m
 from jointnmt.testset.eval_set import EvalSet
 
 if TYPE_CHECKING:
+    from jointnmt.evaluation.likelihood import Likelihood
     from jointnmt.evaluation.significance import Comparison
     from jointnmt.testset.records import ProgressCallback
     from jointnmt.translator import LoadOptions, Translator
@@ -29,12 +30,15 @@ class SystemRun:
     translations: Sequence[str]
     languages: tuple[str, str] | None = None
     """Of source and target, if the run is given."""
-    perplexity: float | None = None
+    likelihood: Likelihood | None = None
     """Of the references, if the run is given."""
     lowercase: bool = False
     """Whether the run writes lower case only."""
-    segmentation: str | None = None
-    """The fingerprint of the run's segmentation: perplexities compare only between equal ones."""
+
+    @property
+    def perplexity(self) -> float | None:
+        """Of the references, if the run is given."""
+        return None if self.likelihood is None else self.likelihood.perplexity
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,14 @@ class EvaluatedSystem:
     @property
     def perplexity(self) -> float | None:
         """The geometric mean of the runs' perplexities; None if one of them has none."""
-        found = [run.perplexity for run in self.runs if run.perplexity is not None]
-        return math.exp(math.fsum(map(math.log, found)) / len(found)) if len(found) == len(self.runs) else None
+        found = self.likelihoods
+        return geometric_mean(each.perplexity for each in found) if found else None
+
+    @property
+    def likelihoods(self) -> list[Likelihood]:
+        """Of the references, one a run; none at all if one of the runs has none."""
+        found = [run.likelihood for run in self.runs if run.likelihood is not None]
+        return found if len(found) == len(self.runs) else []
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ class Evaluation:
     scores: Sequence[Sequence[Scores]]
     """Of each system, those of each run."""
     comparisons: Sequence[Comparison]
-    """One for each metric; none of a single run."""
+    """One for each metric, and one by `nll` where runs of the same pieces are given; none of a single run."""
 
     def examples(self, count: int) -> Iterator[ExampleSentence]:
         """The first sentences, as many as there are."""
@@ -133,15 +143,15 @@ def system_of_file(
         ConfigurationError: if the run translates other languages than the other systems.
         DataError: if there are not as many translations as references.
     """
-    from jointnmt.testset.outputs import measure_perplexity  # slow to import, and not needed for files alone
+    from jointnmt.testset.outputs import measure_likelihood  # slow to import, and not needed for files alone
 
     translations = list(text_lines(path))
     check_parallel(translations, eval_set.references, str(path), eval_set.reference_name)
     if run is None:
         return SystemRun(str(path), translations)
     translator = _load(run, computation, others)
-    perplexity = measure_perplexity(translator, run, eval_set, progress)
-    return _system(str(path), translations, translator, perplexity)
+    likelihood = measure_likelihood(translator, run, eval_set, progress)
+    return _system(str(path), translations, translator, likelihood)
 
 
 def system_of_run(
@@ -163,7 +173,7 @@ def system_of_run(
     outputs = run_outputs(translator, run, eval_set, progress)
     if outputs.cut:
         logger.warning("%s: %d translations reached the maximum length and were cut", run, outputs.cut)
-    return _system(str(run), outputs.translations, translator, outputs.perplexity)
+    return _system(str(run), outputs.translations, translator, outputs.likelihood)
 
 
 def _load(run: Path, computation: LoadOptions, others: Sequence[SystemRun]) -> Translator:
@@ -177,10 +187,9 @@ def _load(run: Path, computation: LoadOptions, others: Sequence[SystemRun]) -> T
     return translator
 
 
-def _system(name: str, translations: Sequence[str], translator: Translator, perplexity: float) -> SystemRun:
+def _system(name: str, translations: Sequence[str], translator: Translator, likelihood: Likelihood) -> SystemRun:
     segmentation = translator.segmentation
-    lowercase, fingerprint = segmentation.config.lowercase, segmentation.fingerprint()
-    return SystemRun(name, translations, segmentation.languages, perplexity, lowercase, fingerprint)
+    return SystemRun(name, translations, segmentation.languages, likelihood, segmentation.config.lowercase)
 
 
 def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, options: MetricOptions) -> Evaluation:
@@ -189,21 +198,22 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
-    from jointnmt.evaluation.significance import paired_bootstrap
+    from jointnmt.evaluation.significance import likelihood_bootstrap, paired_bootstrap
 
     runs = [run for system in systems for run in system.runs]
     language = options.language or next((run.languages[1] for run in runs if run.languages), "en")
-    if len({run.segmentation for run in runs if run.segmentation}) > 1:
+    if len({run.likelihood.segmentation for run in runs if run.likelihood}) > 1:
         logger.warning("perplexity is per piece: systems with different pieces cannot be compared by it")
     lowercase = options.lowercase or _ignore_case(runs, eval_set)
     settings = language, options.metrics, options.tokenized, lowercase
     references = eval_set.all_references
     scores = [[corpus_scores(run.translations, references, *settings) for run in system.runs] for system in systems]
-    comparisons: Sequence[Comparison] = []
+    comparisons: list[Comparison] = []
     if len(runs) > 1:
         logger.info("comparing %d systems on %d resampled test sets", len(systems), options.samples)
         outputs = {system.name: [run.translations for run in system.runs] for system in systems}
         comparisons = paired_bootstrap(outputs, references, corpus_metrics(*settings), options.samples)
+        comparisons += likelihood_bootstrap({each.name: each.likelihoods for each in systems}, options.samples)
     return Evaluation(language, lowercase, eval_set, systems, scores, comparisons)
 
 

@@ -1,0 +1,32 @@
+"""How probable a run finds given translations: their negative log-probability a piece, and their perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LARGEST_NLL = 700.0
+"""Nats a piece above which a perplexity would be no finite number."""
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Of N sentences under a run, teacher-forced."""
+
+    log_probabilities: Sequence[float]
+    """N of them, natural, each summed over the pieces of a sentence, end mark included."""
+    pieces: Sequence[int]
+    """N counts, end marks included."""
+    segmentation: str
+    """The fingerprint of what made the pieces: likelihoods compare only between equal ones."""
+
+    @property
+    def nll(self) -> float:
+        """Mean negative log-probability of a piece, in nats; 0 of no sentences."""
+        return -math.fsum(self.log_probabilities) / max(sum(self.pieces), 1)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of `nll`."""
+        return math.exp(min(self.nll, LARGEST_NLL))
