@@ -13,7 +13,7 @@ from jointnmt.analysis.buckets import Buckets
 from jointnmt.analysis.corpus import comparisons_by_length
 from jointnmt.evaluation.p_values import SIGNIFICANT, stated
 from jointnmt.evaluation.scores import TITLES, corpus_metrics
-from jointnmt.evaluation.significance import BootstrapResult
+from jointnmt.evaluation.significance import Comparison
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import Evaluation, MetricOptions, evaluate_systems
@@ -107,11 +107,13 @@ def lengths_table(corpus: Corpus) -> str:
     }
     lengths = [num_words(source, settings.source_language) for source in texts.sources]
     measures = corpus_metrics(settings.target_language, METRICS, lowercase=corpus.evaluation("test").lowercase)
-    buckets = Buckets(settings.length_edges)
+    likelihoods = {system.name: system.likelihoods for system in corpus.evaluation("test").systems}
     rows = []
-    for each in comparisons_by_length(outputs, texts.all_references, lengths, measures, buckets):
+    for each in comparisons_by_length(
+        outputs, texts.all_references, lengths, measures, Buckets(settings.length_edges), likelihoods=likelihoods
+    ):
         for comparison in each.comparisons:
-            cells = [_of_length(result) for result in comparison.systems]
+            cells = [_of_length(comparison, name) for name in outputs]
             rows.append([each.bucket, f"{each.size:,}", TITLES[comparison.metric], *cells])
     table = _table(["words of the source", "sentences", "", *outputs], rows)
     count = sum(cell.count("p = ") + cell.count("p < ") for row in rows for cell in row[3:])
@@ -225,8 +227,12 @@ def _difference(evaluation: Evaluation, metric: str, system: str) -> str:
     return f"{_p(result.p_value)}, these runs"
 
 
-def _of_length(result: BootstrapResult) -> str:
-    text = f"{result.score:.2f}" + (f" ± {result.deviation:.2f}" if result.deviation is not None else "")
+def _of_length(comparison: Comparison, system: str) -> str:
+    result, decimals = comparison.of(system), comparison.decimals
+    if result is None:
+        return ""
+    deviation = "" if result.deviation is None else f" ± {result.deviation:.{decimals}f}"
+    text = f"{result.score:.{decimals}f}{deviation}"
     p_value = result.difference.p_value if result.difference else result.p_value
     return text if p_value is None else f"{text}, {_p(p_value)}"
 

@@ -139,7 +139,10 @@ def test_runs_are_compared_by_the_probability_of_the_references_too(invoke: Invo
     assert [each["system"] for each in by_nll["systems"]] == [str(one), str(two)]
     for result, system in zip(by_nll["systems"], values["systems"], strict=False):
         assert math.exp(result["score"]) == pytest.approx(system["perplexity"])
-    table = invoke(*words).stdout
+    lengths = json.loads(invoke(*words, "--by-length", "--length-edges", 5, "--json").stdout)["by_length"]
+    shorter, longer = ([each["metric"] for each in part["comparisons"]] for part in lengths)
+    assert shorter == longer == ["bleu", "nll"]
+    table = invoke(*words, "--by-length").stdout
     assert f"{by_nll['systems'][1]['mean']:.3f}" in table
     assert by_nll["signature"] in table
 

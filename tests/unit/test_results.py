@@ -305,6 +305,15 @@ def test_nll_is_compared_where_it_was_collected(collected: Path) -> None:
     other = -sum(corpus.systems[1].runs[0].likelihood("test").log_probabilities) / 300
     assert first[-1] == ""
     assert second[-1].startswith(f"{other - statistics.mean(nll):+.3f} ± ") and "**p" in second[-1]
+    by_length = [row for row in cells(TABLES["lengths"](corpus)) if row[2] == "nll"]
+    rows = [number for number, each in enumerate(corpus.eval_sets["test"].sources) if len(each.split()) >= 6]
+    losses = [
+        statistics.mean(-run.likelihood("test").log_probabilities[row] / 5 for row in rows)
+        for run in corpus.systems[0].runs
+    ]
+    assert [row[1] for row in by_length] == [str(60 - len(rows)), str(len(rows))]
+    assert by_length[1][3] == f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f}"
+    assert "**p" in by_length[1][4]
     (collected / "first/seed-2/test.likelihood.tsv").unlink()  # a mean of some of the runs is that of another system
     assert [row[-1] for row in cells(TABLES["scores"](corpus_of(collected)))] == ["", ""]
 

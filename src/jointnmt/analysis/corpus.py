@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.analysis.buckets import SAMPLES, Buckets, BucketValue, RatioTerms, ratios
+from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.scores import TITLES, CorpusMetric, References, as_several, corpus_metrics
-from jointnmt.evaluation.significance import Comparison, Runs, bootstrap, paired_bootstrap
+from jointnmt.evaluation.significance import Comparison, Runs, bootstrap, likelihood_bootstrap, paired_bootstrap
 
 LENGTHS = Buckets((10, 20, 30, 40))
 POSITIONS = Buckets((10, 20, 30, 40))
@@ -127,7 +128,7 @@ class LengthComparison:
     size: int
     """Number of sentences."""
     comparisons: Sequence[Comparison]
-    """One for each metric; none of an empty bucket."""
+    """One for each metric, and one by `nll` where likelihoods are given; none of an empty bucket."""
 
     def plain(self) -> dict[str, Any]:
         """As JSON-compatible values."""
@@ -141,6 +142,7 @@ def comparisons_by_length(
     measures: Mapping[str, CorpusMetric],
     buckets: Buckets = LENGTHS,
     samples: int = SAMPLES,
+    likelihoods: Mapping[str, Sequence[Likelihood]] | None = None,
 ) -> Iterator[LengthComparison]:
     """The comparisons of `paired_bootstrap`, over runs and sentences, for each bucket of source lengths.
 
@@ -151,6 +153,7 @@ def comparisons_by_length(
         measures: as of `corpus_metrics`.
         buckets: of source lengths.
         samples: resampled test sets of a bucket.
+        likelihoods: as of `likelihood_bootstrap`, which compares by them too.
     """
     for bucket, label in enumerate(buckets.names):
         rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
@@ -160,6 +163,9 @@ def comparisons_by_length(
 
         parts = {name: chosen(runs) for name, runs in systems.items()}
         compared = paired_bootstrap(parts, chosen(references), measures, samples) if rows else []
+        if rows and likelihoods:
+            of_bucket = {name: [each.of(rows) for each in runs] for name, runs in likelihoods.items()}
+            compared += likelihood_bootstrap(of_bucket, samples)
         yield LengthComparison(label, len(rows), compared)
 
 

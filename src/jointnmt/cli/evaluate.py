@@ -226,5 +226,6 @@ def _by_length(
         )
     measures = corpus_metrics(evaluation.language, options.metrics, options.tokenized, evaluation.lowercase)
     outputs = {system.name: [run.translations for run in system.runs] for system in evaluation.systems}
-    buckets = buckets_of(edges, LENGTHS)
-    return comparisons_by_length(outputs, eval_set.all_references, lengths, measures, buckets, options.samples)
+    likelihoods = {system.name: system.likelihoods for system in evaluation.systems}
+    facts = lengths, measures, buckets_of(edges, LENGTHS), options.samples, likelihoods
+    return comparisons_by_length(outputs, eval_set.all_references, *facts)

@@ -68,7 +68,8 @@ def length_tables(lengths: Sequence[LengthComparison]) -> Iterator[Table]:
             table.add_column(result.system, justify="right")
         for each in lengths:
             results = each.comparisons[number].systems if each.comparisons else ()
-            table.add_row(each.bucket, f"{each.size:,}", *map(_score_with_p, results))
+            cells = (_score_with_p(result, comparison.decimals) for result in results)
+            table.add_row(each.bucket, f"{each.size:,}", *cells)
         yield table
 
 
@@ -151,8 +152,9 @@ def _difference(comparison: Comparison, system: str) -> str:
     return f"{found.value:+.{digits}f} ± {found.half_width:.{digits}f}\n{_tested(found.p_value)}"
 
 
-def _score_with_p(result: BootstrapResult) -> str:
-    text = f"{result.score:.2f}" + (f" ± {result.deviation:.2f}" if result.deviation is not None else "")
+def _score_with_p(result: BootstrapResult, decimals: int) -> str:
+    deviation = "" if result.deviation is None else f" ± {result.deviation:.{decimals}f}"
+    text = f"{result.score:.{decimals}f}{deviation}"
     p_value = result.difference.p_value if result.difference else result.p_value
     return text if p_value is None else f"{text}\n{_tested(p_value)}"
 

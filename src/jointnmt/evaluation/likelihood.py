@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LARGEST_NLL = 700.0
@@ -30,3 +30,9 @@ class Likelihood:
     def perplexity(self) -> float:
         """exp of `nll`."""
         return math.exp(min(self.nll, LARGEST_NLL))
+
+    def of(self, rows: Iterable[int]) -> Likelihood:
+        """That of some of the sentences."""
+        chosen = list(rows)
+        log_probabilities = [self.log_probabilities[row] for row in chosen]
+        return Likelihood(log_probabilities, [self.pieces[row] for row in chosen], self.segmentation)
