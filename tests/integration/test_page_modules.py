@@ -52,6 +52,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
     return words
 
 
+LIMITS = {"lines": 2_000, "body_bytes": 1_000_000, "num_best": 16}
+MODELS = json.dumps({"models": [], "limits": LIMITS})
+
+
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_words_are_found_in_their_text(found: list[list[dict[str, Any]]], number: int) -> None:
     _, text, pieces, expected = CASES[number]
@@ -71,7 +75,7 @@ def test_answers_are_remembered_up_to_a_size(tmp_path: Path, size: int, asked: s
     script = f"""
       const asked = [];
       globalThis.fetch = async (path, {{ body }}) => {{
-        if (path === "v1/models") return new Response('{{"models": []}}');
+        if (path === "v1/models") return new Response({MODELS!r});
         asked.push(JSON.parse(body).source);
         return new Response("{{}}" + " ".repeat({size}));
       }};
@@ -100,7 +104,7 @@ def test_a_key_is_asked_for_once_and_only_where_one_is_wanted(
       globalThis.window = {{ prompt: () => (found.prompts++, {json.dumps(given)}) }};
       const headers = {json.dumps({"WWW-Authenticate": refusal} if refusal else {})};
       globalThis.fetch = async (path, {{ headers: sent }}) => {{
-        if (path === "v1/models") return new Response('{{"models": []}}');
+        if (path === "v1/models") return new Response({MODELS!r});
         const key = sent.Authorization?.slice("Bearer ".length) ?? null;
         found.keys.push(key);
         return key ? new Response("{{}}") : new Response('{{"error": "refused"}}', {{ status: 403, headers }});
@@ -115,26 +119,42 @@ def test_a_key_is_asked_for_once_and_only_where_one_is_wanted(
 
 
 @pytest.mark.parametrize(
-    ("texts", "requests"),  # texts: what is repeated how often, and of how many lines
-    [([("der Hund ", 1, 450)], [200, 200, 50]), ([("ß", 100_000, 5), ("x", 700_000, 1), ("y", 9, 1)], [2, 2, 1, 1, 1])],
-    ids=["many lines", "long lines"],
+    ("limits", "texts", "requests"),  # texts: what is repeated how often, and of how many lines
+    [
+        ({}, [("der Hund ", 1, 450)], [200, 200, 50]),
+        ({}, [("ß", 100_000, 5), ("x", 700_000, 1), ("y", 9, 1)], [2, 2, 1, 1, 1]),
+        ({"lines": 20}, [("der Hund ", 1, 50)], [20, 20, 10]),
+        ({"body_bytes": 8_000}, [("x", 1_000, 5)], [3, 2]),
+        ({"num_best": 3}, [("der Hund ", 1, 5)], [5]),
+    ],
+    ids=[
+        "many lines",
+        "long lines",
+        "a server that takes few lines",
+        "that takes few bytes",
+        "that gives few candidates",
+    ],
 )
 def test_many_lines_go_in_requests_that_the_server_takes(
-    tmp_path: Path, texts: list[tuple[str, int, int]], requests: list[int]
+    tmp_path: Path, limits: dict[str, int], texts: list[tuple[str, int, int]], requests: list[int]
 ) -> None:
+    answer = json.dumps({"models": [], "limits": {**LIMITS, **limits}})
     script = f"""
-      const requests = [], ready = [];
+      const requests = [], ready = [], best = [];
       globalThis.fetch = async (path, {{ body }}) => {{
-        if (path === "v1/models") return new Response('{{"models": []}}');
-        const {{ texts }} = JSON.parse(body);
+        if (path === "v1/models") return new Response({answer!r});
+        const {{ texts, num_best }} = JSON.parse(body);
         requests.push(texts.length);
+        best.push(num_best);
         return new Response(texts.map((text) => JSON.stringify({{ source: text.slice(0, 9) }}) + "\\n").join(""));
       }};
       const server = await page.Server.connect();
       const texts = {json.dumps(texts)}.flatMap(([text, times, lines]) => Array(lines).fill(text.repeat(times)));
       const lines = texts.map((source) => ({{ source, place: null }}));
-      await server.translate({{ name: "model" }}, lines, (line, {{ source }}) => ready.push([line, source]));
+      const model = {{ name: "model", beam_size: 9 }};
+      await server.translate(model, lines, (line, {{ source }}) => ready.push([line, source]));
       const whole = ready.every(([line, source], place) => line === place && source === texts[line].slice(0, 9));
-      console.log(JSON.stringify({{ requests, whole, ready: ready.length }}));"""
+      console.log(JSON.stringify({{ requests, whole, ready: ready.length, best }}));"""
     expected = {"requests": requests, "whole": True, "ready": sum(lines for _, _, lines in texts)}
+    expected["best"] = [limits.get("num_best", 5)] * len(requests)
     assert evaluated(tmp_path, "origin.ts", script) == expected

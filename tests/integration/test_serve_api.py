@@ -324,7 +324,9 @@ def test_v1_shows_attention(client: TestClient, translator: Translator) -> None:
 
 
 def test_v1_lists_models_and_chooses_among_them(client: TestClient) -> None:
-    models = client.get("/v1/models").json()["models"]
+    answer = client.get("/v1/models").json()
+    models = answer["models"]
+    assert answer["limits"] == {"lines": 2_000, "body_bytes": 1_000_000, "num_best": 16}
     assert [each["name"] for each in models] == ["main", "letters", "back"]
     assert (models[2]["source_language"], models[2]["target_language"]) == ("en", "de")
     pair = {"source_language": "de", "target_language": "en"}

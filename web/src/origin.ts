@@ -2,7 +2,7 @@
 
 import type { Cell } from "./strips";
 import type {
-  Alternative, Alternatives, CellAnswer, Comparison, Explorations, Explored, Inspection, Model, Score, SearchTrace, Translation,
+  Alternative, Alternatives, CellAnswer, Comparison, Explorations, Explored, Inspection, Limits, Model, Score, SearchTrace, Translation,
 } from "./types";
 
 /** Something that cannot be had here; the message says why. */
@@ -33,7 +33,7 @@ export interface Origin {
 export type Ready = (line: number, outcome: Translation | Error) => void;
 
 const CANDIDATES = 5;
-const [LINES, BYTES] = [200, 500_000]; // of a request's texts, at most: well below what a server takes
+const [LINES, BYTES] = [200, 500_000]; // of a request's texts, at most, however much the server takes
 const REMEMBERED = 24_000_000; // characters of answers: two of the largest, or thousands of small ones
 
 /** A server, asked under addresses relative to the page's own. */
@@ -44,18 +44,21 @@ export class Server implements Origin {
   private key = stored("key");
   private isKeyDeclined = false; // who has given none is not asked again
 
+  private limits: Limits = { lines: LINES, body_bytes: 2 * BYTES, num_best: CANDIDATES };
+
   private constructor(readonly models: Model[]) {}
 
   static async connect(): Promise<Server> {
     const server = new Server([]);
-    const { models } = await server.ask<{ models: Model[] }>("v1/models");
+    const { models, limits } = await server.ask<{ models: Model[]; limits: Limits }>("v1/models");
     server.models.push(...models);
+    server.limits = limits;
     return server;
   }
 
   async translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void> {
     let first = 0;
-    for (const texts of requestsOf(lines.map(({ source }) => source))) {
+    for (const texts of requestsOf(lines.map(({ source }) => source), this.limits)) {
       const begin = first;
       await this.translateTexts(model, texts, (line, outcome) => ready(begin + line, outcome), signal);
       first += texts.length;
@@ -63,7 +66,8 @@ export class Server implements Origin {
   }
 
   private async translateTexts(model: Model, texts: string[], ready: Ready, signal: AbortSignal): Promise<void> {
-    const body = { model: model.name, texts, num_best: Math.min(CANDIDATES, model.beam_size), alignments: true };
+    const num_best = Math.min(model.beam_size, this.atMost(CANDIDATES));
+    const body = { model: model.name, texts, num_best, alignments: true };
     const response = await this.fetch("v1/translate/stream", body, signal);
     let line = 0;
     for await (const text of linesOf(response)) {
@@ -74,15 +78,20 @@ export class Server implements Origin {
   }
 
   async continued(model: Model, { source }: Sentence, prefix: string, signal: AbortSignal): Promise<Translation> {
-    const body = { model: model.name, source, prefix, count: CANDIDATES, alignments: true };
+    const body = { model: model.name, source, prefix, count: this.atMost(CANDIDATES), alignments: true };
     const { source_tokens, alternatives } = await this.ask<Alternatives>("v1/alternatives", body, signal);
     const candidates = alternatives.map(({ candidate }) => candidate).sort((a, b) => b.score - a.score);
     return { source, source_tokens, translation: candidates[0]?.text ?? prefix, candidates };
   }
 
   async alternatives(model: Model, { source }: Sentence, prefix: string): Promise<Alternative[]> {
-    const body = { model: model.name, source, prefix, count: 8 };
+    const body = { model: model.name, source, prefix, count: this.atMost(8) };
     return (await this.ask<Alternatives>("v1/alternatives", body)).alternatives;
+  }
+
+  /** As many translations of a line, or as many as the server gives. */
+  private atMost(count: number): number {
+    return Math.min(count, this.limits.num_best);
   }
 
   inspect(model: Model, { source }: Sentence, target: string | null, signal: AbortSignal): Promise<Inspection> {
@@ -160,13 +169,14 @@ export class Server implements Origin {
 }
 
 /** Texts in parts that a server takes at a time; one that is too long goes by itself, for the server to refuse. */
-function requestsOf(texts: readonly string[]): string[][] {
+function requestsOf(texts: readonly string[], limits: Limits): string[][] {
   const requests: string[][] = [];
+  const most = { lines: Math.min(LINES, limits.lines), bytes: Math.min(BYTES, limits.body_bytes / 2) };
   let size = Infinity;
   for (const text of texts) {
     const long = new TextEncoder().encode(JSON.stringify(text)).length;
     size += long;
-    if (size > BYTES || requests.at(-1)!.length === LINES) {
+    if (size > most.bytes || requests.at(-1)!.length === most.lines) {
       requests.push([]);
       size = long;
     }

@@ -9,6 +9,12 @@ export interface Model {
   beam_size: number;
 }
 
+export interface Limits {
+  lines: number; // of a request's texts, at most
+  body_bytes: number;
+  num_best: number;
+}
+
 export interface Candidate {
   text: string;
   score: number;

@@ -204,7 +204,16 @@ class ModelAnswer(BaseModel):
     beam_size: int = Field(description="of its own search")
 
 
+class LimitsAnswer(BaseModel):
+    """How much one request may hold."""
+
+    lines: int = Field(description="most lines of its texts")
+    body_bytes: int = Field(description="most bytes of its body")
+    num_best: int = Field(description="most translations, or samples, of a line")
+
+
 class ModelsAnswer(BaseModel):
     """The models in the order in which they were given: of one pair, the first one translates unless named."""
 
     models: Annotated[list[ModelAnswer], Field(min_length=1)]
+    limits: LimitsAnswer

@@ -29,6 +29,7 @@ from jointnmt.serving.schemas import (
     ERRORS,
     AttentionAnswer,
     AttentionRequest,
+    LimitsAnswer,
     ModelAnswer,
     ModelsAnswer,
     OfModel,
@@ -145,8 +146,13 @@ async def attention(request: Request, asked: AttentionRequest, shared: Shared) -
 
 @router.get("/models")
 async def models(shared: Shared) -> ModelsAnswer:
-    """The models that are served."""
-    return ModelsAnswer(models=[ModelAnswer(name=each.name, **asdict(each.engine.info)) for each in shared.models])
+    """The models that are served, and what a request may hold."""
+    found = [ModelAnswer(name=each.name, **asdict(each.engine.info)) for each in shared.models]
+    limits = shared.config.limits
+    return ModelsAnswer(
+        models=found,
+        limits=LimitsAnswer(lines=limits.lines, body_bytes=limits.body_bytes, num_best=limits.num_best),
+    )
 
 
 def chosen(shared: Services, asked: OfModel) -> Served:
