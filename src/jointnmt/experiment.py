@@ -81,6 +81,12 @@ class TrainingConfig(Config):
         description="mean over tokens, or over sentences' means; null: tokens, or sentences if emelin_compatible",
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread evenly over the vocabulary")
+    r_drop: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="weight of R-Drop: each batch is computed twice, and both predictions are drawn together; 0: off",
+    )
     bpe_dropout: float = Field(
         0.0, ge=0, lt=1, description="of merges, drawn anew each epoch: training text in other pieces each time (bpe)"
     )
@@ -184,6 +190,16 @@ class Experiment(Config):
             raise ValueError(
                 "training.bpe_dropout needs segmentation.vocabulary_threshold 0 and joint true or false: without some "
                 "merges, text has pieces that its side's vocabulary lacks"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _passes_differ(self) -> Self:
+        rates = (value for name, value in self.model.plain().items() if name.endswith("dropout"))
+        if self.training.r_drop and not any(rates):
+            raise ValueError(
+                "training.r_drop needs dropout, as of model.dropout: without, both passes through the model agree, "
+                "and take twice the time"
             )
         return self
 

@@ -62,8 +62,11 @@ def _fault(variant: str, checkpointing: bool, rank: int) -> str:
                 part = batch.part
                 torch.manual_seed(part.first_pair)
                 with masks_of_rows(part.begin, part.begin + len(batch), part.whole):
-                    logits = computed(batch.source, batch.target_input)
-                    cross_entropy_sums(logits, batch.target_output, 0.1)[0].backward()
+                    # Two passes, as of R-Drop, use the weights twice before the gradients are computed.
+                    passes = [computed(batch.source, batch.target_input) for _ in range(2 if checkpointing else 1)]
+                losses = [cross_entropy_sums(logits, batch.target_output, 0.1)[0] for logits in passes]
+                with masks_of_rows(part.begin, part.begin + len(batch), part.whole):  # of layers computed again
+                    torch.stack(losses).sum().backward()
     kept = sum(weight.to_local().numel() for weight in model.parameters() if isinstance(weight, DTensor))
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in whole.parameters() if weight.grad is not None])
     checks = {

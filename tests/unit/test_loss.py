@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from jointnmt.text.special import pad_id
-from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.loss import cross_entropy_sums, divergence_sum
 
 
 def expected(logits: np.ndarray, gold: np.ndarray, smoothing: float) -> tuple[float, float]:
@@ -64,3 +64,35 @@ def test_half_precision_logits_are_summed_in_float32() -> None:
     half, single = cross_entropy_sums(logits, gold, 0.1), cross_entropy_sums(logits.float(), gold, 0.1)
     assert half[0].dtype == half[1].dtype == torch.float32
     assert half == single
+
+
+def apart(first: torch.Tensor, second: torch.Tensor, gold: torch.Tensor) -> torch.Tensor:
+    """The mean of KL(p, q) and KL(q, p), summed over tokens that are no padding, in PyTorch's float64."""
+    p, q = first.double().log_softmax(-1), second.double().log_softmax(-1)
+    both = (p.exp() * (p - q)).sum(-1) / 2 + (q.exp() * (q - p)).sum(-1) / 2
+    return both[gold != pad_id].sum()
+
+
+def test_the_divergence_and_its_gradient_equal_the_formula() -> None:
+    logits = [(torch.randn(2, 3, 11) * 3).requires_grad_() for _ in range(2)]
+    gold = torch.tensor([[1, 2, 3], [4, pad_id, pad_id]])
+    found, wanted = divergence_sum(*logits, gold), apart(*logits, gold)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-5) and wanted > 1
+    expected = torch.autograd.grad(3 * wanted, logits)
+    for gradient, its in zip(torch.autograd.grad(3 * found, logits), expected, strict=True):
+        torch.testing.assert_close(gradient, its, rtol=1e-4, atol=1e-6)
+        assert not gradient[gold == pad_id].any()
+
+
+def test_the_divergence_of_sentence_means_is_summed_over_sentences() -> None:
+    logits, gold = torch.randn(2, 2, 3, 7), torch.tensor([[1, 2, 3], [4, pad_id, pad_id]])
+    each = [divergence_sum(*(one[i : i + 1] for one in logits), gold[i : i + 1]) for i in (0, 1)]
+    torch.testing.assert_close(divergence_sum(*logits, gold, sentence_means=True), each[0] / 3 + each[1])
+
+
+def test_equal_predictions_are_not_apart() -> None:
+    logits = torch.randn(2, 3, 7).bfloat16().requires_grad_()
+    total = divergence_sum(logits, logits.detach().clone() + 0, torch.ones(2, 3, dtype=torch.long))
+    (gradient,) = torch.autograd.grad(total, logits)
+    assert total == 0 and gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-7)

@@ -22,7 +22,7 @@ from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.gradients import norm_of
 from jointnmt.training.report import StepReport
 from jointnmt.training.schedule import learning_rate
-from jointnmt.training.trainer import Trainer
+from jointnmt.training.trainer import Trainer, _dropout_seed
 from support.tiny import ListStore, TinyModel, tiny_trainer
 
 
@@ -64,6 +64,45 @@ def test_an_update_may_average_over_sentences() -> None:
     assert report.sums.loss / report.sums.loss_units == pytest.approx(loss.item(), rel=1e-5)
     assert report.sums.loss_units == report.sums.sentences
     assert reports(trainers[1], 1)[0].gradient_norm != pytest.approx(expected.item(), rel=1e-3)
+
+
+def test_r_drop_draws_two_passes_together() -> None:
+    """An update against plain torch: two passes with masks of their own, each a half, and their divergence."""
+    trainer = tiny_trainer(dropout=0.3, clip_norm=None, label_smoothing=0.1, r_drop=4.0)
+    model = TinyModel(dropout=0.3).train()
+    model.load_state_dict(weights(trainer))
+    losses, update = [], plan_epoch(*trainer.store.lengths, trainer.batches, trainer.seed, 0)[0]
+    batches = [load(trainer.store, indices) for indices in update]
+    tokens = sum(batch.num_target_tokens for batch in batches)
+    for batch in batches:
+        torch.manual_seed(_dropout_seed(trainer.seed, 1, batch.part.first_pair))
+        one, other = (model(batch.source, batch.target_input) for _ in range(2))
+        assert not torch.equal(one, other)
+        gold = batch.target_output.flatten()
+        entropies = [
+            torch.nn.functional.cross_entropy(
+                each.flatten(0, 1), gold, ignore_index=0, label_smoothing=0.1, reduction="sum"
+            )
+            for each in (one, other)
+        ]
+        p, q = (each.flatten(0, 1)[gold != 0].log_softmax(-1) for each in (one, other))
+        apart = ((p.exp() - q.exp()) * (p - q)).sum() / 2
+        loss = (entropies[0] + entropies[1]) / 2 + 4.0 / 2 * apart
+        (loss / tokens).backward()
+        losses.append(loss.item())
+    expected = torch.nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    (report,) = reports(trainer, 1)
+    assert report.sums.loss == pytest.approx(sum(losses), rel=1e-5)
+    assert report.gradient_norm == pytest.approx(expected.item(), rel=1e-4)
+    assert report.sums.nll < report.sums.loss
+
+
+def test_r_drop_of_passes_that_agree_changes_nothing() -> None:
+    plain, doubled = (tiny_trainer(dropout=0.0, r_drop=weight) for weight in (0.0, 5.0))
+    for one, other in zip(reports(plain, 3), reports(doubled, 3), strict=True):
+        assert other.sums.loss == pytest.approx(one.sums.loss, rel=1e-6)
+        assert other.sums.nll == pytest.approx(one.sums.nll, rel=1e-6)
+        assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
 
 
 def test_an_update_is_adamw_on_the_smoothed_loss_per_true_token() -> None:

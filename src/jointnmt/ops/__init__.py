@@ -34,7 +34,7 @@ from jointnmt.ops.search import (
     advance_beams,
     restrict,
 )
-from jointnmt.ops.vocabulary import TopK, cross_entropy, log_softmax, topk
+from jointnmt.ops.vocabulary import TopK, cross_entropy, divergence, log_softmax, topk
 from jointnmt.ops.waiting import adapt_waiting
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "backend",
     "cached_attention",
     "cross_entropy",
+    "divergence",
     "dropout",
     "dropout_add",
     "dropout_mask",

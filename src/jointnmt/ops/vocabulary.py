@@ -1,4 +1,4 @@
-"""Operations over the vocabulary: cross-entropy, log-softmax, top-k."""
+"""Operations over the vocabulary: cross-entropy, the divergence of two predictions, log-softmax, top-k."""
 
 from __future__ import annotations
 
@@ -66,6 +66,39 @@ class _CrossEntropy(torch.autograd.Function):
             float(ctx.smoothing), result,
         )  # fmt: skip
         return result, None, None, None
+
+
+def divergence(
+    first: Float[Tensor, "N V"], second: Float[Tensor, "N V"], weights: Float[Tensor, " N"]
+) -> Float[Tensor, ""]:
+    """The weighted sum of how far the two predictions of each row are apart, in nats, given their logits.
+
+    That is the mean of the Kullback-Leibler divergences in both directions, as of R-Drop (Liang et al. 2021,
+    equation 2). Computed in float32, whatever the logits are.
+    """
+    if uses_kernels(first, beside=[second]):
+        total: Tensor = _Divergence.apply(first, second, weights)
+        return total
+    p, q = (logits.log_softmax(-1, dtype=torch.float32) for logits in (first, second))
+    return ((p.exp() - q.exp()) * (p - q)).sum(-1).dot(weights) / 2
+
+
+class _Divergence(torch.autograd.Function):
+    """Computes the gradients with the value, as both need the probabilities."""
+
+    @staticmethod
+    def forward(ctx: Any, first: Tensor, second: Tensor, weights: Tensor) -> Tensor:
+        first, second = first.contiguous(), second.contiguous()
+        apart, gradients = zeros(len(first)), [empty(first, *first.shape) for _ in range(2)]
+        call("divergence", first, *first.shape, first, second, weights, apart, *gradients)
+        ctx.save_for_backward(*gradients)
+        return apart.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        first, second = ctx.saved_tensors
+        return first * gradient, second * gradient, None
 
 
 def log_softmax(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:

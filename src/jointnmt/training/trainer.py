@@ -25,7 +25,7 @@ from jointnmt.ops import adapt_waiting, masks_of_rows
 from jointnmt.ops.cuda_graph import GraphsByShape
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.gradients import FlatGradients, Gradients
-from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.loss import cross_entropy_sums, divergence_sum
 from jointnmt.training.precision import autocast
 from jointnmt.training.processes import gather, is_unreachable, lost_process, num_processes, sum_numbers, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
@@ -211,8 +211,14 @@ class Trainer:
         """Forward and backward of a batch in an update of so many units of loss; returns its [loss, nll]."""
         with autocast(self.fabric.device, self.config.precision):
             logits = self._forward(source, target_input)
+            again = self._forward(source, target_input) if self.config.r_drop else None
         smoothing = self.config.label_smoothing
         loss, nll = cross_entropy_sums(logits, target_output, smoothing, self._by_sentence)
+        if again is not None:
+            # Half of R-Drop's loss (Liang et al. 2021, equation 4), so that it is that of one pass where both agree.
+            other, other_nll = cross_entropy_sums(again, target_output, smoothing, self._by_sentence)
+            apart = divergence_sum(logits, again, target_output, self._by_sentence)
+            loss, nll = (loss + other + self.config.r_drop * apart) / 2, (nll + other_nll) / 2
         self._scaler.scale(loss / units).backward()
         return torch.stack([loss.detach(), nll])
 

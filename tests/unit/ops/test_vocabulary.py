@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jointnmt.ops import backend, cross_entropy, log_softmax, topk
+from jointnmt.ops import backend, cross_entropy, divergence, log_softmax, topk
 from support.kernels import needs_kernels
 
 
@@ -33,6 +33,29 @@ def test_cross_entropy(vocabulary: int, smoothing: float) -> None:
     assert_close(own_nll.double(), nll, rtol=1e-5, atol=1e-6)
     (gradient,), (wanted,) = (torch.autograd.grad(value * 3, logits) for value in (loss, expected))
     assert_close(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocabulary", [5, 16, 35, 1003])
+def test_divergence(vocabulary: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(7)
+    logits = [(5 * torch.randn(9, vocabulary)).to(dtype).requires_grad_() for _ in range(2)]
+    with torch.no_grad():
+        logits[1][3] = logits[0][3]  # predictions that agree
+        logits[1][4] = logits[0][4] + 0.01 * torch.randn(vocabulary)  # nearly
+    weights = torch.rand(9)
+    weights[5] = 0
+    p, q = (each.double().log_softmax(1) for each in logits)
+    apart = (p.exp() * (p - q) + q.exp() * (q - p)).sum(1) / 2
+    total = divergence(*logits, weights)
+    assert total.dtype == torch.float32
+    assert_close(total.double(), (weights * apart).sum(), rtol=1e-5, atol=1e-6)
+    wanted = torch.autograd.grad(3 * (weights * apart).sum(), logits)
+    tolerances = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.02, "atol": 1e-4}
+    for found, expected in zip(torch.autograd.grad(3 * total, logits), wanted, strict=True):
+        assert found.dtype == dtype
+        assert_close(found, expected, **tolerances)
+        assert not found[5].any()
 
 
 @pytest.mark.parametrize("token", [-1, 35])

@@ -87,6 +87,11 @@
         return guarded([&] { cross_entropy_backward(rows, vocabulary, logits, gold, statistics, weights,               \
             (float)smoothing, gradient, threads); });                                                                  \
     }                                                                                                                  \
+    extern "C" int divergence_##NAME(long rows, long vocabulary, const TYPE* first, const TYPE* second,                \
+                                     const float* weights, float* apart, TYPE* d_first, TYPE* d_second, int threads) { \
+        return guarded([&] { divergence(rows, vocabulary, first, second, weights, apart, d_first, d_second,            \
+            threads); });                                                                                              \
+    }                                                                                                                  \
     extern "C" int log_softmax_##NAME(long rows, long width, const TYPE* logits, float* out, int threads) {            \
         return guarded([&] { log_softmax(rows, width, logits, out, threads); });                                       \
     }                                                                                                                  \

@@ -2,32 +2,9 @@
 
 #pragma once
 
-#include "vectors.h"
+#include "loss.h"
 
 namespace {
-
-template <class T>
-inline void log_softmax_row(long width, const T* row, float* to) {
-    const long whole = width / LANES * LANES;
-    Vector tail = broadcast(-INFINITY), most, totals = {};
-    for (long v = whole; v < width; ++v) tail[v - whole] = single(row + v);
-    most = tail;
-    for (long v = 0; v < whole; v += LANES) most = larger(most, load(row + v));
-    const float highest = largest(most);
-    for (long v = 0; v < whole; v += LANES) totals += exponential(load(row + v) - highest);
-    float total = sum(totals);
-    for (long v = whole; v < width; ++v) total += std::exp(tail[v - whole] - highest);
-    const float rest = std::log(total);  // subtracted last, for precision where a token is nearly certain
-    for (long v = 0; v < whole; v += LANES) store(to + v, load(row + v) - highest - rest);
-    for (long v = whole; v < width; ++v) to[v] = tail[v - whole] - highest - rest;
-}
-
-template <class T>
-void log_softmax(long rows, long width, const T* logits, float* out, int threads) {
-    share(rows, threads, [=](int, long begin, long end) {
-        for (long r = begin; r < end; ++r) log_softmax_row(width, logits + r * width, out + r * width);
-    });
-}
 
 // The `count` largest of the values that are taken, and their indices, in descending order, equal ones as they are
 // taken.
