@@ -113,7 +113,7 @@ def test_what_a_wrong_setting_is_told_to_be_is_a_setting() -> None:
 
 
 def test_r_drop_needs_dropout(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="training.r_drop needs dropout"):
+    with pytest.raises(ValueError, match=r"training\.r_drop needs dropout"):
         Experiment.model_validate(tiny_recipe(tmp_path, training__r_drop=5.0, model__dropout=0.0))
     for key in ("dropout", "attention_dropout", "embedding_dropout"):
         recipe = tiny_recipe(tmp_path, training__r_drop=5.0, **{"model__dropout": 0.0, f"model__{key}": 0.1})
