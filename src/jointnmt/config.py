@@ -232,8 +232,9 @@ def _suggestion(config: type[Config], place: Sequence[int | str]) -> str:
         chosen = {part for part in parts if any(step in get_args(f.annotation) for f in part.model_fields.values())}
         parts = {part for annotation in within for part in _parts(annotation)} or chosen or parts
     known = {field.alias or name for part in parts for name, field in part.model_fields.items()}
-    near = get_close_matches(str(place[-1]), sorted(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = [name for name in sorted(known) if name.startswith(f"{place[-1]}_")]
+    near = near or get_close_matches(str(place[-1]), sorted(known), 1)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def _parts(annotation: Any) -> Iterator[type[Config]]:

@@ -30,6 +30,15 @@ def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
     return lambda *arguments, **options: runner.invoke(app, [str(argument) for argument in arguments], **options)
 
 
+def test_text_in_another_encoding_is_not_thrown_away(invoke: Invoke, tmp_path: Path) -> None:
+    mine, folder = tmp_path / "mine.tsv", tmp_path / "mine"
+    mine.write_bytes("".join(f"{a} Füße\t{b}\n" for a, b in PAIRS[:200]).encode("cp1252"))
+    refused = invoke("init", folder, "--from", mine, "--source", "de", "--target", "en")
+    assert refused.exit_code == 2
+    assert "perhaps cp1252 (--encoding): 200 of 200 pairs would be left out" in refused.stderr
+    assert not folder.exists()
+
+
 @pytest.mark.slow
 def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> None:
     messy_table(tmp_path / "mine.tsv", PAIRS, slice(300, 420))

@@ -142,6 +142,7 @@ def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_pa
         ({"q": []}, "q"),
         ({"q": 3}, "q"),
         ({"q": "\ud800"}, "surrogate"),
+        ({"q": ["Hallo", "a\0b"]}, "holds a NUL byte"),
         ({"q": "<code>\ud800</code>", "format": "html"}, "surrogate"),
         ({"q": "<p title='\ud800'>ja</p>", "format": "html"}, "surrogate"),
         ({"source": None}, "source is missing"),

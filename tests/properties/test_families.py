@@ -151,6 +151,17 @@ def test_activation_checkpointing_changes_nothing_but_memory(variant: str) -> No
     assert_close(results[0], results[1], rtol=0, atol=0)
 
 
+def test_attention_is_told_once_with_activation_checkpointing() -> None:
+    model, maps = tiny_model("reformer-fast-shortcuts", activation_checkpointing=True).train(), AttentionMaps()
+    model(sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS), maps).sum().backward()
+    once = AttentionMaps()
+    model.eval()(sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS), once)
+    assert len(maps.target or ()) == len(once.target or ()) > 0
+    assert {place: len(layers) for place, layers in maps.gates.items()} == {
+        key: len(each) for key, each in once.gates.items()
+    }
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_bfloat16_follows_float32(variant: str) -> None:
     model = tiny_model(variant).float()

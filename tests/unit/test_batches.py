@@ -210,6 +210,29 @@ def test_one_process_has_the_batches_as_planned() -> None:
         assert plain([[share.pairs for share in shares]]) == plain([update])
 
 
+def test_batches_of_an_update_begin_with_different_pairs() -> None:
+    """Dropout tells batches by their first pair, and a pair of a weighted text occurs more than once."""
+    lengths = corpus(400)
+    every = np.repeat(np.arange(400), 3)
+
+    class Repeated:
+        def __len__(self) -> int:
+            return len(every)
+
+        def __call__(self, positions: np.ndarray) -> np.ndarray:
+            return every[positions]
+
+    config = BatchConfig(max_tokens=100, update_tokens=8000)
+    updates = list(EpochPlan(lengths, config, seed=1, epoch=0, pairs=Repeated()))
+    assert max(map(len, updates)) > 10
+    for update in updates:
+        begun: set[int] = set()
+        for batch in update:
+            assert int(batch[0]) not in begun or set(batch.tolist()) <= begun, "another one could have been the first"
+            begun.add(int(batch[0]))
+    assert np.array_equal(np.sort(np.concatenate([*chain.from_iterable(updates)])), every)
+
+
 def test_processes_beyond_the_pairs_get_nothing() -> None:
     lengths = np.array([3, 4]), np.array([3, 4])
     parts = [shard([np.array([0, 1])], lengths, rank, 5) for rank in range(5)]

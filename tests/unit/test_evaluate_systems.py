@@ -119,6 +119,7 @@ def test_runs_and_files_may_be_mixed(invoke: Invoke, tmp_path: Path) -> None:
     words = ["--system", f"mine={run},file", "--source", "source", "--reference", "reference", "--device", "cpu"]
     values = json.loads(invoke(*words, "--json", "--resamples", 100).stdout)
     (system,) = values["systems"]
+    assert system["nll"] is None and system["runs"][0]["nll"] > 0
     assert "nll" not in {each["metric"] for each in values["comparisons"]}  # nothing is known of the file's run
     assert [each["name"] for each in system["runs"]] == [str(run), "file"]
     assert system["runs"][0]["perplexity"] > 1
@@ -145,6 +146,41 @@ def test_runs_are_compared_by_the_probability_of_the_references_too(invoke: Invo
     table = invoke(*words, "--by-length").stdout
     assert f"{by_nll['systems'][1]['mean']:.3f}" in table
     assert by_nll["signature"] in table
+
+
+def test_what_cannot_be_compared_by_likelihood_is_named(invoke: Invoke, tmp_path: Path) -> None:
+    """Files come first; a run of other pieces; empty lines."""
+    Path("source").write_text("der Hund sieht die Katze .\ndie Katze hört !\n" * 6)
+    Path("reference").write_text("the dog sees the cat .\nthe cat hears !\n" * 5 + "\n" * 2)
+    Path("file").write_text("\n" * 12)
+    data = {**write_data(), "cache": str(tmp_path / "cache")}
+    runs = [write_run(tmp_path / f"run{seed}", data=data, seed=seed) for seed in (1, 2)]
+    words = [
+        "--source",
+        "source",
+        "--reference",
+        "reference",
+        "--metric",
+        "bleu",
+        "--resamples",
+        100,
+        "--device",
+        "cpu",
+    ]
+    found = invoke("--hypothesis", "file", *runs, *words)
+    assert "file: no run of it is known, so nll and perplexity are compared with nothing" in found.stderr
+    assert "reference: 2 of 12 lines are empty" in found.stderr
+    assert "file: 12 of 12 lines are empty" in found.stderr
+    assert "lower case" not in found.stderr
+
+
+def test_edges_are_checked_before_anything_is_translated(invoke: Invoke) -> None:
+    edges = ["--length-edges", 9, "--length-edges", 5]
+    refused = invoke(*GROUPED, "--source", "source", "--by-length", *edges)
+    assert refused.exit_code == 2
+    assert "Edges of buckets must rise, from above 1: 9, 5." in refused.stderr
+    assert "comparing" not in refused.stderr
+    assert "is for --by-length" in invoke(*GROUPED, "--length-edges", 5).stderr
 
 
 def write_data() -> dict[str, Any]:

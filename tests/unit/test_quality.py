@@ -294,6 +294,18 @@ def test_other_encodings_are_named_and_read_when_said(tmp_path: Path) -> None:
     assert checked.counts() == {"no-counterpart": 2}
 
 
+def test_lines_that_end_in_cr_alone_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes("\r".join(f"{a}\t{b}" for a, b in PAIRS).encode())
+    with pytest.raises(DataError, match="lines end in CR alone"):
+        gather_texts([tmp_path / "a.tsv"])
+
+
+def test_lines_without_tabs_are_no_pairs(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("a b c\nd e f\n")
+    with pytest.raises(ConfigurationError, match="no tabs, so there are no pairs"):
+        gather_texts([tmp_path / "a.tsv"])
+
+
 def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     for name in ("a.de", "a.en", "b.de"):
         (tmp_path / name).write_text("x\n", encoding="utf-8")

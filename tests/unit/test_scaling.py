@@ -188,6 +188,10 @@ def test_a_schedule_that_ends_keeps_its_shape() -> None:
     training = whole.training.model_copy(update={"max_updates": 1000, "schedule": schedule})
     base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=100)["base"].training
     assert (base.max_updates, base.schedule.zero_at, base.schedule.warmup_steps) == (100, 100, 4)
+    sooner = schedule.model_copy(update={"warmup_steps": 0, "zero_at": 500})  # the training ends there
+    training = training.model_copy(update={"schedule": sooner})
+    base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=100)["base"].training
+    assert (base.max_updates, base.schedule.zero_at, base.schedule.warmup_steps) == (100, 100, 0)
 
 
 def test_epsilon_divides_the_differences() -> None:

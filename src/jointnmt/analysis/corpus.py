@@ -15,7 +15,13 @@ import numpy.typing as npt
 from jointnmt.analysis.buckets import SAMPLES, Buckets, BucketValue, RatioTerms, ratios
 from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.scores import TITLES, CorpusMetric, References, as_several, corpus_metrics
-from jointnmt.evaluation.significance import Comparison, Runs, bootstrap, likelihood_bootstrap, paired_bootstrap
+from jointnmt.evaluation.significance import (
+    Comparison,
+    Runs,
+    bootstrap,
+    likelihood_bootstrap,
+    paired_bootstrap,
+)
 
 LENGTHS = Buckets((10, 20, 30, 40))
 POSITIONS = Buckets((10, 20, 30, 40))
@@ -115,7 +121,7 @@ def _scores(
     (scored,) = bootstrap(systems, references, {"": measure}, SAMPLES)
     values = {}
     for each in scored.systems:
-        low, high = (each.mean - each.half_width, each.mean + each.half_width) if size > 1 else (None, None)
+        low, high = (max(0.0, each.mean - each.half_width), each.mean + each.half_width) if size > 1 else (None, None)
         values[each.system] = BucketValue(bucket, size, each.score, low, high, each.p_value)
     return values
 

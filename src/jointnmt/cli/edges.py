@@ -30,4 +30,4 @@ def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:
     try:
         return replace(default, edges=tuple(edges))
     except ValueError as error:
-        raise ConfigurationError(f"Edges {', '.join(map(str, edges))}: {error}.") from error
+        raise ConfigurationError(f"{str(error).capitalize()}.") from error

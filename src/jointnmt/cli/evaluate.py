@@ -118,6 +118,7 @@ def evaluate(
     check_language("--language", language)
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)
+    _check_edges(length_edges, by_length)
     eval_set = _eval_set(source, reference)
     systems = _measured(given, eval_set, LoadOptions(device, precision, batch_cells))
     options = MetricOptions(language, metrics, tokenized, lowercase, resamples)
@@ -151,8 +152,8 @@ def _given_systems(
     """The systems by their names, in the order in which they are compared."""
     if made_by and len(made_by) != len(hypotheses):
         raise ConfigurationError(
-            f"There are {len(hypotheses)} --hypothesis and {len(made_by)} --run: give the run of each hypothesis, in "
-            "their order, or none."
+            f"There are {len(hypotheses)} --hypothesis and {len(made_by)} --run: give the run of each --hypothesis, in "
+            "their order, or none. In --system, name the runs themselves in place of their translations."
         )
     pairs = zip_longest(hypotheses, made_by)
     files = [(str(path), [Given(path, False, maker)]) for path, maker in pairs]
@@ -181,6 +182,15 @@ def _check_usage(systems: Sequence[tuple[str, Sequence[Given]]], source: Path | 
             raise ConfigurationError(f"{', '.join(twice)}: given twice. Give each system once.")
     if by_length and (source is None or len(parts) < 2):
         raise ConfigurationError("--by-length compares systems by their sources: give two systems, and --source FILE.")
+
+
+def _check_edges(edges: Sequence[int] | None, by_length: bool) -> None:
+    if edges:
+        from jointnmt.analysis.corpus import LENGTHS
+
+        buckets_of(edges, LENGTHS)
+        if not by_length:
+            raise ConfigurationError("--length-edges: is for --by-length.")
 
 
 def _eval_set(source: Path | None, references: Sequence[Path]) -> EvalSet:

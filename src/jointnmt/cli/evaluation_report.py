@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OVER_SENTENCES = (
     "Resampled texts: mean ± half of the 95% interval. p: probability of such a difference from {first} by chance, in "
-    "either direction, were the sentences others, of these very runs; * below 0.05"
+    "either direction, were the sentences others, of these very runs; * below 0.05."
 )
 OVER_SEEDS = (
     "Difference from {first} ± half of the 95% interval, and its p, were seeds and sentences others; * below 0.05. "
@@ -36,14 +36,13 @@ def show_evaluation(console: Console, evaluation: Evaluation, num_examples: int)
     console.print(_score_table(evaluation))
     for metric in _measured_metrics(first):
         console.print(_signature(metric, getattr(first, metric).signature), soft_wrap=True)
-    if not evaluation.comparisons:
+    if len(evaluation.systems) < 2:
         return
     name = evaluation.systems[0].name
-    if len(evaluation.systems) > 1:
-        table = _comparison_table("Paired bootstrap resampling", OVER_SENTENCES.format(first=name), evaluation)
-        for system in evaluation.systems:
-            table.add_row(Text(system.name), *(_interval(each, system.name) for each in evaluation.comparisons))
-        console.print(table)
+    table = _comparison_table("Paired bootstrap resampling", OVER_SENTENCES.format(first=name), evaluation)
+    for system in evaluation.systems:
+        table.add_row(Text(system.name), *(_interval(each, system.name) for each in evaluation.comparisons))
+    console.print(table)
     if any(result.difference for result in evaluation.comparisons[0].systems):
         table = _comparison_table("Over seeds and sentences", OVER_SEEDS.format(first=name), evaluation)
         for system in evaluation.systems[1:]:
@@ -65,7 +64,7 @@ def length_tables(lengths: Sequence[LengthComparison]) -> Iterator[Table]:
         table.add_column("words")
         table.add_column("sentences", justify="right")
         for result in comparison.systems:
-            table.add_column(result.system, justify="right")
+            table.add_column(result.system, justify="right", overflow="fold")
         for each in lengths:
             results = each.comparisons[number].systems if each.comparisons else ()
             cells = (_score_with_p(result, comparison.decimals) for result in results)
@@ -101,7 +100,9 @@ def _score_table(evaluation: Evaluation) -> Table:
     several = any(len(system.runs) > 1 for system in evaluation.systems)
     table = Table(
         title=f"{first.sentences:,} sentences, target language {evaluation.language}",
-        caption="Of several runs: mean ± standard deviation" if several else None,
+        caption=" ".join(
+            [*_directions(evaluation), *(["Of several runs: mean ± standard deviation."] if several else [])]
+        ),
     )
     table.add_column("system", overflow="fold")
     if several:
@@ -110,23 +111,36 @@ def _score_table(evaluation: Evaluation) -> Table:
     for metric in metrics:
         table.add_column(TITLES[metric], justify="right")
     table.add_column("length ratio", justify="right")
-    with_perplexity = any(system.perplexity is not None for system in evaluation.systems)
-    if with_perplexity:
+    with_likelihoods = any(system.likelihoods for system in evaluation.systems)
+    if with_likelihoods:
+        table.add_column("nll", justify="right")
         table.add_column("perplexity", justify="right")
     for system, scores in zip(evaluation.systems, evaluation.scores, strict=True):
         row = [str(len(system.runs))] if several else []
         row += [_mean([getattr(each, metric).value for each in scores]) for metric in metrics]
         row.append(f"{mean(each.length_ratio for each in scores):.3f}")
-        table.add_row(Text(system.name), *row, *([_perplexity(system)] if with_perplexity else []))
+        table.add_row(Text(system.name), *row, *(_likelihood(system) if with_likelihoods else []))
     return table
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+def _mean(values: Sequence[float], decimals: int = 2) -> str:
+    deviation = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{decimals}f}{deviation}"
 
 
-def _perplexity(system: EvaluatedSystem) -> str:
-    return "" if system.perplexity is None else f"{system.perplexity:.2f}"
+def _directions(evaluation: Evaluation) -> list[str]:
+    """Which scores are the better the lower."""
+    lower = [TITLES["ter"]] if evaluation.scores[0][0].ter else []
+    if any(system.likelihoods for system in evaluation.systems):
+        lower += ["nll (nats a piece of the references)", "perplexity"]
+    return [f"Lower is better: {', '.join(lower)}."] if lower else []
+
+
+def _likelihood(system: EvaluatedSystem) -> list[str]:
+    """`nll` and perplexity."""
+    if system.perplexity is None:
+        return ["", ""]
+    return [_mean([each.nll for each in system.likelihoods], 3), f"{system.perplexity:.2f}"]
 
 
 def _comparison_table(title: str, caption: str, evaluation: Evaluation) -> Table:

@@ -21,10 +21,16 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jointnmt.data.quality.check import CheckedText
     from jointnmt.data.quality.languages import SideLanguage
     from jointnmt.planning.project import Project
 
 logger = logging.getLogger(__name__)
+
+MOST_LOST = 0.01
+"""Of pairs, that are not UTF-8 and are left out without being asked about."""
 
 
 def init(
@@ -61,11 +67,28 @@ def init(
         raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
     check_folder(directory, overwrite)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
+    if encoding is None:
+        _check_encodings(checked)
     codes = _agreed(languages)
     typer.echo(quality_report(checked, languages).render())
     project = write_project(checked, directory, codes, family, seed)
     for line in _summary(project):
         typer.echo(line)
+
+
+def _check_encodings(checked: "Sequence[CheckedText]") -> None:
+    """Refuse text most of whose unusual letters would be lost, as it is in another encoding than UTF-8."""
+    from jointnmt.data.quality.problems import NUMBERS
+    from jointnmt.data.quality.texts import NOT_UTF8
+
+    for text in checked:
+        lost = int((text.problems == NUMBERS["unreadable"]).sum())
+        note = next((note for note in text.text.notes if NOT_UTF8 in note), "")
+        if note and lost > len(text) * MOST_LOST:
+            raise ConfigurationError(
+                f"{note}: {lost:,} of {len(text):,} pairs would be left out. Say in which encoding it is, as by "
+                "--encoding cp1252; or --encoding utf-8, to leave them out."
+            )
 
 
 def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:

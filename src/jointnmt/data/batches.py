@@ -231,11 +231,16 @@ def _require_fit(source: Lengths, target: Lengths, config: BatchConfig, origin: 
 def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: int) -> list[UpdateBatches]:
     updates: list[UpdateBatches] = []
     room = -1
+    begun: set[int] = set()
     for batch in batches:
         tokens = int(target_lengths[batch].sum())
         if tokens > room:
             updates.append([])
             room = update_tokens
-        updates[-1].append(batch)
+            begun = set()
+        # A pair that occurs more than once may begin several batches of an update, but dropout tells them by it.
+        place = next((place for place, pair in enumerate(batch.tolist()) if pair not in begun), 0)
+        updates[-1].append(np.roll(batch, -place) if place else batch)
+        begun.add(int(batch[place]))
         room -= tokens
     return updates

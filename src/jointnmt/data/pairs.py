@@ -35,6 +35,10 @@ class Pair(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
+OF_ENCODINGS = (NUL, NOT_UTF8) = ("NUL byte", "invalid UTF-8")
+"""What is wrong with lines of a text in another encoding."""
+
+
 class _BadPairError(Exception):
     """A pair that cannot be used, and why; caught in `parsed`."""
 
@@ -105,8 +109,14 @@ def parsed(
 
 def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport) -> None:
     if getattr(filters, error.kind) == "error":
+        other = error.reason in OF_ENCODINGS
+        mend = (
+            "If the text has another encoding, convert it to UTF-8, for example with iconv; else mend"
+            if other
+            else "Mend"
+        )
         raise DataError(
-            f"{error.origin}: {error.reason}. Mend the line, or set data.filters.{error.kind}=drop to leave out such "
+            f"{error.origin}: {error.reason}. {mend} the line, or set data.filters.{error.kind}=drop to leave out such "
             "pairs and have them counted."
         ) from None
     report.remove(error.reason, error.origin)
@@ -158,11 +168,11 @@ def parser_within(text: ParallelText, path: Path) -> Parser:
 
 def _decode(raw: bytes, path: Path, line: int) -> str:
     if b"\0" in raw:
-        raise _BadPairError("invalid", "NUL byte", f"{path}:{line}")
+        raise _BadPairError("invalid", NUL, f"{path}:{line}")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise _BadPairError("invalid", "invalid UTF-8", f"{path}:{line}") from None
+        raise _BadPairError("invalid", NOT_UTF8, f"{path}:{line}") from None
 
 
 class _TsvSplitter:
@@ -194,7 +204,7 @@ def _split_json(content: str, fields: Sequence[int | str], origin: str) -> list[
         if not isinstance(value, str):
             raise _BadPairError("invalid", f"no string under the key {key!r}", origin)
         if "\0" in value:
-            raise _BadPairError("invalid", "NUL byte", origin)
+            raise _BadPairError("invalid", NUL, origin)
         if has_surrogate(value):
             raise _BadPairError("invalid", "half of a surrogate pair", origin)
         sides.append(value)

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError
+from jointnmt.models.interface import AttentionMaps
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection, token_table
 from jointnmt.models.layers.shortcut import Shortcut, ShortcutKind
 
@@ -148,8 +149,12 @@ def embedding_tables(
 
 
 def checkpointed(layer: nn.Module, config: ModelSettings, x: Tensor, *arguments: Any) -> Tensor:
-    """`layer(x, *arguments)`; with activation checkpointing, computed again in the backward pass."""
-    if config.activation_checkpointing and layer.training and torch.is_grad_enabled():
+    """`layer(x, *arguments)`; with activation checkpointing, computed again in the backward pass.
+
+    Not where the layer tells its attention weights, as it would tell them twice.
+    """
+    tells = any(isinstance(argument, AttentionMaps) for argument in arguments)
+    if config.activation_checkpointing and layer.training and torch.is_grad_enabled() and not tells:
         result: Tensor = checkpoint(layer, x, *arguments, use_reentrant=False)
     else:
         result = layer(x, *arguments)

@@ -118,4 +118,7 @@ class TranslationModel(nn.Module, ABC):
 
     @abstractmethod
     def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderState]:
-        """Logits of the next target token of every live row, whose newest token is `last_ids` (`bos_id` at first)."""
+        """Logits of the next target token of every live row, whose newest token is `last_ids` (`bos_id` at first).
+
+        Caches are written in place, so these logits are for search, under `torch.no_grad`: a gradient is `forward`'s.
+        """

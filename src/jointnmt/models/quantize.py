@@ -27,11 +27,13 @@ PACKED = {"float32": Float32Linear, "bfloat16": BFloat16Linear, "int8": Int8Line
 def prepare_for_inference(model: TranslationModel, precision: Precision) -> TranslationModel:
     """A copy of `model` to decode with, which cannot be trained; the model itself, if there is nothing to prepare.
 
-    Its linear layers have weights of this precision; without kernels for 8-bit integers, the projection to the
-    vocabulary has bfloat16 in their place. On a CPU they are packed for the kernels, so that a translation does not
-    depend on what else is in its batch; without kernels those of float32 and bfloat16 stay as they are. Where none are
-    packed, layer norms are in half precision, too. All other weights, such as the embeddings, are the model's own; so
-    are those of linear layers of PyTorch, of which a warning tells unless float32 is asked for.
+    In half precision and int8 it computes under autocast of bfloat16 or float16, as `Translator` does, and stays on its
+    device. Its linear layers have weights of this precision; of int8, the projection to the vocabulary has bfloat16 in
+    their place if there are no kernels for 8-bit integers, and its own without any kernels. On a CPU they are packed
+    for the kernels, so that a translation does not depend on what else is in its batch; without kernels those of
+    float32 and bfloat16 stay as they are. Where none are packed, layer norms are in half precision, too. All other
+    weights, such as the embeddings, are the model's own; so are those of linear layers of PyTorch, of which a warning
+    tells unless float32 is asked for.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     packs = precision in PACKED and (precision == "int8" or on_cpu)

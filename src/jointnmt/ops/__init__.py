@@ -1,7 +1,8 @@
 """The operations of models: one function each, plain form and kernel side by side.
 
 The plain form defines an operation; the kernel computes the same in fewer passes over memory. `backend` chooses between
-them for tests and measurements; no code outside of this package asks which one runs.
+them for tests and measurements. Of other code, only decoding asks what can be packed (`models/quantize.py`) or replayed
+(`models/layers/cache.py`).
 """
 
 from __future__ import annotations

@@ -91,6 +91,8 @@ def advance_positions(
     sentences, beams, length = hypotheses.token_log_probabilities.shape
     (rows, columns), most = decoder.slots.shape, len(required)
     logits = decoder.recorded.recording.aimed(sentences).view(rows, -1)
+    if int(required.min()) < -1:
+        raise ValueError(f"{int(required.min())} is no token")
     check_tokens([max(0, int(required.max()))], banned, logits.shape[1])
     if logits.shape[1] > len(decoder.table) or required.shape[1] != sentences or most > len(decoder.positions):
         raise ValueError(f"{len(decoder.table)} embeddings, {most} positions, {required.shape[1]} sentences do not fit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,9 @@ from jointnmt.ops.backend import kernels_read, uses_kernels
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.calls import call, empty, rows_of, zeros
 
+NO_TOKEN = torch.iinfo(torch.long).min
+"""No gold token, so that PyTorch leaves none out."""
+
 
 def cross_entropy(
     logits: Float[Tensor, "N V"], gold: Int[Tensor, " N"], weights: Float[Tensor, " N"], label_smoothing: float
@@ -24,14 +28,15 @@ def cross_entropy(
     vocabulary entry's. Computed in float32, whatever the logits are.
 
     Raises:
-        IndexError: if a gold token is not in the vocabulary.
+        IndexError: if a gold token is not in the vocabulary; on a GPU, PyTorch's own error.
         ValueError: if the rows do not have a gold token each; RuntimeError, if not a weight.
     """
     if not (uses_kernels(logits) and logits.ndim == 2 and gold.shape == weights.shape == (len(logits),)):
         logits = logits.float()
-        losses = functional.cross_entropy(logits, gold, reduction="none", label_smoothing=label_smoothing)
+        loss_of = partial(functional.cross_entropy, reduction="none", ignore_index=NO_TOKEN)
+        losses = loss_of(logits, gold, label_smoothing=label_smoothing)
         with torch.no_grad():
-            nll = functional.cross_entropy(logits, gold, reduction="none") if label_smoothing else losses.detach()
+            nll = loss_of(logits, gold) if label_smoothing else losses.detach()
         return losses.dot(weights), nll
     if not bool(((gold >= 0) & (gold < logits.shape[1])).all()):
         raise IndexError(f"gold tokens {gold.min()} to {gold.max()} of a vocabulary of {logits.shape[1]}")

@@ -183,5 +183,6 @@ def _notes(report: ReportContents) -> list[str]:
                 "frequency."
             )
         if not system.learning.validation:
-            notes.append(f"{system.name}: its log has no validation; it has no learning curve.")
+            missing = "its log has no validation" if system.learning.updates else "there is no log of its training"
+            notes.append(f"{system.name}: {missing}; it has no learning curve.")
     return notes

@@ -99,14 +99,16 @@ class Rules:
 
         Raises:
             DataError: if a prefix leaves no room for the end mark within its sentence's limit.
-            ValueError: if there are not as many prefixes as sentences, a prefix holds a begin, end or padding mark, or
-                a source has no tokens or padding before one.
+            ValueError: if there are not as many prefixes as sentences, a prefix holds a begin, end or padding mark or
+                an id below 0, or a source has no tokens or padding before one.
         """
         limits = target_limits(source, config)
         prefixes = [()] * len(limits) if prefixes is None else prefixes
         if len(prefixes) != len(limits):
             raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} sentences")
         for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
+            if min(prefix, default=0) < 0:
+                raise ValueError(f"the prefix of sentence {number} holds an id below 0: {list(prefix)}")
             if {pad_id, bos_id, eos_id} & set(prefix):
                 raise ValueError(f"the prefix of sentence {number} holds a begin, end or padding mark: {list(prefix)}")
             check_prefix(prefix, limit, f"sentence {number}")

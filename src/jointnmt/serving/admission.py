@@ -50,6 +50,8 @@ def check_unicode(texts: Sequence[str]) -> None:
         except UnicodeEncodeError:
             problem = f"{text[:80]!r} holds an unpaired surrogate, so it is not text. Correct it."
             raise RequestError(400, problem) from None
+        if "\0" in text:
+            raise RequestError(400, f"{text[:80]!r} holds a NUL byte, so it is not text. Remove it.")
 
 
 def check_lengths(lines: Sequence[str], limits: Limits) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from jointnmt.data.lines import text_lines
@@ -122,11 +122,14 @@ class Evaluation:
 
 def _plain(system: EvaluatedSystem, scores: Sequence[Scores]) -> dict[str, Any]:
     runs = [
-        {"name": run.name, "perplexity": run.perplexity, **each.plain()}
+        {"name": run.name, "nll": run.likelihood and run.likelihood.nll, "perplexity": run.perplexity, **each.plain()}
         for run, each in zip(system.runs, scores, strict=True)
     ]
     name = {"name": system.name}
-    return {**runs[0], **name} if len(runs) == 1 else {**name, "perplexity": system.perplexity, "runs": runs}
+    if len(runs) == 1:
+        return {**runs[0], **name}
+    nll = fmean(each.nll for each in system.likelihoods) if system.likelihoods else None
+    return {**name, "nll": nll, "perplexity": system.perplexity, "runs": runs}
 
 
 def system_of_file(
@@ -202,8 +205,8 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
 
     runs = [run for system in systems for run in system.runs]
     language = options.language or next((run.languages[1] for run in runs if run.languages), "en")
-    if len({run.likelihood.segmentation for run in runs if run.likelihood}) > 1:
-        logger.warning("perplexity is per piece: systems with different pieces cannot be compared by it")
+    _warn_of_pieces(systems)
+    _warn_of_empty(runs, eval_set)
     lowercase = options.lowercase or _ignore_case(runs, eval_set)
     settings = language, options.metrics, options.tokenized, lowercase
     references = eval_set.all_references
@@ -217,6 +220,32 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     return Evaluation(language, lowercase, eval_set, systems, scores, comparisons)
 
 
+def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
+    """Name the systems whose likelihoods cannot be compared with those of the first one that has any."""
+    known = [system for system in systems if system.likelihoods]
+    if not known:
+        return
+    pieces = {each.segmentation for each in known[0].likelihoods}
+    others = [system.name for system in known if {each.segmentation for each in system.likelihoods} != pieces]
+    if others:
+        logger.warning(
+            "%s: nll and perplexity are those of other pieces than %s has, and cannot be compared",
+            ", ".join(others),
+            known[0].name,
+        )
+    if known[0] is not systems[0] and len(known) > 1:
+        logger.warning("%s: no run of it is known, so nll and perplexity are compared with nothing", systems[0].name)
+
+
+def _warn_of_empty(runs: Sequence[SystemRun], eval_set: EvalSet) -> None:
+    for name, texts in (
+        (eval_set.reference_name, eval_set.references),
+        *((run.name, run.translations) for run in runs),
+    ):
+        if empty := sum(not text.strip() for text in texts):
+            logger.warning("%s: %d of %d lines are empty", name, empty, len(texts))
+
+
 def _ignore_case(runs: Sequence[SystemRun], eval_set: EvalSet) -> bool:
     """Whether a fair comparison has to ignore case, because a run writes lower case only."""
     if lowercasing := [run.name for run in runs if run.lowercase]:
@@ -224,7 +253,7 @@ def _ignore_case(runs: Sequence[SystemRun], eval_set: EvalSet) -> bool:
         return True
     if any(map(_has_capitals, eval_set.references)):
         for run in runs:
-            if not any(map(_has_capitals, run.translations)):
+            if any(map(str.strip, run.translations)) and not any(map(_has_capitals, run.translations)):
                 logger.warning(
                     "%s is in lower case, %s is not: --lowercase ignores case", run.name, eval_set.reference_name
                 )

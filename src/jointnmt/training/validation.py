@@ -137,13 +137,16 @@ class Validation:
 
     def _gates(self, model: TranslationModel) -> GateMeans:
         """The mean gates over the first sentences of the validation text, the same in every process."""
-        means = []
-        for number in range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0):
-            batch = load(self.store, np.array([number])).to(self.fabric.device)
-            attn_weights = AttentionMaps()
+
+        def compute(number: Sequence[int]) -> list[GateMeans]:
+            batch = load(self.store, np.asarray(number)).to(self.fabric.device)
+            attn_weights = AttentionMaps(only_alignment=True)
             with autocast(self.fabric.device, self.precision):
                 model(batch.source, batch.target_input, attn_weights)
-            means.append(plain_means(gate_means(attn_weights, batch.source_mask, batch.target_mask), 0))
+            return [plain_means(gate_means(attn_weights, batch.source_mask, batch.target_mask), 0)]
+
+        numbers = range(min(GATED_SENTENCES, len(self.store)) if model.has_shortcuts else 0)
+        means = [found for number in numbers for found in in_parts([number], compute, self._too_large)]
         return mean_over_sentences(means) if means else {}
 
     def _translate(self, model: TranslationModel) -> list[str]:

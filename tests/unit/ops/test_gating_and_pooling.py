@@ -71,6 +71,25 @@ def test_attention_pool() -> None:
 
 
 @needs_kernels
+def test_pooling_broadcasts_as_its_plain_form_does() -> None:
+    x, scores, mask = torch.randn(3, 6, 4, 32), torch.randn(3, 6, 1, 32), torch.ones(1, 6, dtype=torch.bool)
+    unchecked = getattr(attention_pool, "__wrapped__", attention_pool)  # shapes are checked in tests alone
+    found = unchecked(x, scores, mask)
+    assert_close(found, (scores.softmax(1) * x).sum(1))
+
+
+@needs_kernels
+def test_a_tensor_elsewhere_is_no_address() -> None:
+    x = torch.randn(2, 3, 4, 32)
+    for scores in (x.to("meta"), x):
+        mask = torch.ones(2, 3, dtype=torch.bool)
+        with pytest.raises(RuntimeError, match="computes on the CPU, and was given a tensor on meta"):
+            attention_pool(
+                x, scores, mask, lengths=None if scores is not x else torch.ones(2, dtype=torch.int32).to("meta")
+            )
+
+
+@needs_kernels
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_the_grid_is_the_sum_of_its_sides(kind: torch.dtype) -> None:
     source, target = torch.randn(3, 5, 1, 32, dtype=kind), torch.randn(3, 1, 4, 32, dtype=kind)

@@ -58,7 +58,7 @@ def test_divergence(vocabulary: int, dtype: torch.dtype) -> None:
         assert not found[5].any()
 
 
-@pytest.mark.parametrize("token", [-1, 35])
+@pytest.mark.parametrize("token", [-100, -1, 35])
 def test_gold_tokens_outside_of_the_vocabulary_are_an_error(token: int) -> None:
     with pytest.raises(IndexError):
         cross_entropy(torch.randn(2, 35), torch.tensor([3, token]), torch.ones(2), 0.1)

@@ -120,6 +120,9 @@ PROBLEMS = {
 }
 """What stands for a line that cannot be used, as no text has a NUL byte: its problem, and why in words."""
 
+NOT_UTF8 = "is not UTF-8 throughout"
+"""In a note on a file whose bad lines are left out."""
+
 CRLF = {"utf-16": b"\r\0\n", "utf-32": b"\r\0\0\0\n"}
 WIDE = tuple(CRLF)
 """Encodings in which a line feed is no single byte: their bytes are decoded as a whole, not line by line."""
@@ -231,7 +234,9 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
                 found = codecs.lookup(encoding).name
                 notes.append(f"{path}: is read as {encoding}")
             else:
-                notes.append(f"{path}: is not UTF-8 throughout" + (f"; perhaps {guess} (--encoding)" if guess else ""))
+                notes.append(f"{path}: {NOT_UTF8}" + (f"; perhaps {guess} (--encoding)" if guess else ""))
+        if text.kind not in MARKUP and head.count(b"\r") > 1 and b"\n" not in head:
+            raise DataError(f"{path}: its lines end in CR alone, as on old Macs. Convert them, as by tr '\\r' '\\n'.")
         if CRLF.get(found[:6], b"\r\n") in head:
             notes.append(f"{path}: lines end in CRLF, as on Windows")
         encodings.append(found)

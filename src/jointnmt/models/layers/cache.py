@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from math import prod
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
 from jointnmt.ops.replay import KernelRunner, replays
 
 LARGEST_MASK = 2**25
-"""Elements of the mask of a grid's target attention up to which shapes are kept fixed for CUDA graphs."""
+"""Elements of the mask of self-attention, on a grid of all lines, up to which shapes are kept fixed for CUDA graphs."""
 
 Constants = TypeVar("Constants", bound="tuple[Any, ...]")
 """What a family makes of the source once: tensors with the sentences as their first axis, in tuples of any depth."""
@@ -93,14 +94,14 @@ class Slots:
         """The first slots that attention reads."""
         return self.room if self.fixed else self.used
 
-    def advance(self, rows: int, queries: int) -> None:
-        """Go on to the next position of `rows` rows of each sentence; `queries` are those of all sentences."""
+    def advance(self, rows: int, mask_rows: int) -> None:
+        """Go on to the next position of `rows` rows of each sentence; a mask of all slots has `mask_rows` rows."""
         begin, self.used = self.used, self.used + rows
         if self.used > self.room:
             room = max(2 * begin, self._expected * rows, self.used)
             self.room = -(-room // 8) * 8  # fused attention needs masks of such lengths
         if not begin:
-            self.fixed = self.fixed and queries * self.room <= LARGEST_MASK
+            self.fixed = self.fixed and mask_rows * self.room <= LARGEST_MASK
         newest = torch.arange(begin, self.used, device=self.newest.device)
         self.newest = self.newest.copy_(newest) if self.fixed and len(self.newest) == rows else newest
 
@@ -212,7 +213,7 @@ class CachedState(Generic[Constants]):
     def _advance(self, x: Float[Tensor, "G R E"]) -> None:
         """Give every row a slot for its next position, whose keys and values are in the type of `x`."""
         filled, room = self._supply.used, self._supply.room
-        self._supply.advance(self.rows_per_sentence, self.num_rows * self.real.shape[1])
+        self._supply.advance(self.rows_per_sentence, self.num_rows * prod(self._lines))
         if self._supply.room != room:
             for cache in self.caches:
                 cache.make_room(self._lines, x, filled)

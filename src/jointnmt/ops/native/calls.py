@@ -152,8 +152,12 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
 
     Raises:
         MemoryError: if there is no memory left.
+        RuntimeError: if a tensor is not on the CPU.
     """
     threads, made = torch.get_num_threads(), recording.active()
+    for argument in arguments:
+        if isinstance(argument, Tensor) and not argument.is_cpu:
+            raise RuntimeError(f"{name} computes on the CPU, and was given a tensor on {argument.device}")
     kernel = getattr(library(), f"{name}_{DTYPES[like.dtype]}")
     if kernel.argtypes is None:  # each parameter is always a number, or always a pointer
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
