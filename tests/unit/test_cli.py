@@ -342,6 +342,16 @@ app(["info"])
     assert (process.returncode, process.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("command", [[], ["translate"]])
+def test_help_for_a_reader_that_stops_early_exits_likewise(command: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "jointnmt", *command, "--help"]
+    process = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write)
+    assert (process.returncode, process.stderr) == (141, "")
+
+
 def test_a_command_leaves_logging_as_it_was() -> None:
     """Programs, and tests, that call one log afterwards as they did before."""
     package, root = logging.getLogger("jointnmt"), logging.getLogger()

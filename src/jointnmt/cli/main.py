@@ -123,6 +123,15 @@ logger = logging.getLogger("jointnmt")
 class Commands(TyperGroup):
     """The group of all commands: loads them on use, and turns exceptions into messages and exit codes."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line; help that nobody reads to its end exits as all else that writes into a closed pipe."""
+        try:
+            return super().main(*args, **options)
+        except SystemExit as error:  # rich, and typer, make it an error of their own
+            if isinstance(error.__context__, BrokenPipeError):
+                raise SystemExit(BROKEN_PIPE) from None
+            raise
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Accept shared flags before or after the command."""
         end = args.index("--") if "--" in args else len(args)
