@@ -128,7 +128,7 @@ def serve(asked: dict[str, Any]) -> None:
 
     from benchmarks.__main__ import case
     from benchmarks.machine import peak_bytes, resident_bytes
-    from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
+    from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory
 
     torch.set_num_threads(1)
     keep_freed_memory()

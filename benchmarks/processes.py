@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.machine import finish, peak_bytes, resident_bytes
 from benchmarks.profiling import shares_of_time
-from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
+from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory
 
 
 @dataclass(frozen=True)

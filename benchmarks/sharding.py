@@ -25,8 +25,8 @@ from benchmarks.training import SEED, RandomStore
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
-from jointnmt.training.allocator import keep_freed_memory, return_freed_memory
 from jointnmt.training.devices import launch_fabric
+from jointnmt.training.memory import keep_freed_memory, return_freed_memory
 from jointnmt.training.trainer import Trainer
 
 PROCESSES = 2

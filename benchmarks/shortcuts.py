@@ -20,8 +20,8 @@ import torch
 from benchmarks.machine import write_figures
 from benchmarks.sizes import SIZES, model_config
 from jointnmt.models import FAMILIES, TranslationModel, build_model
-from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.loss import cross_entropy_sums
+from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory
 
 LENGTHS = {"IWSLT": 23, "Multi30k": 14}
 """Mean tokens of a sentence on either side."""

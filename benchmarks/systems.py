@@ -24,8 +24,8 @@ import torch
 from benchmarks.machine import write_figures
 from jointnmt.data.store import build_store
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.devices import launch_fabric
+from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory
 from jointnmt.training.speed import untrained
 from jointnmt.translator import Translator
 

@@ -30,13 +30,13 @@ from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.allocator import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
+from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.outlook import Outlook
-from jointnmt.training.pieces import prepare_segmentation, shown
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay
+from jointnmt.training.segmentation import prepare_segmentation, shown
 from jointnmt.training.speed import choose_precision
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation

@@ -12,8 +12,8 @@ from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
 from jointnmt.planning.sizing import Machine
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.allocator import keep_freed_memory
 from jointnmt.training.devices import launch_fabric
+from jointnmt.training.memory import keep_freed_memory
 from jointnmt.training.precision import candidate_precisions, faster_precision
 from jointnmt.training.speed import measure_rates, untrained
 from jointnmt.training.trainer import Trainer

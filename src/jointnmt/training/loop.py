@@ -51,7 +51,7 @@ class TrainingRun:
         directory: the RUN directory, locked by the first process, which alone knows it.
         trainer: of the model, before its state is restored.
         validation: of the validation text; None: there is none.
-        rules: when to validate, and which result decides.
+        validating: when to validate, and which result decides.
         display: of the progress.
         stop: the signals that may stop it. An update is made whole and saved; a validation is broken off, as the
             state is saved before it.
@@ -66,12 +66,12 @@ class TrainingRun:
         directory: RunDirectory,
         trainer: Trainer,
         validation: Validation | None,
-        rules: ValidationConfig,
+        validating: ValidationConfig,
         display: Display,
         stop: StopSignals,
     ) -> None:
         self.directory, self.trainer, self.display, self.stop = directory, trainer, display, stop
-        self.validation, self.rules, self.config = validation, rules, trainer.config
+        self.validation, self.validating, self.config = validation, validating, trainer.config
         self.state = RunState()
         self.saved_step = 0
         self._restore()
@@ -177,7 +177,7 @@ class TrainingRun:
         )
 
     def _reason_to_stop(self) -> str | None:
-        config, patience = self.config, self.rules.patience
+        config, patience = self.config, self.validating.patience
         if config.max_updates is not None and self.step >= config.max_updates:
             return f"training.max_updates is {config.max_updates}"
         if config.max_epochs is not None and self.trainer.position.epoch >= config.max_epochs:
@@ -186,7 +186,7 @@ class TrainingRun:
         if zero_at is not None and self.step >= zero_at:
             return f"the learning rate has reached zero (training.schedule.zero_at is {zero_at})"
         if patience is not None and self.state.selection.stale >= patience:
-            return f"no better {self.rules.metric} in {patience} validations"
+            return f"no better {self.validating.metric} in {patience} validations"
         return None
 
     def _record(self, report: StepReport) -> None:
@@ -218,7 +218,7 @@ class TrainingRun:
             self.state = replace(self.state, window=RunningStats())
 
     def _validation_is_due(self) -> bool:
-        config, position = self.rules, self.trainer.position
+        config, position = self.validating, self.trainer.position
         if self.validation is None or self.state.validated_step == self.step:
             return False
         if config.every_updates is not None:
@@ -230,7 +230,7 @@ class TrainingRun:
 
         One after which patience ends the training is the last without being known for it: only by its result.
         """
-        every = self.rules.bleu_every
+        every = self.validating.bleu_every
         return every > 0 and ((self.state.validations + 1) % every == 0 or self._reason_to_stop() is not None)
 
     def _validate(self, translate: bool) -> None:
@@ -240,7 +240,7 @@ class TrainingRun:
         self.display.validating()
         model = self.trainer.whole_model()
         result = self.validation.measure(model, translate)
-        selection, score = self.state.selection, result.score(self.rules.metric)
+        selection, score = self.state.selection, result.score(self.validating.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
             counts = self.step > self.config.schedule.warmup_steps  # before, no rate was what it is to be
@@ -296,7 +296,7 @@ class TrainingRun:
         """
         self.stop.check()
         if self.validation is not None and self.state.validated_step != self.step:
-            self._validate(translate=self.rules.bleu_every > 0)
+            self._validate(translate=self.validating.bleu_every > 0)
         steps = self._final_steps()
         if of_first(self._is_finished):
             if self.logs is not None:  # the call that wrote the result may not have reached the mirror
@@ -307,8 +307,8 @@ class TrainingRun:
         kept = steps
         if self.validation is not None and len(steps) > 1:
             self.stop.check()
-            result = self.validation.measure(self.trainer.whole_model(), self.rules.bleu_every > 0)
-            score, best = result.score(self.rules.metric), self.state.selection.best[0]
+            result = self.validation.measure(self.trainer.whole_model(), self.validating.bleu_every > 0)
+            score, best = result.score(self.validating.metric), self.state.selection.best[0]
             if score is not None and not score >= best.score:  # nor is a number: a NaN
                 logger.info("the average is no better than the weights after update %d, which are kept", best.step)
                 kept = [best.step]
