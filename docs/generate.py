@@ -2,9 +2,10 @@
 
 A page holds `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is either
 `keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; `results TABLE
-CORPUS`, a table of what is collected in `results/CORPUS`; `machines`, a table of each measured machine; `relative` and
-`arithmetic`, how the decoding of families compares on them; `billion`, what a billion sentences cost on them; `paths`,
-what `benchmarks.paths` finds; or a `jointnmt` command, whose output is the text.
+CORPUS [SYSTEM...]`, a table of what is collected in `results/CORPUS`, of all systems or of these; `machines`, a table
+of each measured machine; `relative` and `arithmetic`, how the decoding of families compares on them; `billion`, what a
+billion sentences cost on them; `paths`, what `benchmarks.paths` finds; or a `jointnmt` command, whose output is the
+text.
 
     python docs/generate.py          # write the pages
     python docs/generate.py --check  # exit code 1, with the pages' names, if one of them is out of date
@@ -66,8 +67,9 @@ def _make(command: str) -> str:
     if kind == "keys":
         return HEAD + "".join(_rows(*arguments))
     if kind == "results":
-        table, corpus = arguments
-        return TABLES[table](read_corpus(Path("results") / corpus))
+        table, folder, *systems = arguments
+        corpus = read_corpus(Path("results") / folder)
+        return TABLES[table](corpus.only(systems) if systems else corpus)
     if kind in WHOLE:
         return WHOLE[kind]()
     assert kind == "jointnmt", f"no such command: {command}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from pathlib import Path
@@ -11,9 +11,10 @@ from statistics import geometric_mean, mean, stdev
 
 from jointnmt.analysis.buckets import Buckets
 from jointnmt.analysis.corpus import comparisons_by_length
+from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.p_values import SIGNIFICANT, stated
 from jointnmt.evaluation.scores import TITLES, corpus_metrics
-from jointnmt.evaluation.significance import Comparison
+from jointnmt.evaluation.significance import BootstrapResult, Comparison, likelihood_bootstrap
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import Evaluation, MetricOptions, evaluate_systems
@@ -43,6 +44,11 @@ class Corpus:
         systems = [system.evaluated(text, self.settings) for system in self.systems]
         options = MetricOptions(self.settings.target_language, METRICS)
         return evaluate_systems(systems, self.eval_sets[text], options)
+
+    def only(self, folders: Sequence[str]) -> Corpus:
+        """The same with the systems of these folders, the others of which are compared with the first."""
+        names = {system.name: system for system in self.systems}
+        return replace(self, systems=[names[self.settings.systems[folder]] for folder in folders])
 
 
 @cache
@@ -121,6 +127,40 @@ def lengths_table(corpus: Corpus) -> str:
     return f"{table}\np is against {corpus.systems[0].name}: {by_chance}.\n"
 
 
+def likelihood_table(corpus: Corpus) -> str:
+    """What the references of both texts cost by length of the source, and how much more from a length on than below."""
+    systems = {system.name: system for system in corpus.systems}
+    language, edges = corpus.settings.source_language, corpus.settings.length_edges
+    lengths = [num_words(source, language) for text in ("valid", "test") for source in corpus.eval_sets[text].sources]
+    found = {name: _of_both_texts(system) for name, system in systems.items()}
+    known = {name: likelihoods for name, likelihoods in found.items() if likelihoods}
+    buckets, rows = Buckets(edges), []
+    for number, bucket in enumerate(buckets.names):
+        chosen = [row for row, length in enumerate(lengths) if buckets.find(length) == number]
+        parts = {name: [each.of(chosen) for each in runs] for name, runs in known.items()}
+        rows += [_likelihood_row(bucket, len(chosen), each) for each in likelihood_bootstrap(parts) if chosen]
+    rows += [_likelihood_row("all", len(lengths), each) for each in likelihood_bootstrap(known)]
+    for edge in edges:
+        longer = [length >= edge for length in lengths]
+        compared = likelihood_bootstrap(known, chosen=longer)
+        rows += [_likelihood_row(f"from {edge} on, less those below", sum(longer), each) for each in compared]
+    return _table(["words of the source", "sentences", *known], rows) if rows else EMPTY
+
+
+def _of_both_texts(system: CollectedSystem) -> list[Likelihood]:
+    """Those of its runs; none if one of them has none."""
+    found = [(run.likelihood("valid"), run.likelihood("test")) for run in system.runs]
+    both = [valid.followed_by(test) for valid, test in found if valid and test]
+    return both if len(both) == len(found) else []
+
+
+def _likelihood_row(title: str, size: int, comparison: Comparison) -> list[str]:
+    first, *others = comparison.systems
+    cells = [f"{first.score:.{comparison.decimals}f}"]
+    cells += [_difference_of(comparison, each) for each in others]
+    return [title, f"{size:,}", *cells]
+
+
 def learning_table(corpus: Corpus) -> str:
     """Nats a piece of the validation text at each validation, means over runs: how much more than the first system's.
 
@@ -175,6 +215,7 @@ TABLES: dict[str, Callable[[Corpus], str]] = {
     "scores": scores_table,
     "runs": runs_table,
     "lengths": lengths_table,
+    "likelihood": likelihood_table,
     "learning": learning_table,
     "trials": trials_table,
     "costs": costs_table,
@@ -219,7 +260,11 @@ def _difference(evaluation: Evaluation, metric: str, system: str) -> str:
     """From the first system; nothing of this one itself, or where there is nothing to compare."""
     comparison = next((each for each in evaluation.comparisons if each.metric == metric), None)
     result = comparison.of(system) if comparison else None
-    if comparison is None or result is None or result.p_value is None:
+    return _difference_of(comparison, result) if comparison and result else ""
+
+
+def _difference_of(comparison: Comparison, result: BootstrapResult) -> str:
+    if result.p_value is None:
         return ""
     if found := result.difference:
         decimals = comparison.decimals

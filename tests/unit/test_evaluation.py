@@ -278,6 +278,35 @@ def test_the_interval_of_nats_is_that_of_resampled_sentences(likelihoods: dict[s
     assert result.p_value < 0.01
 
 
+def test_what_chosen_sentences_cost_more_is_compared(likelihoods: dict[str, list[Likelihood]]) -> None:
+    """A system that is a nat better on every other sentence, and half of one worse on the rest."""
+    chosen = [number % 2 == 0 for number in range(400)]
+    runs = likelihoods["first"]
+    changed = [
+        Likelihood(
+            [
+                value + (1.0 if mine else -0.5) * count
+                for value, count, mine in zip(run.log_probabilities, run.pieces, chosen, strict=True)
+            ],
+            run.pieces,
+            "s",
+        )
+        for run in runs
+    ]
+    (comparison,) = likelihood_bootstrap({"first": runs, "changed": changed}, 200, chosen)
+    parts = [run.of(row for row in range(400) if chosen[row] == wanted) for run in runs for wanted in (True, False)]
+    assert comparison.systems[0].score == pytest.approx(
+        sum(a.nll - b.nll for a, b in zip(parts[::2], parts[1::2], strict=True)) / 3
+    )
+    difference = comparison.systems[1].difference
+    assert difference is not None
+    assert difference.value == pytest.approx(-1.5)
+    assert difference.p_value < 0.01
+    whole = parts[0].followed_by(parts[1])
+    assert sorted(whole.log_probabilities) == sorted(runs[0].log_probabilities)
+    assert whole.nll == pytest.approx(runs[0].nll)
+
+
 def test_likelihoods_of_fewer_than_two_runs_are_not_compared(likelihoods: dict[str, list[Likelihood]]) -> None:
     only = likelihoods["other"]
     for systems in ({}, {"files": [], "other": only}, {"other": only, "first": likelihoods["first"]}):

@@ -314,6 +314,20 @@ def test_nll_is_compared_where_it_was_collected(collected: Path) -> None:
     assert [row[1] for row in by_length] == [str(60 - len(rows)), str(len(rows))]
     assert by_length[1][3] == f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f}"
     assert "**p" in by_length[1][4]
+    assert TABLES["likelihood"](corpus) == EMPTY  # those of the other text are missing
+    for system, seed in (("first", 1), ("first", 2), ("first", 3), ("second", 1)):
+        file = collected / system / f"seed-{seed}/test.likelihood.tsv"
+        file.with_name("valid.likelihood.tsv").write_text(file.read_text())
+    table = cells(TABLES["likelihood"](corpus_of(collected)))
+    long = 2 * len(rows)
+    names = [["1-5", str(120 - long)], ["6+", str(long)], ["all", "120"], ["from 6 on, less those below", str(long)]]
+    assert [row[:2] for row in table] == names
+    assert table[2][2] == f"{statistics.mean(nll):.3f}"
+    assert table[2][3].startswith(f"{other - statistics.mean(nll):+.3f} ± ")
+    assert float(table[1][2]) - float(table[0][2]) == pytest.approx(float(table[3][2]), abs=0.002)
+    assert [row[2] for row in cells(TABLES["likelihood"](corpus.only(["second", "first"])))] != [
+        row[2] for row in table
+    ]
     (collected / "first/seed-2/test.likelihood.tsv").unlink()  # a mean of some of the runs is that of another system
     assert [row[-1] for row in cells(TABLES["scores"](corpus_of(collected)))] == ["", ""]
 

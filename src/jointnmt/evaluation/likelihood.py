@@ -31,6 +31,11 @@ class Likelihood:
         """exp of `nll`."""
         return math.exp(min(self.nll, LARGEST_NLL))
 
+    def followed_by(self, other: Likelihood) -> Likelihood:
+        """Of these sentences and of others, under the same run."""
+        log_probabilities = [*self.log_probabilities, *other.log_probabilities]
+        return Likelihood(log_probabilities, [*self.pieces, *other.pieces], self.segmentation)
+
     def of(self, rows: Iterable[int]) -> Likelihood:
         """That of some of the sentences."""
         chosen = list(rows)

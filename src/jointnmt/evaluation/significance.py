@@ -123,7 +123,9 @@ def bootstrap(
     return [_by_metric(key, measure, runs, sets, resampling) for key, measure in measures.items()]
 
 
-def likelihood_bootstrap(systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000) -> list[Comparison]:
+def likelihood_bootstrap(
+    systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000, chosen: Sequence[bool] | None = None
+) -> list[Comparison]:
     """Compare the systems, as `paired_bootstrap` does, by how probable their runs find the references.
 
     The score is `Likelihood.nll`, the lower the better. It tells smaller differences than BLEU does, as it depends on
@@ -132,6 +134,8 @@ def likelihood_bootstrap(systems: Mapping[str, Sequence[Likelihood]], samples: i
     Args:
         systems: the likelihoods of the same references under each system's runs, all of them or none.
         samples: number of resampled test sets.
+        chosen: if given, whether each sentence is chosen: the score is then the `nll` of those less that of the others,
+            so that a difference between systems is one in what the chosen sentences cost more.
 
     Returns:
         The comparison; none if the first system has no likelihoods, or fewer than two runs can be compared.
@@ -142,15 +146,30 @@ def likelihood_bootstrap(systems: Mapping[str, Sequence[Likelihood]], samples: i
     first = next(iter(systems.values()), ())
     pieces = {each.segmentation for each in first}
     statistics = {
-        name: [np.stack([np.negative(each.log_probabilities), np.array(each.pieces, np.float64)], 1) for each in runs]
+        name: [_losses(each, chosen) for each in runs]
         for name, runs in systems.items()
         if runs and {each.segmentation for each in runs} == pieces
     }
     if len(pieces) != 1 or sum(map(len, statistics.values())) < 2:
         return []
     resampling = _Resampling.of(len(first[0].pieces), samples)
-    results = _compare(statistics, lambda summed: float(summed[0] / max(summed[1], 1.0)), resampling)
+    results = _compare(statistics, _nll, resampling)
     return [Comparison("nll", results, f"nats a piece|teacher-forced|bs:{samples}|seed:{resampling.seed}".lower())]
+
+
+def _losses(likelihood: Likelihood, chosen: Sequence[bool] | None) -> Numbers:
+    """Loss and pieces of each sentence, `[sentences, 2]`; or those of the chosen ones, then of the others, `[_, 4]`."""
+    found = np.stack([np.negative(likelihood.log_probabilities), np.array(likelihood.pieces, np.float64)], 1)
+    if chosen is None:
+        return found
+    mask = np.array(chosen)[:, None]
+    return np.concatenate([found * mask, found * ~mask], 1)
+
+
+def _nll(summed: Numbers) -> float:
+    """Nats a piece, or how many more of the chosen sentences, given the sum of `_losses`."""
+    values = [loss / max(pieces, 1.0) for loss, pieces in summed.reshape(-1, 2)]
+    return float(values[0] - values[1] if len(values) > 1 else values[0])
 
 
 @dataclass(frozen=True)
