@@ -24,7 +24,7 @@ def cross_entropy_sums(
     """
     rows, weights = logits.flatten(0, 1), _weights(target_output, sentence_means)  # [B, T, V] -> [B*T, V]
     loss, nll = cross_entropy(rows, target_output.flatten(), weights, label_smoothing)
-    return loss, nll.dot((target_output != pad_id).float().flatten())
+    return loss, nll.dot(_weights(target_output, sentence_means=False))
 
 
 def divergence_sum(
