@@ -138,6 +138,15 @@ class TrainingConfig(Config):
             raise ValueError("sharded true goes with neither compile true nor precision float16")
         return self
 
+    def planned_end(self, of_epochs: int | None = None) -> int | None:
+        """The update that a training ends after, if it is not for patience alone to decide.
+
+        Args:
+            of_epochs: the update that ends the last of `max_epochs`, if they are limited and it is known.
+        """
+        ends = (self.max_updates, of_epochs, self.schedule.zero_at)
+        return min((end for end in ends if end is not None), default=None)
+
 
 class ValidationConfig(Config):
     """When to validate, the metric that chooses checkpoints, and early stopping."""

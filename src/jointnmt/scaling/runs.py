@@ -17,7 +17,6 @@ from jointnmt.runs.log import read_records
 from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.outlook import planned_end
 from jointnmt.training.processes import is_first
 from jointnmt.training.state import RunState
 
@@ -68,7 +67,7 @@ def _of_length(training: TrainingConfig, updates: int) -> TrainingConfig:
     """A training of so many updates; a schedule that ends keeps its shape."""
     schedule = training.schedule
     if schedule.zero_at is not None:
-        share = updates / (planned_end(training) or updates)
+        share = updates / (training.planned_end() or updates)
         warmup, zero_at = (each and max(1, round(share * each)) for each in (schedule.warmup_steps, schedule.zero_at))
         schedule = schedule.model_copy(update={"warmup_steps": warmup, "zero_at": zero_at})
     return training.model_copy(update={"max_updates": updates, "schedule": schedule})

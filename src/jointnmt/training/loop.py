@@ -17,7 +17,6 @@ from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint
-from jointnmt.training.outlook import planned_end
 from jointnmt.training.processes import (
     SavedState,
     gather,
@@ -147,7 +146,7 @@ class TrainingRun:
             TrainingInterruptedError: after one of `STOP_SIGNALS` during an update, with that update saved.
             Interruption: after one of them during a validation, or after a second Ctrl-C.
         """
-        self.display.begin(self.step, planned_end(self.config))
+        self.display.begin(self.step, self.config.planned_end())
         if self._validation_is_due():  # interrupted between an update and its validation
             self._validate(self._translation_is_due())
         steps = self.trainer.steps()
@@ -207,7 +206,7 @@ class TrainingRun:
         if self.config.max_epochs is not None:
             epochs = self.config.max_epochs - report.position.epoch
             of_epochs = self.step + epochs * report.epoch_updates - report.position.update
-        self.display.step(report, planned_end(self.config, of_epochs))
+        self.display.step(report, self.config.planned_end(of_epochs))
         if self.step % self.config.log_every == 0:
             record = self.state.window.record()
             if self.logs is not None:

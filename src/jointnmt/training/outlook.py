@@ -10,7 +10,7 @@ from typing import Self
 from jointnmt.data.batches import POOL_PAIRS, plan_epoch
 from jointnmt.data.mixture import epoch_pairs
 from jointnmt.data.store import TokenStore
-from jointnmt.experiment import Experiment, TrainingConfig
+from jointnmt.experiment import Experiment
 from jointnmt.text.config import SegmentationConfig
 
 WARMUPS = 3
@@ -25,17 +25,6 @@ docs/own-text.md states."""
 
 FEWEST_OCCURRENCES = 8
 """Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
-
-
-def planned_end(training: TrainingConfig, of_epochs: int | None = None) -> int | None:
-    """The update that a training ends after, if it is not for patience alone to decide.
-
-    Args:
-        training: says when it ends.
-        of_epochs: the update that ends the last of `max_epochs`, if they are limited and it is known.
-    """
-    ends = (training.max_updates, of_epochs, training.schedule.zero_at)
-    return min((end for end in ends if end is not None), default=None)
 
 
 def _key_of_size(segmentation: SegmentationConfig) -> str:
@@ -71,7 +60,7 @@ class Outlook:
         """Updates until the end, if it is not for patience alone to decide."""
         training = self.experiment.training
         epochs = None if training.max_epochs is None else training.max_epochs * self.epoch_updates
-        return planned_end(training, epochs)
+        return training.planned_end(epochs)
 
     def warnings(self) -> list[str]:
         """What the training is likely to fail at, with what to do about each."""
