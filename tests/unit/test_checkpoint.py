@@ -236,7 +236,7 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
         directory.states.read()
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("renamed"), None])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("out of mappings"), None])
 def test_a_state_that_may_be_whole_is_not_removed(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
@@ -261,6 +261,26 @@ def test_a_state_that_may_be_whole_is_not_removed(
                 directory.states.newest_step()
     state = directory.states.read(remove_damaged=True)
     assert state is not None and state.path == directory.states.last
+
+
+def test_a_state_that_is_renamed_while_it_is_opened_is_read_under_its_other_name(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors has PyTorch open the file a second time, which fails with an error of PyTorch's own."""
+    run_state(directory, best=[2], latest=[2])
+    opened = safetensors.safe_open
+
+    def rename(path: Path, **options: Any) -> Any:
+        if path == directory.states.last and path.exists():
+            path.replace(directory.states.previous)
+            torch.UntypedStorage.from_file(str(path), shared=False, nbytes=1)
+        return opened(path, **options)
+
+    monkeypatch.setattr(safetensors, "safe_open", rename)
+    assert directory.states.newest_step() == 2
+    directory.states.previous.replace(directory.states.last)
+    state = directory.states.read(remove_damaged=True)
+    assert state is not None and state.path == directory.states.previous
 
 
 @pytest.mark.parametrize("trainer", [{"positiom": {"step": 3}}, {"position": 3}, {"position": {"step": "x"}}, [], 5])

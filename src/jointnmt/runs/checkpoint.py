@@ -95,8 +95,11 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DamagedCheckpointError(f"{path}: is not a checkpoint of jointnmt. {ADVICE}") from error
     except safetensors.SafetensorError as error:
         raise DamagedCheckpointError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
-    except (OSError, RuntimeError) as error:  # RuntimeError: renamed while it was opened
-        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
+    except (OSError, RuntimeError) as error:
+        # PyTorch opens the file a second time and has an error of its own for one that was renamed in between.
+        renamed = isinstance(error, RuntimeError) and str(error).endswith(f"({errno.ENOENT})")
+        cause = FileNotFoundError(errno.ENOENT, str(error)) if renamed else error
+        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from cause
 
 
 def _header(file: Any) -> tuple[int, str, dict[str, Any]]:
