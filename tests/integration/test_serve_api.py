@@ -540,10 +540,13 @@ def test_the_log_has_the_texts_of_every_route_if_asked(runs: dict[str, Path], ca
 
 def test_a_fault_is_counted_as_one(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     shared = services(runs)
-    monkeypatch.setattr(type(shared.models), "pairs", lambda _: 1 / 0)
+    for name in ("pairs", "for_pair"):
+        monkeypatch.setattr(type(shared.models), name, lambda *_: 1 / 0)
     with TestClient(create_app(shared), raise_server_exceptions=False) as client:
-        assert client.get("/languages").status_code == 500
-        assert 'jointnmt_requests_total{route="/languages",status="500"} 1.0' in client.get("/metrics").text
+        of_translate = client.post("/translate", json={"q": "der Hund", "source": "de", "target": "en"})
+        for route, answer in (("/languages", client.get("/languages")), ("/translate", of_translate)):
+            assert answer.status_code == 500 and "fault of the server" in answer.json()["error"]
+            assert f'jointnmt_requests_total{{route="{route}",status="500"}} 1.0' in client.get("/metrics").text
 
 
 def test_head_is_answered_where_get_is(client: TestClient) -> None:

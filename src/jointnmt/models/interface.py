@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -35,17 +35,16 @@ class DecoderState(Protocol):
         ...
 
 
-@runtime_checkable
-class Repeatable(Protocol):
+class Repeatable(ABC):
     """A decoder state whose next positions may be computed without the model's `step`."""
 
+    @abstractmethod
     def repetition(self) -> Repetition | None:
         """How they are, if they can be: the rows stay, and the tokens that `select` has led to are the next."""
-        ...
 
+    @abstractmethod
     def repeated(self, slots: Int[Tensor, "N t"]) -> None:
         """Take note of positions that were computed so, by the slots of each row's past."""
-        ...
 
 
 class AttentionRecord(NamedTuple):

@@ -13,7 +13,6 @@ import threading
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -188,6 +187,11 @@ def _weights(model: nn.Module) -> Hashable:
     Nothing else comes to lie where one of them was while a recording reads it: recordings keep what they are called
     with and what is packed, and of a norm, which they do not keep, they read what lies there.
     """
-    packed = (each.arranged for each in model.modules() if isinstance(each, PackedLinear))
-    tensors = chain(model.parameters(), model.buffers(), *packed)
-    return tuple((each.data_ptr(), None if each.is_inference() else each._version) for each in tensors)
+    tensors: list[Tensor | None] = []
+    for module in model.modules():  # not `parameters()`: names of all take as long as a position
+        tensors += [*module._parameters.values(), *module._buffers.values()]
+        if isinstance(module, PackedLinear):
+            tensors += module.arranged
+    return tuple(
+        (each.data_ptr(), None if each.is_inference() else each._version) for each in tensors if each is not None
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from jointnmt.ops import BeamStep, Continuations, advance_beams, advance_positio
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import check_evaluating, check_numbers
+from jointnmt.search.scoring import LengthPenalty, check_evaluating, check_numbers
 from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
 
@@ -74,7 +75,7 @@ def beam_search(
             logits, state = model.step(beams.last_ids(source.device), state)
             step, position = continued(beams, logits, rules, position), position + 1
         if step.any_settled:
-            for sentence, _, hypothesis in _finished(beams, step.candidates, config, rules.limits):
+            for sentence, hypothesis in _finished(beams, step.candidates, config.penalty, rules.limits):
                 if len(found[sentence]) < config.beam_size:
                     found[sentence].append(hypothesis)
         if trace is not None:
@@ -117,19 +118,22 @@ def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, posi
     return step
 
 
-def ended(beams: BeamState) -> Bool[Tensor, "B K"]:
-    """True where a hypothesis has just ended."""
-    ids, _, log_probabilities = beams.hypotheses
-    return (ids[:, :, -1] == eos_id) & (log_probabilities > -torch.inf)
-
-
 def _finished(
-    beams: BeamState, candidates: Continuations, config: SearchConfig, limits: Sequence[int]
-) -> Iterator[tuple[int, int, Hypothesis]]:
-    """Those among the K best candidates that end their sentence; see `BeamState.finished`."""
-    best = Continuations(*(values[:, : config.beam_size] for values in candidates))
-    longer = replace(beams, hypotheses=beams.hypotheses.extended(best))
-    return longer.finished(ended(longer), config.penalty, limits)
+    beams: BeamState, candidates: Continuations, penalty: LengthPenalty, limits: Sequence[int]
+) -> Iterator[tuple[int, Hypothesis]]:
+    """Those among the K best candidates that end their sentence, with its number, best first.
+
+    NumPy takes a tenth of the time that PyTorch takes for so little, at nearly every position of a large batch.
+    """
+    best = candidates.ids.numpy()[:, : beams.hypotheses.log_probabilities.shape[1]]
+    rows, ranks = (best == eos_id).nonzero()
+    continued, ends = (each.numpy()[rows, ranks] for each in (candidates.rows, candidates.token_log_probabilities))
+    of_each = (each.flatten(0, 1).numpy()[continued].tolist() for each in beams.hypotheses)
+    for row, ids, tokens, total, end in zip(rows.tolist(), *of_each, ends.tolist(), strict=True):
+        if total + end > -math.inf:
+            sentence = beams.sentences[row]
+            complete = len(ids) < limits[sentence]
+            yield sentence, Hypothesis.scored(ids[1:], [*tokens, end], penalty, complete)
 
 
 def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:

@@ -13,7 +13,7 @@ from jointnmt.data.batch import send
 from jointnmt.ops import Continuations, Hypotheses
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.scoring import LengthPenalty
-from jointnmt.text.special import bos_id
+from jointnmt.text.special import bos_id, eos_id
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,11 @@ class BeamState:
         return BeamState(
             tuple(self.sentences[row] for row in rows), Hypotheses(*(each[index] for each in self.hypotheses))
         )
+
+    def ended(self) -> Bool[Tensor, "B K"]:
+        """True where a hypothesis has just ended."""
+        ids, _, log_probabilities = self.hypotheses
+        return (ids[:, :, -1] == eos_id) & (log_probabilities > -torch.inf)
 
     def finished(
         self, ended: Bool[Tensor, "B K"], penalty: LengthPenalty, limits: Sequence[int]

@@ -129,10 +129,10 @@ class Rules:
         """`required` of each of these sentences at `count` positions from `position` on; -1: None."""
         found = torch.full((count, len(sentences)), -1, device="cpu")
         for column, sentence in enumerate(sentences):
-            prefix, last = self.prefixes[sentence][position : position + count], self.limits[sentence] - 1 - position
-            if prefix:
+            if len(self.prefixes[sentence]) > position:
+                prefix = self.prefixes[sentence][position : position + count]
                 found[: len(prefix), column] = torch.tensor(prefix, device="cpu")
-            if last < count:
+            if (last := self.limits[sentence] - 1 - position) < count:
                 found[last, column] = eos_id
         return found
 

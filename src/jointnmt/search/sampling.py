@@ -13,7 +13,6 @@ from torch import Tensor
 from jointnmt.data.batch import send
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import log_softmax
-from jointnmt.search.beam import ended
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
@@ -80,7 +79,7 @@ def sample(
         rules.apply(log_probabilities, beams.sentences, position)
         drawn = draw(log_probabilities.flatten(0, 1), numbers[list(beams.sentences), :, position].flatten(), config)
         beams = beams.extended(*(each.view(-1, num_samples) for each in drawn))
-        done = ended(beams)
+        done = beams.ended()
         for sentence, beam, hypothesis in beams.finished(done, config.penalty, rules.limits):
             found[sentence][beam] = hypothesis
         keep = [len(found[sentence]) < num_samples for sentence in beams.sentences]

@@ -16,6 +16,10 @@ GATHERED_BYTES = 2**16
 """More than this is sent at once, so that the transport tells when the client does not read."""
 
 
+CLIENT_GONE = "jointnmt.client_gone"
+"""The name, among the extensions of a request's scope, of a future that is done when its connection has been lost."""
+
+
 class LargeHeadersError(Exception):
     """A request's line and headers have too many bytes."""
 
@@ -69,6 +73,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # acknowledged the first, some 40 ms. asyncio sees to this for sockets that it opens itself, not for given ones.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(Gathering(transport))  # type: ignore[arg-type]
+        self._gone = self.loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Of the request's line and headers, as far as they are known."""
@@ -101,6 +106,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._stop_waiting_to_write()
         super().connection_lost(exc)
+        self._gone.set_result(None)
 
     def pause_writing(self) -> None:
         """Wait for the client to read, but not for ever."""
@@ -121,6 +127,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begin with a request."""
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
+        self.scope["extensions"] = {CLIENT_GONE: self._gone}  # type: ignore[dict-item]
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the request's line."""

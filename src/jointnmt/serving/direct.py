@@ -1,4 +1,4 @@
-"""A short way to routes that many clients call at once: past the router, and FastAPI's dependencies and checks.
+"""A short way to routes that many clients call at once: past FastAPI with its router, dependencies and checks.
 
 They would cost as much as all that such a request is about, but the translation itself.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, cast
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 ErrorAnswers = Mapping[Any, Callable[[Request, Any], Coroutine[Any, Any, Response]]]
@@ -28,7 +28,7 @@ class DirectRoute(APIRoute):
 class ShortWay:
     """Calls the functions of direct routes; everything else goes on to the application."""
 
-    def __init__(self, app: ASGIApp, routes: Iterable[object], error_answers: ErrorAnswers) -> None:
+    def __init__(self, app: FastAPI, routes: Iterable[object], error_answers: ErrorAnswers) -> None:
         """Take the direct ones of `routes`, and what is answered to the exceptions that their functions raise."""
         direct = [route for route in routes if isinstance(route, DirectRoute)]
         self._routes = {(method, route.path): route for route in direct for method in route.methods or ()}
@@ -40,7 +40,7 @@ class ShortWay:
         if route is None or scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope["route"] = route
+        scope["app"], scope["route"] = self._app, route
         response = await self._answer(cast(Endpoint, route.endpoint), Request(scope, receive))
         await response(scope, receive, send)
 

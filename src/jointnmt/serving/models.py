@@ -96,21 +96,21 @@ class Models:
         Raises:
             RequestError: saying what is missing, if there is no such model, or `auto` could be several languages.
         """
-        if target not in self.targets():
-            raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
-        if source == "auto":
-            sources = [each for each, targets in self.pairs().items() if target in targets]
-            if len(sources) > 1:
-                raise RequestError(
-                    400, f"The source language cannot be left open: it may be {' or '.join(sources)}. Name it."
-                )
-            source = sources[0]
-        if source not in self.pairs():
-            raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
-        for each in self:
+        for each in self:  # first, as nearly all requests are for one that is there
             if each.pair == (source, target):
                 return each
-        raise RequestError(400, f"No model here translates from {source} to {target}.")
+        if target not in self.targets():
+            raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
+        sources = [each for each, targets in self.pairs().items() if target in targets]
+        if source != "auto":
+            if source not in self.pairs():
+                raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
+            raise RequestError(400, f"No model here translates from {source} to {target}.")
+        if len(sources) > 1:
+            raise RequestError(
+                400, f"The source language cannot be left open: it may be {' or '.join(sources)}. Name it."
+            )
+        return self.for_pair(sources[0], target)
 
     def choose(self, name: str | None, source: str | None, target: str | None) -> Served:
         """The model of a name, or of a pair, or the only one.

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Request
 
+from jointnmt.serving.connections import CLIENT_GONE
 from jointnmt.serving.dispatcher import Dispatcher
 from jointnmt.serving.errors import BusyError, ClientGoneError
 from jointnmt.serving.keys import Access
@@ -67,18 +68,17 @@ class Services:
             ClientGoneError: if nobody is there any more.
             BusyError: if the time is over.
         """
-        task = asyncio.current_task()
+        task, gone = asyncio.current_task(), _gone(request)
         assert task is not None
         has_gone = has_ended = False
 
-        def give_up(watch: asyncio.Task[None]) -> None:
+        def give_up(_: asyncio.Future[None]) -> None:
             nonlocal has_gone
-            if not watch.cancelled() and not has_ended:  # it may end while this is about to be called
+            if not has_ended:  # it may end while this is about to be called
                 has_gone = True
                 task.cancel()
 
-        watch = asyncio.create_task(_gone(request))
-        watch.add_done_callback(give_up)
+        gone.add_done_callback(give_up)
         try:
             async with asyncio.timeout(self.seconds_left(request)):
                 return await computed
@@ -94,14 +94,13 @@ class Services:
             raise ClientGoneError from None
         finally:
             has_ended = True
-            watch.remove_done_callback(give_up)
-            watch.cancel()
+            gone.remove_done_callback(give_up)
 
 
-async def _gone(request: Request) -> None:
-    """Return when the client has closed its connection; its whole request has been read before."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def _gone(request: Request) -> asyncio.Future[None]:
+    """Is done when the client's connection has been lost; never, under a server that does not tell."""
+    found: asyncio.Future[None] | None = request.scope.get("extensions", {}).get(CLIENT_GONE)
+    return found or asyncio.get_running_loop().create_future()
 
 
 def services(request: Request) -> Services:

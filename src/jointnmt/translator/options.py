@@ -14,6 +14,7 @@ from jointnmt.translator.precision import PrecisionChoice
 
 OnLong = Literal["error", "split"]
 OnInvalid = Literal["error", "skip"]
+_KINDS = {"long": get_args(OnLong), "on_invalid": get_args(OnInvalid)}
 
 
 class LoadOptions(NamedTuple):
@@ -59,11 +60,9 @@ class TranslationOptions:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
         if self.seed < 0:
             raise ConfigurationError(f"seed is {self.seed}, but must not be negative.")
-        for name, kinds in (("long", OnLong), ("on_invalid", OnInvalid)):
-            if getattr(self, name) not in get_args(kinds):
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(get_args(kinds))}."
-                )
+        for name, kinds in _KINDS.items():
+            if getattr(self, name) not in kinds:
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(kinds)}.")
 
     def changed(self, changes: Mapping[str, Any], default: SearchConfig | SamplingConfig) -> TranslationOptions:
         """The options with some fields, or settings of the search, replaced.

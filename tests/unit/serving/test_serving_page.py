@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from fastapi.testclient import TestClient
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -35,8 +36,9 @@ def test_every_setting_is_described_with_its_default(repository: Path) -> None:
 
 def test_every_route_and_metric_that_is_named_is_there(repository: Path, tmp_path: Path) -> None:
     page = (repository / "docs/serving.md").read_text(encoding="utf-8")
-    app = application({"main": write_model(tmp_path / "main")})
-    routes = {(method.upper(), path) for path, item in app.openapi()["paths"].items() for method in item}
+    with TestClient(application({"main": write_model(tmp_path / "main")})) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    routes = {(method.upper(), path) for path, item in paths.items() for method in item}
     named = set(re.findall(r"^\| `(GET|POST) (/[\w/]+)`", page, re.M))
     operation = {("GET", path) for path in ("/livez", "/readyz", "/metrics")}
     assert routes == named | operation

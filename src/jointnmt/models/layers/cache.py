@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jointnmt.data.batch import send
+from jointnmt.models.interface import Repeatable
 from jointnmt.models.layers.embedding import TokenEmbedding
 from jointnmt.ops import AttentionMask, OwnSlots, Repetition, append_to_cache, empty
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
@@ -144,7 +145,7 @@ class KeyValueCache:
             self.stored = compaction.apply(self.stored, used=None if self._slots.fixed else self._slots.used)
 
 
-class CachedState(Generic[Constants]):
+class CachedState(Repeatable, Generic[Constants]):
     """The `DecoderState` of every family: one cache a layer, tensors of the source, and each row's own slots.
 
     The N rows are R rows of each of G sentences, side by side.

@@ -190,7 +190,8 @@ class Recording:
             MemoryError: if there is no memory left.
             ValueError: if it was recorded for fewer sentences.
         """
-        result = self.aimed(size)
+        stored = self._result.untyped_storage().nbytes() // self._result.itemsize
+        result = self.aimed(size, allocator.empty((stored * size // self.most,), self._result.dtype))
         if library.replay(ctypes.c_void_p(self.program), ctypes.c_long(len(self.kernels))):
             raise MemoryError("no memory left for a decoding position")
         return result
@@ -200,20 +201,23 @@ class Recording:
         """Where the kernels' calls lie, one after the other."""
         return self._program.buffer_info()[0]
 
-    def aimed(self, size: int) -> Tensor:
-        """Let replays be of the first `size` sentences; returns the memory that all write to until this is called anew.
+    def aimed(self, size: int, memory: Tensor | None = None) -> Tensor:
+        """Let replays be of the first `size` sentences, and write what they return to this memory; returns that.
+
+        Without `memory` it is the recording's own: the next that are aimed so write to it.
 
         Raises:
             ValueError: if it was recorded for fewer sentences.
         """
         if size != self._size:
             self._resize(size)
-        stored = self._result.untyped_storage().nbytes() // self._result.itemsize
-        memory = allocator.empty((stored * size // self.most,), self._result.dtype)
-        begin = memory.data_ptr()
+        if memory is None:
+            begin, result = self._result.untyped_storage().data_ptr(), self._result[:size]
+        else:
+            begin, result = memory.data_ptr(), memory.as_strided((size, *self._result.shape[1:]), self._result.stride())
         for pointer, offset in self._to_result:
             pointer.value = begin + offset
-        return memory.as_strided((size, *self._result.shape[1:]), self._result.stride())
+        return result
 
     def _resize(self, size: int) -> None:
         if size > self.most:
