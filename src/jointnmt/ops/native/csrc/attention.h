@@ -105,13 +105,13 @@ struct LineMask {
 struct Workspace {
     const Lines& g;
     const long padded, size;
-    std::vector<float> held;
+    Buffer<float> held;
     float *q, *k, *v, *o, *transposed, *weights, *dk, *dv, *d_weights;
 
     explicit Workspace(const Lines& lines)
         : g(lines), padded((g.length + LANES - 1) / LANES * LANES), size(g.size),
-          held(padded * size * 7 + padded * padded * 2 + LANES) {
-        float* next = aligned(held);
+          held(padded * size * 7 + padded * padded * 2) {
+        float* next = held.data();
         for (float** each : {&q, &k, &v, &o, &transposed, &dk, &dv}) *each = next, next += padded * size;
         for (float** each : {&weights, &d_weights}) *each = next, next += padded * padded;
     }
@@ -281,7 +281,7 @@ void axial_attention_backward(const Lines& g, const QKV<const T>& from, const fl
                               const QKV<T>& to, float* d_bias, int threads) {
     const float scale = 1.0f / std::sqrt((float)g.size);
     const long width = g.heads * g.size;
-    std::vector<float> sums(d_bias ? threads * 3 * width : 0);
+    Buffer<float> sums(d_bias ? threads * 3 * width : 0);
     share(g.batch * g.lines, threads, [&](int thread, long begin, long end) {
         Workspace w(g);
         for (long line = begin; line < end; ++line) {

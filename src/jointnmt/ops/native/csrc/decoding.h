@@ -45,8 +45,8 @@ void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* 
     const long width = g.heads * g.size, own_seen = g.own ? g.own->seen : 0;
     const float scale = 1.0f / std::sqrt((float)g.size);
     share(g.sentences * g.lines, threads, [=, &g](int, long begin, long end) {
-        std::vector<float> held(width + std::max(own_seen, g.capacity) + 3 * LANES);
-        float *query = aligned(held), *weights = query + (width + LANES - 1) / LANES * LANES;
+        Buffer<float> held(width + std::max(own_seen, g.capacity) + 2 * LANES);
+        float *query = held.data(), *weights = query + (width + LANES - 1) / LANES * LANES;
         for (long line = begin; line < end; ++line) {
             const long sentence = line / g.lines;
             const T* own = cache + line * g.capacity * 2 * width;

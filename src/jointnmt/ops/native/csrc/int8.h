@@ -225,8 +225,8 @@ inline void write_product_int8(long rows, const Unsigned* x, const float* row_sc
 template <class T>
 void linear_int8(long rows, const T* x, const Int8Weights& w, T* out, int threads) {
     share(rows, threads, [=, &w](int, long begin, long end) {
-        std::vector<Unsigned> quantised(INT8_BLOCK * w.inputs);
-        std::vector<float> scales(INT8_BLOCK);
+        Buffer<Unsigned> quantised(INT8_BLOCK * w.inputs);
+        Buffer<float> scales(INT8_BLOCK);
         for (long r = begin; r < end; r += INT8_BLOCK) {
             const long count = std::min(INT8_BLOCK, end - r);
             quantise_rows(count, w.inputs, x + r * w.inputs, quantised.data(), scales.data());
@@ -241,9 +241,9 @@ void mlp_int8(long rows, const T* x, const Int8Weights& first, const Int8Weights
     const long embed = first.inputs, ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         const long most_rows = std::min(INT8_BLOCK, end - begin);
-        std::vector<Unsigned> quantised(most_rows * std::max(embed, ffn));
-        std::vector<float> scales(most_rows), held(most_rows * ffn + LANES);
-        float* hidden = aligned(held);
+        Buffer<Unsigned> quantised(most_rows * std::max(embed, ffn));
+        Buffer<float> scales(most_rows), held(most_rows * ffn);
+        float* hidden = held.data();
         Ints magnitudes[INT8_BLOCK];  // of hidden rows
         for (long r = begin; r < end; r += INT8_BLOCK) {
             const long count = std::min(INT8_BLOCK, end - r);

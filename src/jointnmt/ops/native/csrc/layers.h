@@ -30,8 +30,8 @@ void add_norm_forward(long rows, long width, const T* x, const T* update, const 
                       const Broadcast<T> dropout, const float* weight, const float* bias, T* sum_out, T* out,
                       float* statistics, int threads) {
     share(rows, threads, [=](int, long begin, long end) {
-        std::vector<float> held(width + LANES);
-        float* row = aligned(held);
+        Buffer<float> held(width);
+        float* row = held.data();
         for (long r = begin; r < end; ++r) {
             const T* factors = update && dropout.data ? dropout.row(r) : nullptr;
             Vector total = {};
@@ -67,7 +67,7 @@ template <class T>
 void add_norm_backward(long rows, long width, const T* x, const float* statistics, const Broadcast<T> dropout,
                        const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
                        float* gradients, float* d_update_bias, int threads) {
-    std::vector<float> sums(threads * 3 * width);
+    Buffer<float> sums(threads * 3 * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
         float* totals = sums.data() + thread * 3 * width;
         for (long r = begin; r < end; ++r) {
@@ -123,7 +123,7 @@ void bias_relu_forward(long rows, long width, T* x, const float* bias, const Bro
 template <class T>
 void bias_relu_backward(long rows, long width, const T* result, T* gradient, const Broadcast<T> dropout, float* d_bias,
                         int threads) {
-    std::vector<float> sums(threads * width);
+    Buffer<float> sums(threads * width);
     share(rows, threads, [=, &sums](int thread, long begin, long end) {
         float* totals = sums.data() + thread * width;
         for (long r = begin; r < end; ++r) {

@@ -42,7 +42,7 @@ class Totals {
     float* out;
     long size;  // a multiple of LANES
     int threads;
-    std::vector<float> held;
+    Buffer<float> held;
 };
 
 // out = x W + bias. If there are few rows, threads divide the features, so that each reads its own weights only.
@@ -76,7 +76,7 @@ struct Rows {
     long width;
 
     // A block of rows: in place, or normalised into `held`.
-    const T* block(long r, long count, std::vector<T>& held) const {
+    const T* block(long r, long count, Buffer<T>& held) const {
         if (!statistics) return data + r * width;
         held.resize(LONG_BLOCK<T> * width);
         for (long i = 0; i < count; ++i) {
@@ -97,9 +97,9 @@ void part_backward(long rows, long inputs, long features, long stride, const Row
     const Weights<T> weights = {packed_weight.data(), features, inputs};
     Totals totals(d_weight, features * inputs, threads), biases(d_bias, d_bias ? features : 0, threads);
     share(rows, threads, [=, &x, &weights, &totals, &biases](int thread, long begin, long end) {
-        std::vector<Number<T>> left(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(features));
-        std::vector<Number<T>> right(LONG_BLOCK<T> * padded_to_panels(inputs));
-        std::vector<T> held, part(features < stride ? LONG_BLOCK<T> * features : 0);
+        Buffer<Number<T>> left(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(features));
+        Buffer<Number<T>> right(LONG_BLOCK<T> * padded_to_panels(inputs));
+        Buffer<T> held, part(features < stride ? LONG_BLOCK<T> * features : 0);
         for (long r = begin, block = even_block<T>(end - begin); r < end; r += block) {
             const long count = std::min(block, end - r);
             const T* d = d_out + r * stride;
@@ -129,7 +129,7 @@ void linear_backward(long rows, long inputs, long features, const Rows<T>& x, co
                      float* d_weight, float* d_bias, int threads) {
     if (features <= 2 * PART)
         return part_backward(rows, inputs, features, features, x, weight, d_out, d_x, false, d_weight, d_bias, threads);
-    std::vector<float> sums(rows * inputs);
+    Buffer<float> sums(rows * inputs);
     for (long f = 0; f < features; f += PART)
         part_backward(rows, inputs, std::min(PART, features - f), features, x, weight + f * inputs, d_out + f,
                       sums.data(), f > 0, d_weight + f * inputs, d_bias ? d_bias + f : nullptr, threads);
@@ -151,7 +151,7 @@ void mlp(long rows, const T* x, const Weights<T>& first, const Broadcast<T> drop
     const long ffn = first.features;
     share(rows, threads, [=, &first, &second](int, long begin, long end) {
         std::vector<const T*> held(BLOCK);
-        std::vector<T> passing(hidden ? 0 : std::min(BLOCK, end - begin) * ffn);
+        Buffer<T> passing(hidden ? 0 : std::min(BLOCK, end - begin) * ffn);
         for (long r = begin; r < end; r += BLOCK) {
             const long count = std::min(BLOCK, end - r);
             const T* const* factors = factors_of(dropout, r, count, held);
@@ -185,10 +185,10 @@ void mlp_backward(long rows, long embed, long ffn, const Rows<T>& x, const T* hi
     share(rows, threads, [=, &x, &first, &second, &totals1, &totals2, &biases, &biases2](int thread, long begin,
                                                                                          long end) {
         std::vector<const T*> held(LONG_BLOCK<T>);
-        std::vector<T> held_x;
-        std::vector<T> d_hidden(LONG_BLOCK<T> * ffn);
-        std::vector<Number<T>> packed_ffn(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(ffn));
-        std::vector<Number<T>> packed_embed(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(embed));
+        Buffer<T> held_x;
+        Buffer<T> d_hidden(LONG_BLOCK<T> * ffn);
+        Buffer<Number<T>> packed_ffn(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(ffn));
+        Buffer<Number<T>> packed_embed(LONG_BLOCK<T> * padded_to_panels<SUMMED_PANEL>(embed));
         for (long r = begin, block = even_block<T>(end - begin); r < end; r += block) {
             const long count = std::min(block, end - r);
             const T* const* factors = factors_of(dropout, r, count, held);

@@ -91,7 +91,7 @@ void divergence(long rows, long vocabulary, const T* first, const T* second, con
                 T* d_first, T* d_second, int threads) {
     const long whole = vocabulary / LANES * LANES, padded = whole + LANES;
     share(rows, threads, [=](int, long begin, long end) {
-        std::vector<float> log_p(padded, -100.0f), log_q(padded, -100.0f);  // of what pads, equal and nearly impossible
+        Buffer<float> log_p(padded, -100.0f), log_q(padded, -100.0f);  // of what pads, equal and nearly impossible
         for (long r = begin; r < end; ++r) {
             log_softmax_row(vocabulary, first + r * vocabulary, log_p.data());
             log_softmax_row(vocabulary, second + r * vocabulary, log_q.data());

@@ -139,16 +139,16 @@ inline void pack(const Matrix<T> m, long rows, long columns, N* out, long padded
 }
 
 template <class T>
-inline std::vector<Packed<T>> packed(const Matrix<T> m, long rows, long columns) {
-    std::vector<Packed<T>> out(rows * padded_to_panels(columns));
+inline Buffer<Packed<T>> packed(const Matrix<T> m, long rows, long columns) {
+    Buffer<Packed<T>> out(rows * padded_to_panels(columns));
     pack(m, rows, columns, out.data());
     return out;
 }
 
 // Operands in the type in which they are multiplied: in place, or converted into `held`.
-inline const float* operands(const float* x, long, std::vector<float>&) { return x; }
+inline const float* operands(const float* x, long, Buffer<float>&) { return x; }
 
-inline const Half* operands(const BFloat16* x, long count, std::vector<float>& held) {
+inline const Half* operands(const BFloat16* x, long count, Buffer<float>& held) {
     if constexpr (std::is_same_v<Half, BFloat16>) return (const Half*)x;
     held.resize(count);
     for (long i = 0; i < count; i += LANES) store(held.data() + i, load(x + i));

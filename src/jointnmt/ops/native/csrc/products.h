@@ -138,7 +138,7 @@ template <class T, class Tile>
 inline void each_tile(long rows, const T* x, const Weights<T>& w, long begin, long end, Tile tile) {
     constexpr long SIZE = STEP<Number<T>>;
     const bool widens = std::is_same_v<Packed<T>, Narrow> && rows > 2 * TILE;
-    std::vector<float> held, wide(widens ? w.inputs * PANEL : 0);
+    Buffer<float> held, wide(widens ? w.inputs * PANEL : 0);
     const auto* left = operands(x, rows * w.inputs, held);
     Registers registers;
     const auto panel_of = [&](long f, const auto* panel) {

@@ -99,11 +99,11 @@ template <class T>
 bool best_continuations(long sentences, long beams, long width, const T* logits, long stride, const double* totals,
                         const Restriction& restriction, long count, const Continuations& to, int threads) {
     const long of_row = std::min(count, width), rows = sentences * beams;
-    std::vector<float> values(rows * of_row);
+    Buffer<float> values(rows * of_row);
     std::vector<int64_t> places(rows * of_row);
     std::vector<char> has_nan(threads);
     share(rows, threads, [&, beams, width, logits, stride, of_row](int thread, long begin, long end) {
-        std::vector<float> row(width);
+        Buffer<float> row(width);
         for (long r = begin; r < end; ++r) {
             log_softmax_row(width, logits + r * stride, row.data());
             restriction.apply(r / beams, width, row.data());

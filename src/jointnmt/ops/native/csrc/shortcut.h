@@ -62,7 +62,7 @@ void gated_kv_backward(long batch, const GatedMixture<T>& m, const T* d_out, T* 
                        const Broadcast<float>& d_first, const Broadcast<float>& d_second, float* d_bias,
                        int threads) {
     const long cells = m.first.s * m.first.t, width = m.width, inputs = m.fusion ? 2 * width : width;
-    std::vector<float> sums(threads * width);
+    Buffer<float> sums(threads * width);
     share(batch, threads, [&, m, d_first, d_second](int thread, long begin, long end) {
         float* totals = sums.data() + thread * width;
         for (long r = begin * cells; r < end * cells; ++r) {

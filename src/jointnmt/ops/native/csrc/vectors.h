@@ -199,11 +199,25 @@ inline void transpose(Vector* rows) {
     if constexpr (WIDTH > 1) transpose<WIDTH / 2>(rows);
 }
 
-// The first address in `held` that is aligned to a vector.
-inline float* aligned(std::vector<float>& held) {
-    constexpr uintptr_t most = sizeof(Vector) - 1;  // bytes skipped
-    return (float*)(((uintptr_t)held.data() + most) & ~most);
-}
+// Numbers that begin where a line of the cache does: to load a vector that lies in two lines takes twice as long.
+template <class T>
+struct InWholeLines {
+    using value_type = T;
+    static constexpr std::align_val_t LINE{64};
+
+    InWholeLines() = default;
+    template <class U>
+    InWholeLines(const InWholeLines<U>&) {}
+    T* allocate(size_t count) { return (T*)::operator new(count * sizeof(T), LINE); }
+    void deallocate(T* numbers, size_t) { ::operator delete(numbers, LINE); }
+    template <class U>
+    bool operator==(const InWholeLines<U>&) const {
+        return true;
+    }
+};
+
+template <class T>
+using Buffer = std::vector<T, InWholeLines<T>>;
 
 // Divides 0 ... count among `threads` threads, each of which calls body(thread, begin, end), perhaps for nothing. Throws
 // bad_alloc after all have ended if one of them ran out of memory. The team is whole, or one thread: libgomp would end
