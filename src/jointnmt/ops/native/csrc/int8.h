@@ -36,6 +36,13 @@ constexpr long INT8_BLOCK = 8 * INT8_TILE;
 typedef uint8_t Unsigned;
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 
+// Not copied straight into an array: compilers would copy it in halves, and wait for these when they load it whole.
+inline Ints load_integers(const void* p) {
+    Ints x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+
 // sums += the products of four unsigned and four signed integers of each lane.
 inline Ints add_products(Ints sums, Ints row, Ints weights) {
 #if defined(__AVX512VNNI__)
@@ -141,14 +148,13 @@ __attribute__((noinline)) void multiply_int8(const Unsigned* x, const float* row
                                              long feature, Done done) {
     Ints held[M][V];
     for (long v = 0; v < V; ++v) {
-        Ints sums;
-        std::memcpy(&sums, w.sums + feature + v * LANES, sizeof sums);
+        const Ints sums = load_integers(w.sums + feature + v * LANES);
         for (long m = 0; m < M; ++m) held[m][v] = -zero * sums;
     }
     const int8_t* panel = w.packed + feature * w.inputs;
     for (long i = 0; i < w.inputs; i += 4) {
         Ints right[V];
-        for (long v = 0; v < V; ++v) std::memcpy(&right[v], panel + i * INT8_PANEL + v * 4 * LANES, sizeof right[v]);
+        for (long v = 0; v < V; ++v) right[v] = load_integers(panel + i * INT8_PANEL + v * 4 * LANES);
         for (long m = 0; m < M; ++m) {
             int32_t four;
             std::memcpy(&four, x + m * w.inputs + i, sizeof four);
@@ -182,9 +188,7 @@ inline void multiply_int8(TileRegisters& registers, long rows, long vectors, con
                    INT8_PANEL);
     for (long m = 0; m < rows; ++m) {
         for (long v = 0; v < V; ++v) {
-            Ints sums;
-            std::memcpy(&sums, w.sums + feature + v * LANES, sizeof sums);
-            held[m][v] -= zero * sums;
+            held[m][v] -= zero * load_integers(w.sums + feature + v * LANES);
         }
         done_with_sums<V>(m, held[m], row_scales[m], w, feature, done);
     }
