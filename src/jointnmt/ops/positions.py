@@ -91,16 +91,16 @@ def advance_positions(
     sentences, beams, length = hypotheses.token_log_probabilities.shape
     (rows, columns), most = decoder.slots.shape, len(required)
     logits = decoder.recorded.recording.aimed(sentences).view(rows, -1)
-    if int(required.min()) < -1:
-        raise ValueError(f"{int(required.min())} is no token")
-    check_tokens([max(0, int(required.max()))], banned, logits.shape[1])
+    least, largest = map(int, required.aminmax())
+    if least < -1:
+        raise ValueError(f"{least} is no token")
+    check_tokens([max(0, largest)], banned, logits.shape[1])
     if logits.shape[1] > len(decoder.table) or required.shape[1] != sentences or most > len(decoder.positions):
         raise ValueError(f"{len(decoder.table)} embeddings, {most} positions, {required.shape[1]} sentences do not fit")
     slots = torch.empty(2, rows * (columns + most), dtype=torch.long, device="cpu")
     slots[0, : rows * columns] = decoder.slots.flatten()
     turns = _Turns(hypotheses, most)
     candidates, ranks, continued = room_for_step(sentences, beams)
-    torch.arange(rows, out=continued.view(-1))
     never, computed = (ctypes.c_int64 * len(banned))(*banned), ctypes.c_int64()
     found = call(
         "advance_positions", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), length, most,
@@ -127,10 +127,10 @@ class _Turns:
         """Those after the last position, or the one before it."""
         if not positions:
             return self.first
-        tokens, rows = self._tokens + positions, self._sentences * self._beams
+        tokens = self._tokens + positions
         ids, log_probabilities, totals = self.room[(positions - 1) % 2]
-        return Hypotheses(
-            ids.flatten()[: rows * (tokens + 1)].view(self._sentences, self._beams, -1),
-            log_probabilities.flatten()[: rows * tokens].view(self._sentences, self._beams, -1),
-            totals,
-        )
+        return Hypotheses(self._first(ids, tokens + 1), self._first(log_probabilities, tokens), totals)
+
+    def _first(self, room: Tensor, numbers: int) -> Tensor:
+        """The first of the room's numbers, so many of each beam."""
+        return room.as_strided((self._sentences, self._beams, numbers), (self._beams * numbers, numbers, 1))

@@ -123,13 +123,20 @@ def _finished(
 ) -> Iterator[tuple[int, Hypothesis]]:
     """Those among the K best candidates that end their sentence, with its number, best first.
 
-    NumPy takes a tenth of the time that PyTorch takes for so little, at nearly every position of a large batch.
+    Of lists: nearly every position of a large batch has some, and for so few tensors take several times as long.
     """
-    best = candidates.ids.numpy()[:, : beams.hypotheses.log_probabilities.shape[1]]
-    rows, ranks = (best == eos_id).nonzero()
-    continued, ends = (each.numpy()[rows, ranks] for each in (candidates.rows, candidates.token_log_probabilities))
-    of_each = (each.flatten(0, 1).numpy()[continued].tolist() for each in beams.hypotheses)
-    for row, ids, tokens, total, end in zip(rows.tolist(), *of_each, ends.tolist(), strict=True):
+    size = beams.hypotheses.log_probabilities.shape[1]
+    best = zip(*(values[:, :size].tolist() for values in candidates), strict=True)
+    ending = [
+        (row, continued, end)
+        for row, (of_row, ids, ends) in enumerate(best)
+        if eos_id in ids
+        for continued, token, end in zip(of_row, ids, ends, strict=True)
+        if token == eos_id
+    ]
+    index = torch.tensor([continued for _, continued, _ in ending], dtype=torch.long, device="cpu")
+    of_each = (each.flatten(0, 1).index_select(0, index).tolist() for each in beams.hypotheses)
+    for (row, _, end), ids, tokens, total in zip(ending, *of_each, strict=True):
         if total + end > -math.inf:
             sentence = beams.sentences[row]
             complete = len(ids) < limits[sentence]

@@ -279,8 +279,8 @@ class CachedState(Repeatable, Generic[Constants]):
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
-        sentences = [row // self.rows_per_sentence for row in rows.tolist()]
-        if sentences != [row // self.rows_per_sentence for row in range(self.num_rows)]:
+        sentences = rows.div(self.rows_per_sentence, rounding_mode="floor").tolist()
+        if sentences != [sentence for sentence in range(self.num_sentences) for _ in range(self.rows_per_sentence)]:
             self._keep(sentences)
         self.slots = self.slots.index_select(0, send(rows, self.slots.device))
         return self

@@ -23,12 +23,12 @@ struct Decoder {
     long columns;
     long used;  // slots of each sentence
 
-    // Moves every row's past to where it goes on, `rows`, and gives it a slot more.
+    // Moves every row's past to where it goes on, `rows` (null: where it is), and gives it a slot more.
     void remember(long position, long count, long rows_of_sentence, const int64_t* rows) {
         const long before = columns + position, after = before + 1;
         int64_t* to = slots[(position + 1) % 2];
         for (long n = 0; n < count; ++n) {
-            std::memcpy(to + n * after, slots[position % 2] + rows[n] * before, before * sizeof(int64_t));
+            std::memcpy(to + n * after, slots[position % 2] + (rows ? rows[n] : n) * before, before * sizeof(int64_t));
             to[n * after + before] = used + n % rows_of_sentence;
         }
         *own = {to, after, used};
@@ -52,8 +52,8 @@ struct Decoder {
 };
 
 // Up to `most` positions of beam search (see `advance_beams`), until there is something to look at. `old` are the
-// hypotheses before, `survivors` two of room for those after each position by turns, `rows` the hypotheses that are
-// continued, `restriction` has the required tokens of each position. Writes how many positions were computed, and
+// hypotheses before, `survivors` two of room for those after each position by turns, `rows` room for the hypotheses that
+// are continued, `restriction` has the required tokens of each position. Writes how many positions were computed, and
 // returns what the last of them brought.
 template <class T>
 int advance_positions(long sentences, long beams, long vocabulary, const T* logits, long stride, long length, long most,
@@ -62,7 +62,7 @@ int advance_positions(long sentences, long beams, long vocabulary, const T* logi
     const long count = sentences * beams;
     for (computed = 0; computed < most;) {
         const Hypotheses& from = computed ? survivors[(computed + 1) % 2] : old;
-        decoder.remember(computed, count, beams, rows);
+        decoder.remember(computed, count, beams, computed ? rows : nullptr);
         for (long n = 0; n < count; ++n) decoder.embed(computed, n, from.ids[n * (length + 1) + length]);
         if (replay(decoder.calls, decoder.num_calls)) throw std::bad_alloc();
         const int found = advance_beams(sentences, beams, vocabulary, logits, stride, length, from, restriction,
