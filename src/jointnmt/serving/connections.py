@@ -14,8 +14,6 @@ from jointnmt.serving.settings import Limits
 
 GATHERED_BYTES = 2**16
 """More than this is sent at once, so that the transport tells when the client does not read."""
-
-
 CLIENT_GONE = "jointnmt.client_gone"
 """The name, among the extensions of a request's scope, of a future that is done when its connection has been lost."""
 
