@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from torch import nn
 
-from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.errors import ModelError
 from jointnmt.extras import extra
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
 from jointnmt.models.layers.embedding import sinusoids
@@ -41,9 +41,9 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
         weights: the precision that they are stored in; CTranslate2 computes in what its `compute_type` says.
 
     Raises:
-        ConfigurationError: if the folder is not empty, or the model is one that CTranslate2 cannot express.
+        ConfigurationError: if the folder is not empty.
         MissingPackageError: without the extra `export`.
-        ModelError: if the run is incomplete.
+        ModelError: if the run is incomplete, or the model is one that CTranslate2 cannot express.
     """
     with new_folder(folder) as unfinished:
         with extra("export"):
@@ -60,12 +60,12 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
 
 def _transformer(model: nn.Module, run: Path) -> Transformer:
     if not isinstance(model, Transformer):
-        raise ConfigurationError(
+        raise ModelError(
             f"{run}: is no Transformer, and CTranslate2 has no joint representations. Translate with `jointnmt "
             "translate` or `jointnmt serve`."
         )
     if model.has_shortcuts:
-        raise ConfigurationError(
+        raise ModelError(
             f"{run}: has lexical shortcuts, which CTranslate2 has not. Translate with `jointnmt translate` or "
             "`jointnmt serve`."
         )

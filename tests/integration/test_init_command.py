@@ -34,7 +34,7 @@ def test_text_in_another_encoding_is_not_thrown_away(invoke: Invoke, tmp_path: P
     mine, folder = tmp_path / "mine.tsv", tmp_path / "mine"
     mine.write_bytes("".join(f"{a} Füße\t{b}\n" for a, b in PAIRS[:200]).encode("cp1252"))
     refused = invoke("init", folder, "--from", mine, "--source", "de", "--target", "en")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "perhaps cp1252 (--encoding): 200 of 200 pairs would be left out" in refused.stderr
     assert not folder.exists()
 

@@ -162,6 +162,21 @@ def test_a_late_answer_is_not_shown(page: Page) -> None:
     expect(page.get_by_text("Begins with")).to_have_count(0)
 
 
+@pytest.mark.parametrize("view", ["Grid", "Search"])
+def test_a_picture_of_another_sentence_is_marked_and_not_copied(page: Page, view: str) -> None:
+    fill(page, SOURCE)
+    show(page, view)
+    held = Held(page, STREAM)
+    page.get_by_role("textbox", name="Sentence").fill(OTHER)
+    held.wait()
+    expect(page.locator(f".{view.lower()}-view.pending")).to_be_visible()
+    page.get_by_role("button", name="Copy JSON").locator("visible=true").click()
+    expect(page.locator(".unseen[role=status]")).to_contain_text("Not done: there is no picture yet.")
+    held.release()
+    settled(page)
+    assert copied(page)
+
+
 def test_an_answer_leaves_the_reader_where_they_are(page: Page) -> None:
     fill(page, SOURCE)
     held = Held(page, ALTERNATIVES, lambda asked: bool(asked["prefix"]))

@@ -75,6 +75,9 @@ def test_forms_and_query_parameters_are_understood(client: TestClient) -> None:
     assert client.post("/translate", data=values).json() == expected
     assert client.post("/translate", files={name: (None, value) for name, value in values.items()}).json() == expected
     assert client.post("/translate", params=values).json() == expected
+    several = {**values, "q": ["der Hund", "die Katze"]}
+    for kind in ("data", "params"):
+        assert client.post("/translate", **{kind: several}).json() == translate(client, several["q"])
     assert client.post("/translate", json={**values, "api_key": None, "format": None, "more": 1}).json() == expected
 
 

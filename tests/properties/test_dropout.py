@@ -250,6 +250,14 @@ def test_the_embeddings_of_both_sides_are_dropped_each_token_by_itself(name: str
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+def test_embeddings_may_be_without_dropout(name: str) -> None:
+    torch.manual_seed(0)
+    config = CONFIGS[name].model_copy(update={"dropout": RATE, "embedding_dropout": 0.0})
+    model, tables = build_model(config, VOCABULARY, VOCABULARY), ("source_embedding", "target_embedding")
+    torch.testing.assert_close(outputs_of(model.train(), *tables), outputs_of(model.eval(), *tables))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
 def test_the_first_layer_reads_the_dropped_embeddings(name: str) -> None:
     """The grid's input is the sum of both sides; the decoder of the shortcuts' authors drops its own a second time."""
     torch.manual_seed(0)

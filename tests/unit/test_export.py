@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jointnmt.cli.main import app
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.export import export_ctranslate2
 from jointnmt.text.segmentation import Segmentation
@@ -87,7 +87,7 @@ def test_translations_of_a_shipped_model_are_equal(tmp_path: Path) -> None:
 def test_what_it_cannot_express_is_refused(run: str, message: str, tmp_path: Path) -> None:
     if run == "shortcuts":
         run = str(trained(tmp_path, shortcuts={"kind": "plain"}))
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ModelError, match=message):
         export_ctranslate2(Path(run), tmp_path / "exported")
     assert not list(tmp_path.glob("*exported*"))
 

@@ -103,6 +103,39 @@ def test_a_compiler_may_be_named_with_options(
     assert build.build() != plain and compilations() == 2
 
 
+def test_a_compiler_without_openmp_is_told(
+    fresh: Path, compilations: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its kernels use one thread: as long as they are kept, so that the status tells, too."""
+    compiler = Path(os.environ["CXX"])
+    compiler.write_text(COMPILER.replace("for last;", 'case "$*" in *-fopenmp*) exit 1;; esac\nfor last;'))
+    build.build()
+    assert compilations() == 1
+    assert "has no OpenMP (-fopenmp), so the kernels use one thread" in caplog.text
+    assert "threads             one" in invoke("status").output
+
+
+def test_another_compiler_has_kernels_of_its_own(fresh: Path, compilations: Callable[[], int]) -> None:
+    """Also one that tells the same of itself."""
+    first, compiler = build.build(), Path(os.environ["CXX"])
+    other = compiler.with_name("other")
+    other.write_text(compiler.read_text())
+    other.chmod(0o755)
+    os.environ["CXX"] = str(other)
+    assert build.build() != first
+    assert compilations() == 2
+
+
+def test_of_what_a_compiler_says_the_error_is_told(fresh: Path, compilations: Callable[[], int]) -> None:
+    Path(os.environ["CXX"]).write_text(
+        COMPILER.replace(
+            "for last;", "printf 'In file included from a.h\\nb.h:1: error: no such thing\\n' >&2; exit 1\nfor last;"
+        )
+    )
+    with pytest.raises(ConfigurationError, match=r"failed: b\.h:1: error: no such thing\."):
+        build.build()
+
+
 @needs_compiler
 def test_what_nobody_needs_any_more_is_deleted(fresh: Path, compilations: Callable[[], int]) -> None:
     """Left by compilations that were killed, or for other sources and processors, when another library is built."""

@@ -257,6 +257,13 @@ def test_an_average_belongs_to_what_its_checkpoints_belong_to(run: Path, tmp_pat
     assert "parts" not in checkpoint.read_values(tmp_path / "mean.safetensors")
 
 
+def test_an_average_made_by_hand_is_not_what_a_training_has_chosen(run: Path) -> None:
+    """So that the training makes its own again, even of the same checkpoints."""
+    model, directory = run / "model.safetensors", RunDirectory(run)
+    average_into(model, [model, model])
+    assert not directory.holds_result_of(checkpoint.read_values(model)["steps"])
+
+
 def test_a_checkpoint_with_the_name_of_another_is_not_averaged(tmp_path: Path) -> None:
     for step in (1, 2):
         checkpoint.write(tmp_path / f"step-0000000{step}.safetensors", {"a": torch.ones(1)}, {"steps": [step]})

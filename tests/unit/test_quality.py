@@ -195,6 +195,13 @@ def test_endings_count_in_capitals_too(tmp_path: Path) -> None:
         gather_texts([tmp_path / "a.tmx.gz"])
 
 
+@pytest.mark.parametrize(("name", "content"), [("a.xlf", "<xliff/>"), ("a.xlf", "<html/>"), ("a.tmx", "<html/>")])
+def test_other_xml_is_no_translation_memory(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=r"file, or is damaged: \w"):
+        gather_texts([tmp_path / name])
+
+
 def test_corpora_whose_names_have_both_languages_belong_together_by_their_endings(tmp_path: Path) -> None:
     """As those of OPUS."""
     files = [tmp_path / f"{name}.de-en.{code}" for name in ("A", "B") for code in ("de", "en")]
@@ -550,7 +557,7 @@ def test_a_key_with_the_name_of_a_problem_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
     (checked,) = check(tmp_path / "a.jsonl")
     (finding,) = quality_report([checked], (GERMAN, ENGLISH)).texts[0].findings
-    assert (finding.problem, finding.examples[0].source) == ("unreadable", "(no text under the key 'columns')")
+    assert (finding.problem, finding.examples[0].source) == ("unreadable", json.dumps(records[7]))
 
 
 def test_a_copy_is_a_sentence_not_a_name() -> None:

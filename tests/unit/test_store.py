@@ -289,6 +289,13 @@ def test_a_block_of_a_table_has_as_many_columns_as_the_first_line(corpus: Corpus
         corpus.build(train=[{"path": "0.tsv"}])
 
 
+def test_lines_that_end_in_cr_alone_are_refused(corpus: Corpus) -> None:
+    """Not read as one pair."""
+    (corpus.folder / "0.tsv").write_bytes(b"a\tb\rc\td\re\tf\r")
+    with pytest.raises(DataError, match="end in CR alone"):
+        corpus.build(train=[{"path": "0.tsv"}])
+
+
 def test_a_store_of_before_is_read_as_it_is(corpus: Corpus, monkeypatch: Any) -> None:
     """It had all pairs in one file."""
     made = corpus.build()

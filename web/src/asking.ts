@@ -20,11 +20,11 @@ export class Asking {
   /** Ask; the answer is used, unless something else has been asked meanwhile. An error takes its place. */
   async ask<T>(question: string, answer: (signal: AbortSignal) => Promise<T>, use: (found: T) => void | Promise<void>): Promise<void> {
     const { signal } = this.begin(question);
+    this.message.textContent = ""; // it was about another question
     this.view.classList.add("pending");
     try {
       const found = await answer(signal);
       if (signal.aborted) return;
-      this.message.textContent = "";
       this.view.classList.remove("empty");
       await use(found);
     } catch (error) {
@@ -32,6 +32,18 @@ export class Asking {
     } finally {
       if (!signal.aborted) this.view.classList.remove("pending");
     }
+  }
+
+  /** Wait for what is to be asked about: what is shown, or under way, belongs to something else. */
+  wait(): void {
+    this.begin("");
+    this.message.textContent = "";
+    this.view.classList.add("pending");
+  }
+
+  /** Whether what is shown is of something else than what is asked about. */
+  get isWaiting(): boolean {
+    return this.view.classList.contains("pending");
   }
 
   /** Say why there is nothing to see; what is under way is no longer wanted, and what was there is forgotten. */

@@ -59,7 +59,7 @@ class GridView {
       onkeydown: (event: KeyboardEvent) => this.pressed(event),
     }, this.frame.element);
     this.stage.addEventListener("pointerleave", () => this.point(null));
-    const saving = savingButtons(() => this.inspection && {
+    const saving = savingButtons(() => this.asking.isWaiting ? null : this.inspection && {
       name: `grid-${this.measure.key}`, numbers: () => this.numbers(), svg: () => gridFigure(this.content(), this.title(), this.legends()),
     });
     this.element.append(h("div", { class: "toolbar" }, this.colour, this.layerField, this.headChoice, this.range, this.textChoice), this.asking.message,
@@ -79,7 +79,7 @@ class GridView {
     if (this.text === "own" && line.own) return line.own;
     const { translation } = this.app.rendering(line, model);
     const shownText = this.app.textOf(line, model);
-    return this.app.origin.live && translation && shownText !== translation.translation ? shownText : this.forced();
+    return translation && shownText !== translation.translation ? shownText : this.forced();
   }
 
   /** A translation whose beginning was changed by hand is no longer what the model would choose. */
@@ -93,7 +93,7 @@ class GridView {
     const { line, model } = app;
     this.offerText();
     if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
-    if (app.rendering(line, model).pending) return;
+    if (app.rendering(line, model).pending) return this.asking.wait();
     const target = this.target();
     const question = JSON.stringify([model.name, line.place, line.source, target]);
     if (this.asking.isAsked(question)) return this.draw();

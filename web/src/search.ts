@@ -37,7 +37,7 @@ class SearchView {
         if (node) this.choose(Number(node.dataset.node), false);
       },
     });
-    const saving = savingButtons(() => this.trace && {
+    const saving = savingButtons(() => this.asking.isWaiting ? null : this.trace && {
       name: "search", numbers: () => ({ search: this.trace, own: this.own }), svg: () => treePicture(this.drawn()),
     });
     const arrangement = choice("Order", [["rank", "by rank at each position"], ["tree", "as branches"]], "rank", (value) => {
@@ -55,7 +55,7 @@ class SearchView {
     const { line, model } = app;
     if (!line.source.trim()) return this.asking.fail("Type a sentence above.");
     const { pending, prefix } = app.rendering(line, model);
-    if (pending) return;
+    if (pending) return this.asking.wait();
     const question = JSON.stringify([model.name, line.place, line.source, prefix, line.own]);
     if (this.asking.isAsked(question)) return this.draw();
     const answer = async (signal: AbortSignal) => ({

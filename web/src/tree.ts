@@ -111,7 +111,7 @@ function ownLane(own: Score, trace: SearchTrace, y: number): SVGGElement {
     s("text", { x: 0, y: -8, fill: colour("dim"), "font-size": 11 }, `Your own translation: score ${own.score.toFixed(2)}, log-probability ${own.log_probability.toFixed(2)}`));
   let at: number | null = 0;
   own.tokens.forEach((token, position) => {
-    at = trace.nodes.find((node) => node.parent === at && at !== null && node.piece === token)?.id ?? null;
+    at = trace.nodes.find((node) => node.parent === at && at !== null && node.piece === token && node.fate !== "pruned")?.id ?? null;
     const value = own.token_log_probabilities[position];
     const group = s("g", { transform: `translate(${(position + 1) * COLUMN} 0)`, "data-own": position },
       s("title", {}, `${shown(token)}: ${percent(value)}, log-probability ${value.toFixed(3)}`),

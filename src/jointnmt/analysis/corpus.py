@@ -121,7 +121,8 @@ def _scores(
     (scored,) = bootstrap(systems, references, {"": measure}, SAMPLES)
     values = {}
     for each in scored.systems:
-        low, high = (max(0.0, each.mean - each.half_width), each.mean + each.half_width) if size > 1 else (None, None)
+        interval = max(0.0, each.mean - each.half_width), min(100.0, each.mean + each.half_width)
+        low, high = interval if size > 1 else (None, None)
         values[each.system] = BucketValue(bucket, size, each.score, low, high, each.p_value)
     return values
 

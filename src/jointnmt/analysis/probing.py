@@ -60,7 +60,8 @@ def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[Prob
         number = min(training.rounds for training in waiting)
         due = [training for training in waiting if training.rounds == number]
         try:
-            with show(f"round {number + 1} of {len(due)} probes", round_size(task.train, task.config)) as advance:
+            what = f"round {number + 1} of at most {task.config.max_rounds}, {len(due)} probes"
+            with show(what, round_size(task.train, task.config)) as advance:
                 train_round(due, task.model, task.train, task.stop, advance, task.tags)
         except KeyboardInterrupt:
             logger.warning("round %d is not finished: the same command repeats it", number + 1)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
@@ -61,12 +62,13 @@ def attention(
     if out.suffix not in PICTURES:
         raise ConfigurationError(f"--out {out}: the name of a figure ends in {', '.join(PICTURES)}.")
     wanted = _sides(of or ())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_output(out)
     translator = Translator.load(run, device, precision)
     translation = translator.translate([text])[0] if translation is None else translation
     read = attend(translator, text, translation, "--text")
     tokens = dict(zip(("source", "target"), self_attention_tokens(*read[1:]), strict=True))
     view = View(by, **{side: token_place(side, tokens[side], token) for side, token in wanted.items()})
-    out.parent.mkdir(parents=True, exist_ok=True)
     figure = attention_figure(attention_panels(*read, view), f"{text}\n{translation}")
     width, height = figure.get_size_inches()
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jointnmt.cli.console import counted
 from jointnmt.evaluation.p_values import star, stated
 from jointnmt.evaluation.scores import ALL_METRICS, TITLES, Scores
 from jointnmt.testset.systems import EvaluatedSystem, Evaluation, ExampleSentence
@@ -77,7 +78,7 @@ def _measured_metrics(scores: Scores) -> list[str]:
 
 
 def _example_table(evaluation: Evaluation, count: int) -> Table:
-    table = Table(show_header=False, title=f"The first {count} sentences")
+    table = Table(show_header=False, title=f"The first {counted(count, 'sentence')}")
     for example in evaluation.examples(count):
         for name, sentence in _lines(example, evaluation.systems):
             table.add_row(Text(name, style="dim"), Text(sentence))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, PrecisionChoiceOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
@@ -57,9 +58,10 @@ def explore(
     if out.suffix not in (PAGE, NUMBERS):
         raise ConfigurationError(f"--out {out}: the name of the file ends in {PAGE} or {NUMBERS}.")
     texts = _texts(text or [], translation or [], source)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_output(out)
     engines = {name: Engine.load(path, device, precision) for name, path in named_paths(runs).items()}
     found = document(engines, texts, max_tokens)
-    out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == PAGE:
         from jointnmt.serving.page import write_page
 
@@ -81,6 +83,8 @@ def _texts(texts: Sequence[str], targets: Sequence[str], source: Path | None) ->
         if not found:
             raise ConfigurationError(f"--input {source}: the file is empty.")
         return found
+    if any(len(each.splitlines()) > 1 for each in (*texts, *targets)):
+        raise ConfigurationError("--text and --translation are one line each: give the next one by another --text.")
     if targets and len(targets) != len(texts):
         raise ConfigurationError(f"There are {len(texts)} --text, but {len(targets)} --translation: give one for each.")
     return [Texts(*each) for each in zip(texts, targets, strict=True)] if targets else list(map(Texts, texts))

@@ -17,7 +17,7 @@ from jointnmt.cli.texts import (
     check_language,
     read_texts,
 )
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _check_encodings(checked: "Sequence[CheckedText]") -> None:
         lost = int((text.problems == NUMBERS["unreadable"]).sum())
         note = next((note for note in text.text.notes if NOT_UTF8 in note), "")
         if note and lost > len(text) * MOST_LOST:
-            raise ConfigurationError(
+            raise DataError(
                 f"{note}: {lost:,} of {len(text):,} pairs would be left out. Say in which encoding it is, as by "
                 "--encoding cp1252; or --encoding utf-8, to leave them out."
             )

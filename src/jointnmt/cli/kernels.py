@@ -59,6 +59,7 @@ def _lines(status: KernelStatus) -> Iterator[str]:
         "processor": status.processor,
         "features used": ", ".join(status.features) or "none",
         **{f"{precision} products": used for precision, used in status.products.items()},
+        "threads": "one, as the compiler has no OpenMP" if status.has_threads is False else None,
         "library": status.library or (f"none in {status.directory}" if status.directory else "none"),
         "SHA-256": status.sha256,
     }

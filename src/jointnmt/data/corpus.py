@@ -28,6 +28,16 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a file, compressed or not, may raise."""
 
 
+def check_line_ends(path: Path, beginning: bytes) -> None:
+    """Refuse a file that would be read as a single line.
+
+    Raises:
+        DataError: if its lines end in CR alone.
+    """
+    if beginning.count(b"\r") > 1 and b"\n" not in beginning:
+        raise DataError(f"{path}: its lines end in CR alone, as on old Macs. Convert them, as by tr '\\r' '\\n'.")
+
+
 class ParallelText(Config):
     """One parallel text: two files of which line i of one translates line i of the other, or one file of pairs.
 

@@ -75,6 +75,8 @@ class ModelSettings(Config):
     @model_validator(mode="after")
     def _shortcuts_fit(self) -> Self:
         depths = self.attention_depths()
+        if self.shortcuts is not None and not depths:
+            raise ValueError("shortcuts: this family has none")
         for place in self.shortcut_places:
             if place not in depths:
                 raise ValueError(

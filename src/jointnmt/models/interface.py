@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jointnmt.ops import Repetition
+
+if TYPE_CHECKING:
+    from jointnmt.models.common import ModelSettings
 
 
 class DecoderState(Protocol):
@@ -95,15 +98,18 @@ class TranslationModel(nn.Module, ABC):
     right.
     """
 
+    config: ModelSettings | None = None
+    """How it was built; None of a model that is in no recipe."""
+
     @property
     def has_shortcuts(self) -> bool:
         """Whether the model has lexical shortcuts, whose gates it writes into `AttentionMaps.gates`."""
-        return False
+        return self.config is not None and bool(self.config.shortcut_places)
 
     @property
     def recomputes_layers(self) -> bool:
         """Whether layers are computed again in the backward pass (`activation_checkpointing`)."""
-        return False
+        return self.config is not None and self.config.activation_checkpointing
 
     @abstractmethod
     def forward(

@@ -14,7 +14,7 @@ from jointnmt.models.interface import TranslationModel
 from jointnmt.models.layers.embedding import VocabularyProjection
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear
+from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, is_fusable
 from jointnmt.ops.native.packed import has_int8_gemm
 
 logger = logging.getLogger(__name__)
@@ -43,18 +43,18 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     projection = PACKED[precision if whole else "bfloat16"].of if packs else half
 
     def prepared(module: nn.Module) -> nn.Module:
-        if isinstance(module, Linear):
+        if isinstance(module, Linear) and is_fusable(module):
             return linear(module)
         if isinstance(module, VocabularyProjection):
             return projection(module)
         return half(module) if isinstance(module, LayerNorm) and not packs else module
 
-    left = [
-        name for name, each in model.named_modules() if isinstance(each, nn.Linear) and not isinstance(each, Linear)
-    ]
+    linears = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.Linear)]
+    left = [name for name, each in linears if not (isinstance(each, Linear) and is_fusable(each))]
     if left and precision != "float32":
         logger.warning(
-            "%d layers of the model stay in its own precision, as only jointnmt's Linear is prepared for %s: %s",
+            "%d layers of the model stay in its own precision, as only jointnmt's Linear is prepared for %s, "
+            "without hooks and another forward: %s",
             *(len(left), precision, ", ".join(left)),
         )
     replaced = {id(module): new for module in model.modules() if (new := prepared(module)) is not module}

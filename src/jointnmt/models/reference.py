@@ -53,6 +53,8 @@ class Reference(TranslationModel):
             `dict(model.named_parameters())`, which are shared and receive the gradients.
     """
 
+    config: TransformerConfig | ReformerBaseConfig | ReformerFastConfig
+
     def __init__(
         self, config: TransformerConfig | ReformerBaseConfig | ReformerFastConfig, weights: Mapping[str, Tensor]
     ) -> None:

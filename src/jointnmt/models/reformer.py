@@ -171,6 +171,8 @@ class GridLayer(nn.Module):
 class Reformer(TranslationModel):
     """Reformer-base; with a PreNet, Reformer-fast."""
 
+    config: ReformerBaseConfig | ReformerFastConfig
+
     def __init__(
         self, config: ReformerBaseConfig | ReformerFastConfig, source_vocabulary: int, target_vocabulary: int
     ) -> None:
@@ -183,14 +185,6 @@ class Reformer(TranslationModel):
         )
         self.layers = nn.ModuleList(GridLayer(config) for _ in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
-
-    @property
-    def has_shortcuts(self) -> bool:
-        return bool(self.config.shortcut_places)
-
-    @property
-    def recomputes_layers(self) -> bool:
-        return self.config.activation_checkpointing
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None

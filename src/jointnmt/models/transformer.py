@@ -219,6 +219,8 @@ DecoderCache = CachedState[tuple[Tensor, ...]]
 class Transformer(TranslationModel):
     """Encoder and decoder, with or without lexical shortcuts."""
 
+    config: TransformerConfig
+
     def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
         self.config = config
@@ -230,14 +232,6 @@ class Transformer(TranslationModel):
         self.encoder = Encoder(config, config.encoder_layers, "encoder", style)
         self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))
         self.norm = LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
-
-    @property
-    def has_shortcuts(self) -> bool:
-        return bool(self.config.shortcut_places)
-
-    @property
-    def recomputes_layers(self) -> bool:
-        return self.config.activation_checkpointing
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None

@@ -20,9 +20,10 @@ from jointnmt.ops.attention import (
 from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
 from jointnmt.ops.backend import backend
 from jointnmt.ops.dropout import Dropout, dropout, dropout_mask, masks_of_rows
+from jointnmt.ops.fusing import fusable, is_fusable, takes_normed
 from jointnmt.ops.gating import gated_kv
 from jointnmt.ops.grid import grid_of_sides
-from jointnmt.ops.linear import linear, linear_update, mlp_update
+from jointnmt.ops.linear import apply_linear, linear, linear_update, mlp_update
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
@@ -57,6 +58,7 @@ __all__ = [
     "advance_beams",
     "advance_positions",
     "append_to_cache",
+    "apply_linear",
     "attention",
     "attention_pool",
     "axial_attention",
@@ -69,8 +71,10 @@ __all__ = [
     "dropout_mask",
     "empty",
     "empty_cache",
+    "fusable",
     "gated_kv",
     "grid_of_sides",
+    "is_fusable",
     "layer_norm",
     "linear",
     "linear_update",
@@ -80,6 +84,7 @@ __all__ = [
     "no_autocast",
     "normed",
     "restrict",
+    "takes_normed",
     "to_autocast_dtype",
     "topk",
 ]

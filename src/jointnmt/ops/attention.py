@@ -94,7 +94,7 @@ class AttentionMask:
         kernels give zeros, the plain form NaN.
         """
         lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
-        return cls(lambda: _bias_of(mask, like).view(len(mask), *[1] * axes, -1), lengths=lengths)
+        return cls(lambda: _bias_of(mask, like).view(len(mask), *[1] * axes, mask.shape[1]), lengths=lengths)
 
     @classmethod
     def cached(
@@ -181,7 +181,8 @@ def axial_attention(
     """
     first = projected[0]
     embed_dim = sum(part.shape[-1] for part in projected) // 3
-    fits = is_sequence_or_grid(first) and (mask.is_causal or mask.lengths is not None)
+    fits = is_sequence_or_grid(first) and (bias is None or len(bias) == 3 * embed_dim)
+    fits = fits and (mask.is_causal or (mask.lengths is not None and len(mask.lengths) == len(first)))
     if attn_weights is None and fits and uses_kernels(first, embed_dim, embed_dim // num_heads, beside=projected[1:]):
         kept = [length for number, length in enumerate(first.shape[:-1]) if number != axis]
         weight_mask = dropout.mask((*kept, num_heads, *[first.shape[axis]] * 2), first)
@@ -220,9 +221,11 @@ def cached_attention(
     """
     embed_dim = query.shape[-1]
     needs_weights = attn_weights is not None or _drops(dropout)
-    known_mask = mask.own is not None or mask.lengths is not None
+    known_mask = mask.own is not None or (mask.lengths is not None and len(mask.lengths) == len(query))
+    fits = key_value.shape == (*query.shape[:-2], key_value.shape[-2], 2 * embed_dim)
     without_gradient = not torch.is_grad_enabled()
-    if without_gradient and known_mask and not needs_weights and uses_kernels(query, embed_dim // num_heads):
+    usable = fits and known_mask and not needs_weights
+    if without_gradient and usable and uses_kernels(query, embed_dim // num_heads):
         return _cached(query, key_value, num_heads, mask)
     key_value = key_value[..., : mask.bias.shape[-1], :]
     heads = [*_by_role(query, embed_dim, num_heads), *_by_role(key_value, embed_dim, num_heads)]

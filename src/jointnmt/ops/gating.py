@@ -44,6 +44,7 @@ def gated_kv(
         gates: if given, the gates `[*places, 2, E]` are appended.
     """
     fits = len(lexical) <= 2 and is_sequence_or_grid(hidden)
+    fits = fits and hidden.shape[-1] == gate_bias.numel() * (2 if fusion else 1)
     if torch.is_grad_enabled():  # threads share out the sentences, and each sums gradients of its own
         fits = fits and all(len(part) == len(hidden) for part in lexical)
     if gates is None and fits and uses_kernels(hidden, gate_bias.shape[-1], beside=lexical):

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from jointnmt.ops.backend import uses_kernels, uses_own_gemm
 from jointnmt.ops.dropout import Dropout
+from jointnmt.ops.fusing import is_fusable, takes_normed
 from jointnmt.ops.native.calls import (
     broadcast_to,
     call,
@@ -48,7 +49,7 @@ def linear(
 
 def linear_update(x: Float[Tensor, "B *places E"], layer: nn.Module) -> Biased:
     """`layer(x)` for a residual connection, which adds the bias where PyTorch computes the product."""
-    if isinstance(layer, nn.Linear) and _leaves_bias(x, layer.weight):
+    if isinstance(layer, nn.Linear) and is_fusable(layer) and _leaves_bias(x, layer.weight):
         return Biased(linear(x, layer.weight), layer.bias)
     return Biased(layer(x))
 
@@ -67,10 +68,11 @@ def mlp_update(
         dropout: of the hidden layer.
     """
     value = x.value if isinstance(x, Normed) else x
-    if isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
+    fusable = is_fusable(hidden) and is_fusable(output)
+    if fusable and isinstance(hidden, PackedLinear) and isinstance(output, PackedLinear):
         return Biased(hidden.mlp(value, output))
-    if not _is_block(value, hidden, output, dropout):
-        return Biased(output(dropout(functional.relu(hidden(x)))))
+    if not (fusable and _is_block(value, hidden, output, dropout)):
+        return Biased(output(dropout(functional.relu(apply_linear(hidden, x)))))
     assert isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)
     mask = dropout.mask((*value.shape[:-1], hidden.out_features), value)
     bias = exact(hidden.bias)
@@ -82,6 +84,12 @@ def mlp_update(
     factors = broadcast_to(activation, mask)
     call("bias_relu_forward", activation, *rows_of(activation), activation, bias, ctypes.byref(factors))
     return Biased(functional.linear(activation, output.weight), left)
+
+
+def apply_linear(layer: nn.Module, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
+    """`layer(x)`, or of the value of `x` where the layer does not know what is `Normed`."""
+    result: Tensor = layer(x.value if isinstance(x, Normed) and not takes_normed(layer) else x)
+    return result
 
 
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from jointnmt.ops.autocast import no_autocast
 from jointnmt.ops.backend import uses_kernels
 from jointnmt.ops.dropout import Dropout
+from jointnmt.ops.fusing import is_fusable
 from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, is_sequence_or_grid, rows_of, zeros
 
 EPS = 1e-5
@@ -50,12 +51,15 @@ class Biased(NamedTuple):
 
 
 def layer_norm(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Float[Tensor, "*places E"]:
-    """Layer norm in the type of `x`."""
-    return normed(x, norm)[1].value
+    """Layer norm in the type of `x`, computed from weight and bias of `norm`."""
+    vectors = _vectors(norm, x) if uses_kernels(x, x.shape[-1]) else None
+    return _layer_norm(x, norm) if vectors is None else _add_norm(x.contiguous(), None, None, None, *vectors)[1].value
 
 
 def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> tuple[Float[Tensor, "*places E"], Normed]:
     """`x` and its layer norm, where a residual connection begins: their gradients are summed in one pass."""
+    if not is_fusable(norm):
+        return x, Normed(norm(x))
     vectors = _vectors(norm, x) if uses_kernels(x, x.shape[-1]) else None
     if vectors is None:
         return x, Normed(_layer_norm(x, norm))
@@ -88,6 +92,9 @@ def add_norm(
     The kernel does both in one pass over memory (flash-attn's dropout-add-layer-norm).
     """
     update = _biased(update)
+    if not is_fusable(norm):
+        x = dropout_add(x, update, dropout)
+        return x, Normed(norm(x))
     vectors = _vectors(norm, x) if _adds_in_one_pass(x, update, dropout) else None
     if vectors is None:
         x = dropout.add(x, update.total)
@@ -102,7 +109,8 @@ def _biased(update: Tensor | Biased) -> Biased:
 
 def _adds_in_one_pass(x: Tensor, update: Biased, dropout: Dropout) -> bool:
     """Whether the kernel takes these: it broadcasts nothing but a dropout mask, to a sequence or a grid."""
-    fits = update.value.shape == x.shape and (is_sequence_or_grid(x) or not dropout.active)
+    fits = update.value.shape == x.shape and (update.bias is None or update.bias.shape == x.shape[-1:])
+    fits = fits and (is_sequence_or_grid(x) or not dropout.active)
     return fits and uses_kernels(x, x.shape[-1], beside=[update.value])
 
 

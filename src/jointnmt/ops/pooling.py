@@ -31,7 +31,7 @@ def attention_pool(
         lengths: the number of real tokens of each sentence; None: they are counted. Of none the mean is undefined: the
             kernel gives zeros, the plain form NaN.
     """
-    fit = scores.shape == x.shape and mask.shape == x.shape[:2]
+    fit = scores.shape == x.shape and mask.shape == x.shape[:2] and (lengths is None or len(lengths) == len(x))
     if attn_weights is None and fit and uses_kernels(x, x.shape[-1], beside=[scores]):
         if lengths is None:
             lengths = mask.sum(dim=1, dtype=torch.int32)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from jointnmt.ops.backend import implementation, kernels_read
 from jointnmt.ops.cuda_graph import Computation
+from jointnmt.ops.fusing import has_hooks
 from jointnmt.ops.linear import MANY_ROWS
 from jointnmt.ops.native import library
 from jointnmt.ops.native.packed import PackedLinear
@@ -124,6 +125,8 @@ class KernelRunner:
         size, addresses = len(x), _addresses(x, memory)
         if self._recorded is None or size > self._recorded.recording.most or addresses != self._addresses:
             known = _known.setdefault(model, _KnownPositions())
+            if any(map(has_hooks, model.modules())):
+                return compute(x)
             on = None if _has_many_rows(x) else _dependencies(x, memory)  # beside many rows, Python takes little
             self._recorded = None if on is None else known.take(on, size, _weights(model), self)
             if self._recorded is None:

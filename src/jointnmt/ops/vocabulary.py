@@ -81,7 +81,8 @@ def divergence(
     That is the mean of the Kullback-Leibler divergences in both directions, as of R-Drop (Liang et al. 2021,
     equation 2). Computed in float32, whatever the logits are.
     """
-    if uses_kernels(first, beside=[second]):
+    fits = first.shape == second.shape and weights.shape == (len(first),) and weights.dtype == torch.float32
+    if first.ndim == 2 and fits and uses_kernels(first, beside=[second]):
         total: Tensor = _Divergence.apply(first, second, weights)
         return total
     p, q = (logits.log_softmax(-1, dtype=torch.float32) for logits in (first, second))
@@ -95,7 +96,7 @@ class _Divergence(torch.autograd.Function):
     def forward(ctx: Any, first: Tensor, second: Tensor, weights: Tensor) -> Tensor:
         first, second = first.contiguous(), second.contiguous()
         apart, gradients = zeros(len(first)), [empty(first, *first.shape) for _ in range(2)]
-        call("divergence", first, *first.shape, first, second, weights, apart, *gradients)
+        call("divergence", first, *first.shape, first, second, weights.contiguous(), apart, *gradients)
         ctx.save_for_backward(*gradients)
         return apart.sum()
 

@@ -77,7 +77,7 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     parts = {KEY: bound[0]} if len(bound) == len(found) else {}
     training = {TRAINING: trainings[0]} if len(trainings) == len(found) else {}
-    checkpoint.write(out, weights, {"steps": steps, **parts, **training})
+    checkpoint.write(out, weights, {"steps": steps, "candidates": [], **parts, **training})  # no training chose it
 
 
 def steps_of(values: Mapping[str, Any]) -> list[int]:

@@ -163,9 +163,12 @@ class RunDirectory:
     def _check(self, experiment: Experiment) -> None:
         old = self.read_experiment()
         changed = differences(old.plain(), experiment.plain())
+        if experiment.training.precision == "auto":  # which the old one has found already
+            changed = [line for line in changed if line.partition(":")[0] != "training.precision"]
         forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
         if forbidden and not self.is_trained():
-            logger.info("%s: nothing was trained here yet; starting with another configuration", self.path)
+            other = "; ".join(forbidden)
+            logger.info("%s: nothing was trained here yet; starting with another configuration: %s", self.path, other)
             return
         if forbidden:
             raise ConfigurationError(

@@ -25,6 +25,8 @@ VOID = frozenset({
 # fmt: on
 _BEGINS = re.compile("<[a-zA-Z/!?]")
 """Of a tag, a comment or the like."""
+_COMMENT = re.compile("<!--(?:-?>|.*?--!?>)", re.DOTALL)
+"""As HTML's standard ends it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class _Reader(HTMLParser):
         for the end of each anew."""
         if not self._instead:
             return source
-        for begin, end in (("<!--", "-->"), ("<![", "]")):
-            last = source.rfind(end) + 1
+        for begin, ends in (("<!--", ("-->", "--!>")), ("<![", ("]",))):
+            last = max(map(source.rfind, ends)) + 1
             source = source[:last] + source[last:].replace(begin, self._instead + begin[1:])
         return source
 
@@ -121,6 +123,15 @@ class _Reader(HTMLParser):
     def handle_pi(self, data: str) -> None:
         """Note a processing instruction."""
         self._note("other")
+
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        """Read a comment, also one that ends in `--!>` or at once, as `<!-->`."""
+        found = _COMMENT.match(self.rawdata, i)
+        if found is None:
+            return -1
+        if report:
+            self.handle_comment("")
+        return found.end()
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """Read `<![...]>`; of an unknown kind, it is passed over like a comment."""

@@ -285,8 +285,10 @@ async def _values(request: Request) -> dict[str, Any]:
         raise RequestError(400, NO_JSON)
     form = await request.form()
     # Forms end lines as the web does; texts have the same length either way with plain line feeds.
-    sent = {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}
-    return {**request.query_params, **sent}
+    sent = [(name, value.replace("\r\n", "\n")) for name, value in form.multi_items() if isinstance(value, str)]
+    given: dict[str, Any] = {**request.query_params, **dict(sent)}
+    texts = [value for name, value in (*request.query_params.multi_items(), *sent) if name == "q"]
+    return {**given, "q": texts} if len(texts) > 1 else given
 
 
 def _parse(kind: type[Any], values: dict[str, Any]) -> Any:

@@ -119,7 +119,8 @@ class _Segment:
         elif event.kind == "end":
             self._close(event)
         else:
-            self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_text=event.kind == "kept"))
+            is_text = event.kind == "kept" or event.name == "img"
+            self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_text))
 
     def _close(self, event: Event) -> None:
         if not self.open or self.open[-1].name != event.name:

@@ -101,6 +101,7 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
     with stream:
         with _naming(file):
             stream.truncate(sum(map(len, lines)))
+        progress(what, len(records), task.total)  # the time of the first record counts
         for record in task.compute(len(records)):
             with _naming(file):
                 stream.write(_line(record, len(records)))

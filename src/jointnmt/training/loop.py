@@ -308,7 +308,7 @@ class TrainingRun:
             self.stop.check()
             result = self.validation.measure(self.trainer.whole_model(), self.validating.bleu_every > 0)
             score, best = result.score(self.validating.metric), self.state.selection.best[0]
-            if score is not None and not score >= best.score:  # nor is a number: a NaN
+            if score is not None and score < best.score:
                 logger.info("the average is no better than the weights after update %d, which are kept", best.step)
                 kept = [best.step]
                 self._load_average(kept)

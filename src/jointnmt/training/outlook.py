@@ -23,6 +23,8 @@ MUCH_DROPOUT, MOST_WITH_DROPOUT = 0.3, 80
 """With so much dropout, so many parameters for each target token do: at 3,000 pairs, 50 came to the BLEU that
 docs/own-text.md states."""
 
+WORTHWHILE = 0.8
+"""A vocabulary that is not smaller than this by far is not worth another segmentation."""
 FEWEST_OCCURRENCES = 8
 """Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
 
@@ -100,5 +102,5 @@ class Outlook:
             key = _key_of_size(self.experiment.segmentation)
             yield (
                 f"the target has {self.vocabulary:,} pieces, which the training text shows {often:.1f} times each. "
-                + (f"Set {key} to {fewer:,} or so" if fewer < self.vocabulary else "Use more text")
+                + (f"Set {key} to {fewer:,} or so" if fewer <= WORTHWHILE * self.vocabulary else "Use more text")
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self
 
 
@@ -82,7 +82,8 @@ class RunningStats:
         """The statistics with one more update; the sums of a skipped update, which are not finite, are left out."""
         if report.skipped:
             return RunningStats(self.sums, self.updates, self.skipped + 1, self.seconds + report.seconds)
-        sums = Sums(*(a + b for a, b in zip(astuple(self.sums), astuple(report.sums), strict=True)))
+        last = replace(report.sums, interrupted=0.0)  # which is of no interest to the training that resumes
+        sums = Sums(*(a + b for a, b in zip(astuple(self.sums), astuple(last), strict=True)))
         return RunningStats(sums, self.updates + 1, self.skipped, self.seconds + report.seconds)
 
     @property

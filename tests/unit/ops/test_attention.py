@@ -27,10 +27,10 @@ class FixedDropout(SharedDropout):
 
 
 @needs_kernels
-@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("drops", [None, "alike", "by line"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 5, 7), 1), ((2, 5, 7), 2), ((2, 37), 1), ((1, 3, 16), 2)])
-def test_axial_attention(shape: tuple[int, ...], axis: int, causal: bool, drops: bool) -> None:
+def test_axial_attention(shape: tuple[int, ...], axis: int, causal: bool, drops: str | None) -> None:
     """Along either axis, with padding and dropped weights; also of parts of a wider tensor."""
     torch.manual_seed(3)
     heads, size = 3, 16
@@ -38,7 +38,8 @@ def test_axial_attention(shape: tuple[int, ...], axis: int, causal: bool, drops:
     projected, bias = torch.randn(*shape, 3 * embed_dim), torch.randn(3 * embed_dim)
     lengths = torch.randint(1, length + 1, shape[:1])
     kept = [place for number, place in enumerate(shape) if number != axis]
-    dropout_mask = torch.rand(shape[0], *[1] * (len(kept) - 1), heads, length, length) if drops else None
+    lines = kept[1:] if drops == "by line" else [1] * (len(kept) - 1)
+    dropout_mask = torch.rand(shape[0], *lines, heads, length, length) if drops else None
     real, single = torch.arange(length) < lengths[:, None], torch.zeros(())
     mask, mask64 = (
         AttentionMask.causal(length, like) if causal else AttentionMask.padding(real, like, axes=len(kept) + 1)
@@ -174,11 +175,12 @@ def test_a_model_in_training_drops_weights_of_its_own_attention(name: str, gradi
 
 
 @needs_kernels
-def test_a_value_that_is_not_finite_stays_visible() -> None:
-    x = torch.zeros(1, 2, 16)
-    x[0, 0, 3] = torch.nan
+@pytest.mark.parametrize("role", range(3), ids=["query", "key", "value"])
+def test_a_value_that_is_not_finite_stays_visible(role: int) -> None:
+    x = torch.zeros(1, 2, 48)
+    x[0, 0, role * 16 + 3] = torch.nan
     for each in (x, x.bfloat16()):
-        attended = axial_attention([each.repeat(1, 1, 3)], 1, 1, AttentionMask.causal(2, each), NO_DROPOUT)
+        attended = axial_attention([each], 1, 1, AttentionMask.causal(2, each), NO_DROPOUT)
         assert attended[0, 0].isnan().any()
 
 
@@ -258,3 +260,16 @@ def test_queries_and_keys_of_different_types_are_an_error(gradient: bool) -> Non
     query, key_value = torch.ones(2, 3, 32), torch.ones(2, 3, 64, dtype=torch.bfloat16)
     with torch.set_grad_enabled(gradient), pytest.raises(RuntimeError, match=r"BFloat16|dtype"):
         axial_attention([query, key_value], 2, 1, AttentionMask.causal(3, query), NO_DROPOUT)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("unchecked_shapes")
+@torch.no_grad()
+def test_what_does_not_fit_is_an_error() -> None:
+    """Not read beyond its end."""
+    x = torch.randn(2, 4, 96)
+    with pytest.raises(RuntimeError):
+        axial_attention([x], 2, 1, AttentionMask.causal(4, x), NO_DROPOUT, torch.ones(8))
+    mask = AttentionMask.padding(torch.ones(2, 5, dtype=torch.bool), x, 2)
+    with pytest.raises(RuntimeError):
+        cached_attention(x[..., :32], torch.randn(2, 5, 48), 2, mask)

@@ -152,3 +152,18 @@ def test_gradients_of_a_part_that_sentences_share() -> None:
             found = gated_kv(hidden, [part], bias, fusion=False)
             results.append((found, *torch.autograd.grad(found.sum(), part)))
     assert_close(*results, rtol=1e-5, atol=1e-4)
+
+
+@needs_kernels
+def test_a_score_that_is_not_finite_stays_visible() -> None:
+    scores = torch.zeros(1, 3, 2, 16)
+    scores[0, 1, 0, 3] = torch.nan
+    pooled = attention_pool(torch.ones(1, 3, 2, 16), scores, torch.ones(1, 3, dtype=torch.bool))
+    assert pooled[0, 0, 3].isnan() and not pooled[0, 1].isnan().any()
+
+
+@needs_kernels
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_bias_of_other_features_is_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        gated_kv(torch.randn(2, 3, 4, 32), [torch.randn(2, 3, 1, 32)], torch.randn(2, 32), fusion=False)

@@ -226,3 +226,20 @@ def test_an_update_is_broadcast() -> None:
     assert_close(add_norm(x, update, NO_DROPOUT, norm)[1].value, norm(x + update), rtol=1e-5, atol=1e-5)
     with pytest.raises(RuntimeError, match="must match"):
         dropout_add(x, update[:2], NO_DROPOUT)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_bias_of_other_features_is_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        add_norm(torch.randn(2, 3, 32), Biased(torch.randn(2, 3, 32), torch.randn(8)), NO_DROPOUT, norm_of(32))
+
+
+@needs_kernels
+def test_the_norm_is_that_of_the_stored_sum() -> None:
+    """Which in bfloat16 is rounded: the backward pass recomputes the norm from it."""
+    torch.manual_seed(7)
+    x, update = torch.randn(2, 5, 64).bfloat16(), torch.randn(2, 5, 64).bfloat16()
+    norm = norm_of(64)
+    total, found = add_norm(x, update, NO_DROPOUT, norm)
+    assert torch.equal(found.value, layer_norm(total, norm))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 from jointnmt.ops import backend, cross_entropy, divergence, log_softmax, topk
@@ -58,10 +59,52 @@ def test_divergence(vocabulary: int, dtype: torch.dtype) -> None:
         assert not found[5].any()
 
 
+@pytest.mark.parametrize("weights", [torch.ones(1).expand(9), torch.ones(18)[::2]], ids=["expanded", "strided"])
+def test_weights_of_a_divergence_may_lie_apart(weights: Tensor) -> None:
+    torch.manual_seed(7)
+    first, second = torch.randn(2, 9, 35).unbind()
+    assert torch.equal(divergence(first, second, weights), divergence(first, second, torch.ones(9)))
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    ("second", "weights"),
+    [((9, 24), torch.ones(9)), ((9, 35), torch.ones(3)), ((9, 35), torch.ones(9, dtype=torch.float64))],
+)
+def test_predictions_and_weights_that_do_not_fit_are_an_error(second: tuple[int, int], weights: Tensor) -> None:
+    """Not read beyond their end."""
+    with pytest.raises(RuntimeError):
+        divergence(torch.randn(9, 35), torch.randn(second), weights)
+
+
 @pytest.mark.parametrize("token", [-100, -1, 35])
 def test_gold_tokens_outside_of_the_vocabulary_are_an_error(token: int) -> None:
     with pytest.raises(IndexError):
         cross_entropy(torch.randn(2, 35), torch.tensor([3, token]), torch.ones(2), 0.1)
+
+
+@needs_kernels
+@pytest.mark.parametrize("place", [0, 40])
+def test_a_nearly_certain_token_is_less_than_certain(place: int) -> None:
+    """Its log-probability is small beside the rounding errors of its logit."""
+    logits = torch.full((1, 41), 70.0)
+    logits[0, place] = 80
+    assert_close(log_softmax(logits)[0, place].double(), logits.double().log_softmax(1)[0, place], rtol=1e-4, atol=0)
+
+
+@needs_kernels
+def test_numbers_beside_a_vector_are_rounded_like_those_in_it() -> None:
+    """To bfloat16: of 15 columns and of 16, of which the last is impossible; a NaN stays one."""
+    torch.manual_seed(9)
+    logits, gold, weights = 3 * torch.randn(64, 15), torch.randint(15, (64,)), torch.ones(64)
+    logits[5, 3] = torch.nan
+    found = []
+    for each in (logits, torch.nn.functional.pad(logits, (0, 1), value=-1e4)):
+        leaf = each.bfloat16().requires_grad_()
+        (gradient,) = torch.autograd.grad(cross_entropy(leaf, gold, weights, 0.0)[0], leaf)
+        found.append(gradient[:, :15])
+    assert torch.equal(found[0].isnan(), found[1].isnan()) and found[0][5].isnan().all()
+    assert torch.equal(found[0].nan_to_num(), found[1].nan_to_num())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -109,8 +109,9 @@ def _read(path: Path, kind: str) -> tuple[str | None, list[tuple[int, dict[str, 
         raise DataError(
             f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
         ) from error
-    except (LxmlError, ValueError) as error:
-        raise DataError(f"{path}: is no {kind.removeprefix('.').upper()} file, or is damaged: {error}.") from error
+    except (LxmlError, ValueError, AssertionError, StopIteration) as error:  # of the latter, where parts are missing
+        why = str(error) or "its parts are missing"
+        raise DataError(f"{path}: is no {kind.removeprefix('.').upper()} file, or is damaged: {why}.") from error
 
 
 def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:

@@ -69,8 +69,8 @@ class PairFields:
 
 
 def _no_pair(content: str, problem: str, detail: str) -> tuple[str, str, str, str]:
-    """What `PairFields.pick` has of a line without these fields: its problem, unless the line is empty."""
-    return ("", "", problem, detail) if content.strip() else ("", "", "empty", "empty line")
+    """What `PairFields.pick` has of a line without these fields: all of it, and its problem, unless it is empty."""
+    return (content, "", problem, detail) if content.strip() else ("", "", "empty", "empty line")
 
 
 def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:

@@ -12,7 +12,16 @@ from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear, projection
 from jointnmt.models.layers.shortcut import Shortcut
-from jointnmt.ops import AttentionMask, Biased, Normed, axial_attention, cached_attention, linear_update
+from jointnmt.ops import (
+    AttentionMask,
+    Biased,
+    Normed,
+    apply_linear,
+    axial_attention,
+    cached_attention,
+    linear_update,
+    takes_normed,
+)
 
 Lexical = Sequence[Tensor]
 """The summands of a projected lexical input (`Shortcut.project`), each broadcast to the layer's input."""
@@ -89,10 +98,11 @@ class SelfAttention(nn.Module):
         weights, gates = record or (None, None)
         bias: Tensor | None = None
         projected: Sequence[Tensor]
-        if self.shortcut is None and key_value_input is None and cache is None:
+        own_product = self.shortcut is None and key_value_input is None and cache is None
+        if own_product and takes_normed(self.qkv):
             projected, bias = [self.qkv.product(x)], self.qkv.bias  # added as attention reads the product
         else:
-            query, key_value = self._split(self.qkv(x))
+            query, key_value = self._split(apply_linear(self.qkv, x))
             if key_value_input is not None:
                 key_value = self._split(self.qkv(key_value_input))[1]
             if self.shortcut is not None:
@@ -152,5 +162,5 @@ class CrossAttention(nn.Module):
     ) -> Biased:
         """Attend to the `projected` keys and values of the source, as far as the `mask` allows it."""
         weights = None if record is None else record.weights
-        attended = cached_attention(self.query(x), projected, self.num_heads, mask, self.dropout, weights)
+        attended = cached_attention(apply_linear(self.query, x), projected, self.num_heads, mask, self.dropout, weights)
         return linear_update(attended, self.output)

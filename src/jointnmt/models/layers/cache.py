@@ -249,7 +249,9 @@ class CachedState(Repeatable, Generic[Constants]):
     def repetition(self) -> Repetition | None:
         """See `Repeatable.repetition`."""
         recorded, embedding = self._kernels.ready(self.num_sentences, self._memory()), self._embedding
-        if recorded is None or embedding is None or torch.is_grad_enabled() or not replays(recorded.given):
+        if recorded is None or torch.is_grad_enabled() or not replays(recorded.given):
+            return None
+        if type(embedding) is not TokenEmbedding:  # another one may compute otherwise
             return None
         begin, room = self.position + 1, (self._supply.room - self._supply.used) // self.rows_per_sentence
         positions, table = embedding.positions[begin : begin + room], embedding.weight

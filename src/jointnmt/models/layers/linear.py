@@ -7,12 +7,13 @@ import math
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jointnmt.ops import Normed, linear
+from jointnmt.ops import Normed, fusable, linear
 
 
 class Linear(nn.Linear):
     """A linear layer; it takes a layer norm as it is, or as the `Normed` of a residual connection."""
 
+    @fusable
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         return linear(x, self.weight, self.bias)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.ops import attention_pool, normed
+from jointnmt.ops import apply_linear, attention_pool, normed
 
 ReductionKind = Literal["attention", "max", "mean"]
 
@@ -54,7 +54,7 @@ class Reduction(nn.Module):
             if weights is not None:
                 weights.append((x == reduced[:, None]) & ~padding)
         else:
-            scores = self.scores(y) if self.kind == "attention" else torch.zeros_like(x)
+            scores = apply_linear(self.scores, y) if self.kind == "attention" else torch.zeros_like(x)
             reduced = attention_pool(x, scores, source_mask, weights, lengths)
         if attn_weights is not None and weights is not None:
             mean = weights[0].detach().float().mean(dim=-1).transpose(1, 2)  # [B, S, T, E] -> [B, T, S]

@@ -173,7 +173,7 @@ class Toolchain:
         flags = (*options, *FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
         if "amx_bf16" in _described() and not may_use_amx():
             flags = (*flags, *(f"-mno-{feature.replace('_', '-')}" for feature in AMX))
-        parts = (*sources, version, " ".join(flags).encode(), processor().encode())
+        parts = (*sources, compiler.encode(), version, " ".join(flags).encode(), processor().encode())
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
         return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
 
@@ -330,10 +330,18 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
             except subprocess.TimeoutExpired as error:
                 raise ConfigurationError(f"{error}. Name another C++ compiler in CXX.") from error
             if done.returncode == 0:
+                if not threads:
+                    logger.warning(
+                        "The C++ compiler %s has no OpenMP (%s), so the kernels use one thread. With it installed, run "
+                        "jointnmt kernels build --force.",
+                        toolchain.compiler,
+                        THREADS,
+                    )
                 built.chmod(0o700)  # whatever the umask
                 digest = hashlib.sha256(built.read_bytes()).hexdigest()
                 return built.replace(directory / f"kernels-{toolchain.key}-{digest}.so")
-    message = next((line for line in done.stderr.splitlines() if line), f"exit status {done.returncode}")
+    lines = [line for line in done.stderr.splitlines() if line]
+    message = next((line for line in lines if "error" in line), (lines or [f"exit status {done.returncode}"])[0])
     raise ConfigurationError(
         f"The C++ compiler {toolchain.compiler} failed: {message}. Install a recent g++ or clang++, or name one in CXX."
     )

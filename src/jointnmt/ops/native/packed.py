@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from jointnmt.ops.autocast import to_autocast_dtype
 from jointnmt.ops.backend import kernels_read, uses_kernels
+from jointnmt.ops.fusing import fusable
 from jointnmt.ops.native import library
 from jointnmt.ops.native.calls import DTYPES, LANES, Int8Weights, Weights, call, empty, exact, has_gemm, rows_of
 from jointnmt.ops.norm import Normed
@@ -50,6 +51,7 @@ class PackedLinear(nn.Module):
         """Whether there are kernels for such weights, or something else to multiply them with."""
         raise NotImplementedError
 
+    @fusable
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
         """The product with the weights, plus the bias.
 

@@ -14,6 +14,7 @@ from jointnmt.ops.native import build, prebuilt
 MACROS = {
     "__AVX2__": "AVX2",
     "__FMA__": "FMA",
+    "__AVXVNNI__": "AVX-VNNI",
     "__AVX512F__": "AVX-512",
     "__AVX512BF16__": "AVX-512 BF16",
     "__AVX512VNNI__": "AVX-512 VNNI",
@@ -44,6 +45,8 @@ class KernelStatus:
     directory: str | None = None
     library: str | None = None
     sha256: str | None = None
+    has_threads: bool | None = None
+    """Whether the library computes with several threads: not if its compiler has no OpenMP. None: it is not built."""
     products: dict[str, str] = field(default_factory=dict)
     """What multiplies matrices in each precision: the kernels or PyTorch, which may differ between training and
     inference; unknown until they are built."""
@@ -63,7 +66,7 @@ def kernel_status() -> KernelStatus:
         else:
             return KernelStatus(
                 "of the package", None, off, processor, features=(kind.name,), directory=str(shipped.parent),
-                library=str(shipped), products=usable,
+                library=str(shipped), has_threads=True, products=usable,
             )  # fmt: skip
     return _compiled_status(off, processor, problem)
 
@@ -74,7 +77,6 @@ def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelSt
         toolchain = build.Toolchain.here()
     except ConfigurationError as error:
         return KernelStatus("unavailable", problem or str(error), off, processor, products=products(None))
-    compiler = {"compiler": toolchain.compiler, "compiler_version": toolchain.version}
     features = compiled_features(toolchain)
     try:
         directory = build.cache_directory()
@@ -82,19 +84,22 @@ def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelSt
         usable = products(None if off else path) if off or path else {}
     except ConfigurationError as error:
         return KernelStatus(
-            "unavailable", problem or str(error), off, processor, **compiler, features=features, products=products(None)
-        )
+            "unavailable", problem or str(error), off, processor, toolchain.compiler, toolchain.version, features,
+            products=products(None),
+        )  # fmt: skip
     state: LibraryState = "verified" if path else "damaged" if damaged else "not built"
     return KernelStatus(
         state,
         "; ".join([*filter(None, [problem]), *(f"{each} {fault}" for each, fault in damaged.items())]) or None,
         off,
         processor,
-        **compiler,
-        features=features,
+        toolchain.compiler,
+        toolchain.version,
+        features,
         directory=str(directory),
         library=None if path is None else str(path),
         sha256=None if path is None else build.checksum(path),
+        has_threads=None if path is None or off else hasattr(build.load(path), "uses_threads"),
         products=usable,
     )
 

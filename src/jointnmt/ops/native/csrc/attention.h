@@ -281,7 +281,7 @@ void axial_attention_backward(const Lines& g, const QKV<const T>& from, const fl
                               const QKV<T>& to, float* d_bias, int threads) {
     const float scale = 1.0f / std::sqrt((float)g.size);
     const long width = g.heads * g.size;
-    Buffer<float> sums(d_bias ? threads * 3 * width : 0);
+    Totals biases(d_bias, d_bias ? 3 * width : 0, threads);
     share(g.batch * g.lines, threads, [&](int thread, long begin, long end) {
         Workspace w(g);
         for (long line = begin; line < end; ++line) {
@@ -307,7 +307,7 @@ void axial_attention_backward(const Lines& g, const QKV<const T>& from, const fl
                 w.multiply_rows({w.d_weights, w.padded, 1}, w.q, w.dk, mask.keys, terms_of);
                 w.multiply_rows({w.weights, w.padded, 1}, w.o, w.dv, mask.keys, terms_of);
                 w.multiply_rows({w.d_weights, 1, w.padded}, w.k, w.q, g.length, keys_of);
-                float* t = d_bias ? sums.data() + thread * 3 * width + f : nullptr;
+                float* t = d_bias ? biases.of(thread) + f : nullptr;
                 const long qs = to.query_stride, ks = to.key_stride;
                 store_rows(w.q, g.length, g.size, scale, to.q + at.first * qs + f, g.step * qs, t);
                 store_rows(w.dk, g.length, g.size, 1, to.k + at.first * ks + f, g.step * ks, t ? t + width : t);
@@ -315,9 +315,7 @@ void axial_attention_backward(const Lines& g, const QKV<const T>& from, const fl
             }
         }
     });
-    if (d_bias)
-        for (int t = 0; t < threads; ++t)
-            for (long i = 0; i < 3 * width; ++i) d_bias[i] += sums[t * 3 * width + i];
+    biases.reduce();
 }
 
 }  // namespace

@@ -194,6 +194,10 @@ EXPORT_PACKED(BFloat16, bfloat16)
 extern "C" int multiplies_as_float() { return std::is_same_v<Half, float>; }
 #endif
 
+#ifdef _OPENMP
+extern "C" int uses_threads() { return 1; }
+#endif
+
 #ifdef HAS_INT8_GEMM
 extern "C" void pack_weights_int8(long features, long inputs, const int8_t* weight, int8_t* packed, int32_t* sums) {
     pack_int8(features, inputs, weight, packed, sums);

@@ -67,9 +67,10 @@ template <class T>
 void add_norm_backward(long rows, long width, const T* x, const float* statistics, const Broadcast<T> dropout,
                        const float* weight, const T* d_sum, const T* d_normed, T* d_x, T* d_update,
                        float* gradients, float* d_update_bias, int threads) {
-    Buffer<float> sums(threads * 3 * width);
-    share(rows, threads, [=, &sums](int thread, long begin, long end) {
-        float* totals = sums.data() + thread * 3 * width;
+    Totals of_norm(gradients, d_normed ? 2 * width : 0, threads);
+    Totals of_bias(d_update_bias, d_update_bias ? width : 0, threads);
+    share(rows, threads, [=, &of_norm, &of_bias](int thread, long begin, long end) {
+        float *totals = of_norm.of(thread), *biases = of_bias.of(thread);
         for (long r = begin; r < end; ++r) {
             const float mean = d_normed ? statistics[2 * r] : 0, scale = d_normed ? statistics[2 * r + 1] : 0;
             const T* factors = d_update && dropout.data ? dropout.row(r) : nullptr;
@@ -93,16 +94,12 @@ void add_norm_backward(long rows, long width, const T* x, const float* statistic
                 if (d_update) {
                     if (factors) d *= load(factors + e);
                     store(d_update + r * width + e, d);
-                    if (d_update_bias) store(totals + 2 * width + e, load(totals + 2 * width + e) + d);
+                    if (d_update_bias) store(biases + e, load(biases + e) + d);
                 }
             }
         }
     });
-    for (int t = 0; t < threads; ++t) {
-        const float* totals = sums.data() + t * 3 * width;
-        for (long i = 0; d_normed && i < 2 * width; ++i) gradients[i] += totals[i];
-        for (long i = 0; d_update_bias && i < width; ++i) d_update_bias[i] += totals[2 * width + i];
-    }
+    of_norm.reduce(), of_bias.reduce();
 }
 
 // dropout * max(0, x + bias), in place.
@@ -123,9 +120,9 @@ void bias_relu_forward(long rows, long width, T* x, const float* bias, const Bro
 template <class T>
 void bias_relu_backward(long rows, long width, const T* result, T* gradient, const Broadcast<T> dropout, float* d_bias,
                         int threads) {
-    Buffer<float> sums(threads * width);
-    share(rows, threads, [=, &sums](int thread, long begin, long end) {
-        float* totals = sums.data() + thread * width;
+    Totals biases(d_bias, width, threads);
+    share(rows, threads, [=, &biases](int thread, long begin, long end) {
+        float* totals = biases.of(thread);
         for (long r = begin; r < end; ++r) {
             const T* factors = dropout.data ? dropout.row(r) : nullptr;
             for (long e = 0; e < width; e += LANES) {
@@ -137,8 +134,7 @@ void bias_relu_backward(long rows, long width, const T* result, T* gradient, con
             }
         }
     });
-    for (int t = 0; t < threads; ++t)
-        for (long i = 0; i < width; ++i) d_bias[i] += sums[t * width + i];
+    biases.reduce();
 }
 
 // A dropout mask: 0 with probability `rate`, else 1 / (1 - rate); a pure function of seed and index.

@@ -20,31 +20,6 @@ inline void add_rows(long rows, long columns, const T* x, float* totals) {
     }
 }
 
-// One array of sums for each thread; the first thread adds to `out` itself.
-class Totals {
-  public:
-    Totals(float* out, long size, int threads) : out(out), size(size), threads(threads), held(size * (threads - 1)) {}
-
-    float* of(int thread) { return thread ? held.data() + (thread - 1) * size : out; }
-
-    void reduce() const {
-        if (held.empty()) return;
-        share(size / LANES, threads, [this](int, long begin, long end) {
-            for (long i = begin * LANES; i < end * LANES; i += LANES) {
-                Vector total = load(out + i);
-                for (int other = 0; other < threads - 1; ++other) total += load(held.data() + other * size + i);
-                store(out + i, total);
-            }
-        });
-    }
-
-  private:
-    float* out;
-    long size;  // a multiple of LANES
-    int threads;
-    Buffer<float> held;
-};
-
 // out = x W + bias. If there are few rows, threads divide the features, so that each reads its own weights only.
 template <class T>
 inline void linear(long rows, const T* x, const Weights<T>& w, T* out, int threads) {

@@ -6,8 +6,13 @@
 
 namespace {
 
+// The log-sum-exp of a row in two summands, as their sum loses what makes a nearly certain token less than certain.
+struct Normalizer {
+    float highest, rest;
+};
+
 template <class T>
-inline void log_softmax_row(long width, const T* row, float* to) {
+inline Normalizer normalizer_of(long width, const T* row) {
     const long whole = width / LANES * LANES;
     Vector tail = broadcast(-INFINITY), most, totals = {};
     for (long v = whole; v < width; ++v) tail[v - whole] = single(row + v);
@@ -17,9 +22,15 @@ inline void log_softmax_row(long width, const T* row, float* to) {
     for (long v = 0; v < whole; v += LANES) totals += exponential(load(row + v) - highest);
     float total = sum(totals);
     for (long v = whole; v < width; ++v) total += std::exp(tail[v - whole] - highest);
-    const float rest = std::log(total);  // subtracted last, for precision where a token is nearly certain
-    for (long v = 0; v < whole; v += LANES) store(to + v, load(row + v) - highest - rest);
-    for (long v = whole; v < width; ++v) to[v] = tail[v - whole] - highest - rest;
+    return {highest, std::log(total)};
+}
+
+template <class T>
+inline void log_softmax_row(long width, const T* row, float* to) {
+    const long whole = width / LANES * LANES;
+    const Normalizer n = normalizer_of(width, row);
+    for (long v = 0; v < whole; v += LANES) store(to + v, load(row + v) - n.highest - n.rest);
+    for (long v = whole; v < width; ++v) to[v] = single(row + v) - n.highest - n.rest;
 }
 
 template <class T>
@@ -39,22 +50,12 @@ void cross_entropy_forward(long rows, long vocabulary, const T* logits, const in
     share(rows, threads, [=](int, long begin, long end) {
         for (long r = begin; r < end; ++r) {
             const T* row = logits + r * vocabulary;
-            Vector tail = broadcast(-INFINITY), most, totals = {}, sums = {};
-            for (long v = whole; v < vocabulary; ++v) tail[v - whole] = single(row + v);
-            most = tail;
-            for (long v = 0; v < whole; v += LANES) most = larger(most, load(row + v));
-            const float highest = largest(most);
-            for (long v = 0; v < whole; v += LANES) {
-                const Vector x = load(row + v);
-                totals += exponential(x - highest);
-                sums += x;
-            }
-            float total = sum(totals), all = sum(sums);
-            for (long v = whole; v < vocabulary; ++v) {
-                total += std::exp(tail[v - whole] - highest);
-                all += tail[v - whole];
-            }
-            const float denominator = highest + std::log(total);
+            const Normalizer n = normalizer_of(vocabulary, row);
+            const float denominator = n.highest + n.rest;
+            Vector sums = {};
+            for (long v = 0; v < whole; v += LANES) sums += load(row + v);
+            float all = sum(sums);
+            for (long v = whole; v < vocabulary; ++v) all += single(row + v);
             statistics[3 * r] = denominator;
             statistics[3 * r + 1] = denominator - single(row + gold[r]);
             statistics[3 * r + 2] = denominator - all / vocabulary;

@@ -33,6 +33,8 @@ void each_column(long batch, long s, long t, long width, const int32_t* lengths,
 
 struct Softmax {
     Vector most, scale;
+
+    Vector weight(Vector score) const { return exponential(score - most) * scale; }
 };
 
 template <class T>
@@ -52,7 +54,7 @@ void attention_pool_forward(long batch, long s, long t, long width, const int32_
         Vector total = {};
         for (long i = 0; i < keys; ++i) {
             const long at = first + i * step;
-            total += exponential(load(scores + at) - softmax.most) * softmax.scale * load(x + at);
+            total += softmax.weight(load(scores + at)) * load(x + at);
         }
         store(out + line * width + e, total);
     });
@@ -68,11 +70,11 @@ void attention_pool_backward(long batch, long s, long t, long width, const int32
         Vector mean = {};
         for (long i = 0; i < keys; ++i) {
             const long at = first + i * step;
-            mean += exponential(load(scores + at) - softmax.most) * softmax.scale * load(x + at);
+            mean += softmax.weight(load(scores + at)) * load(x + at);
         }
         for (long i = 0; i < keys; ++i) {
             const long at = first + i * step;
-            const Vector weight = exponential(load(scores + at) - softmax.most) * softmax.scale;
+            const Vector weight = softmax.weight(load(scores + at));
             store(d_x + at, d * weight);
             store(d_scores + at, d * weight * (load(x + at) - mean));
         }

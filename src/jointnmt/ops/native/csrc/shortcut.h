@@ -62,9 +62,9 @@ void gated_kv_backward(long batch, const GatedMixture<T>& m, const T* d_out, T* 
                        const Broadcast<float>& d_first, const Broadcast<float>& d_second, float* d_bias,
                        int threads) {
     const long cells = m.first.s * m.first.t, width = m.width, inputs = m.fusion ? 2 * width : width;
-    Buffer<float> sums(threads * width);
+    Totals biases(d_bias, width, threads);
     share(batch, threads, [&, m, d_first, d_second](int thread, long begin, long end) {
-        float* totals = sums.data() + thread * width;
+        float* totals = biases.of(thread);
         for (long r = begin * cells; r < end * cells; ++r) {
             const T *row = m.hidden + r * m.stride, *a = m.first.row(r), *b = m.second.data ? m.second.row(r) : nullptr;
             float *to_a = const_cast<float*>(d_first.row(r)), *to_b = b ? const_cast<float*>(d_second.row(r)) : nullptr;
@@ -87,8 +87,7 @@ void gated_kv_backward(long batch, const GatedMixture<T>& m, const T* d_out, T* 
             }
         }
     });
-    for (int t = 0; t < threads; ++t)
-        for (long i = 0; i < width; ++i) d_bias[i] += sums[t * width + i];
+    biases.reduce();
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#if defined(__AVX512F__) || defined(__FMA__)
+#if defined(__AVX512F__) || defined(__AVX2__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
 
@@ -90,7 +90,7 @@ inline float converted(float x, float*) { return x; }
 inline BFloat16 converted(float x, BFloat16*) {
     uint32_t w;
     std::memcpy(&w, &x, sizeof w);
-    return {(uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16)};
+    return {(uint16_t)(x == x ? (w + 0x7fff + ((w >> 16) & 1)) >> 16 : (w >> 16) | 0x40)};
 }
 
 // sum + left * right, rounded once where the processor can. Left to the compiler, it would be contracted in tiles of some
@@ -241,6 +241,34 @@ void share(long count, int threads, Body body) {
     body(0, 0, count);
 #endif
 }
+
+// One array of sums for each thread; the first thread adds to `out` itself.
+class Totals {
+  public:
+    Totals(float* out, long size, int threads) : out(out), size(size), threads(threads), held(size * (threads - 1)) {}
+
+    float* of(int thread) { return thread ? held.data() + (thread - 1) * size : out; }
+
+    void reduce() const {
+        if (held.empty()) return;
+        const long vectors = size / LANES, shares = (vectors + SHARE - 1) / SHARE;
+        share(shares, threads, [&](int, long begin, long end) {
+            for (long v = begin * SHARE; v < std::min(end * SHARE, vectors); ++v) {
+                Vector total = load(out + v * LANES);
+                for (int other = 0; other < threads - 1; ++other) total += load(held.data() + other * size + v * LANES);
+                store(out + v * LANES, total);
+            }
+        });
+    }
+
+  private:
+    static constexpr long SHARE = 64;  // vectors: fewer are not worth a second thread
+
+    float* out;
+    long size;  // a multiple of LANES
+    int threads;
+    Buffer<float> held;
+};
 
 constexpr int NO_MEMORY = -1;
 

@@ -1,0 +1,164 @@
+"""Layers of one's own: what a subclass, a hook or an adapter computes is computed, whatever is fused elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import prune
+from torch.testing import assert_close
+
+from jointnmt.models import TranslationModel, build_model
+from jointnmt.models.layers.embedding import TokenEmbedding
+from jointnmt.models.layers.linear import Linear
+from jointnmt.models.layers.norm import LayerNorm
+from jointnmt.models.quantize import prepare_for_inference
+from jointnmt.ops import Normed, backend
+from jointnmt.search import Hypothesis, SearchConfig, beam_search
+from jointnmt.text.special import eos_id
+from support.kernels import MODELS, VOCABULARY
+
+FAMILIES = ["transformer", "reformer-fast"]
+SOURCE = torch.tensor([[4, 5, 6, 7, eos_id], [9, 12, 30, 5, eos_id]])
+TARGET = torch.tensor([[1, 5, 6, 7, 9], [1, 12, 30, 5, 8]])
+
+
+class Twice(Linear):
+    """A linear layer that is not what its weights say."""
+
+    def forward(self, x: Tensor | Normed) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class RootMeanSquare(LayerNorm):
+    """A layer norm that does not centre."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class Adapter(nn.Module):
+    """A layer around a layer, as those of low rank are."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.layer(x)  # type: ignore[no-any-return]
+
+
+def model_of(family: str) -> TranslationModel:
+    torch.manual_seed(7)
+    return build_model(MODELS[family], VOCABULARY, VOCABULARY).eval()
+
+
+def logits_of(model: TranslationModel) -> Tensor:
+    found: Tensor = model(SOURCE, TARGET)
+    return found.detach()
+
+
+def changed(model: TranslationModel, kind: type[nn.Module], change: Callable[[nn.Module], nn.Module]) -> int:
+    """Exchange every layer of exactly this kind; the number of those."""
+    places = [
+        (parent, name) for parent in model.modules() for name, child in parent.named_children() if type(child) is kind
+    ]
+    for parent, name in places:
+        setattr(parent, name, change(getattr(parent, name)))
+    return len(places)
+
+
+def as_class(kind: type[nn.Module]) -> Callable[[nn.Module], nn.Module]:
+    def change(layer: nn.Module) -> nn.Module:
+        layer.__class__ = kind  # type: ignore[assignment]
+        return layer
+
+    return change
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_linear_layers_of_any_kind_are_called(family: str) -> None:
+    """A subclass, an adapter and one with a hook that double every result are layers with doubled weights."""
+
+    def hooked(layer: nn.Module) -> nn.Module:
+        layer.register_forward_hook(lambda _, __, result: 2 * result)
+        return layer
+
+    doubled = model_of(family)
+    for module in doubled.modules():
+        for parameter in module.parameters(recurse=False) if type(module) is Linear else ():
+            parameter.data *= 2
+    expected = logits_of(doubled)
+    for change in (as_class(Twice), Adapter, hooked):
+        model = model_of(family)
+        assert changed(model, Linear, change) > 10
+        for name in ("native", "plain"):
+            with backend(name):  # type: ignore[arg-type]
+                assert_close(logits_of(model), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_norms_of_any_kind_are_called(family: str) -> None:
+    """Also one that is no layer norm at all."""
+    own, pytorch = model_of(family), model_of(family)
+    number = changed(own, LayerNorm, as_class(RootMeanSquare))
+    assert changed(pytorch, LayerNorm, lambda norm: nn.RMSNorm(norm.normalized_shape, norm.eps)) == number > 3
+    expected = logits_of(own)
+    assert (expected - logits_of(model_of(family))).abs().max() > 0.01
+    for name in ("native", "plain"):
+        with backend(name):  # type: ignore[arg-type]
+            assert_close(logits_of(own), expected, rtol=1e-4, atol=1e-4)
+            assert_close(logits_of(pytorch), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pruned_model_learns(family: str) -> None:
+    model = model_of(family)
+    for module in [*model.modules()]:
+        if type(module) is Linear:
+            prune.l1_unstructured(module, "weight", amount=0.5)
+    for _ in range(2):  # pruning multiplies by its mask anew, in a hook
+        model(SOURCE, TARGET).logsumexp(-1).sum().backward()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hooks_are_called_in_search(family: str) -> None:
+    """Where positions would be replayed."""
+    model = prepare_for_inference(model_of(family), "float32")
+    for _ in range(3):
+        before = translations(model)
+    handle = next(model.get_submodule("layers").children()).register_forward_hook(
+        lambda _, __, result: (0 * result[0], *result[1:]) if isinstance(result, tuple) else 0 * result
+    )
+    hooked = translations(model)
+    handle.remove()
+    assert hooked != before == translations(model)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_embedding_of_another_kind_is_called_in_search(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Learned(TokenEmbedding):
+        def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+            return super().forward(ids, start) + 3 * torch.sin(torch.arange(self.weight.shape[1]) + start)
+
+    model = prepare_for_inference(model_of(family), "float32")
+    model.target_embedding.__class__ = Learned
+    for _ in range(3):
+        found = translations(model)
+    monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
+    assert found == translations(model)
+
+
+def test_a_layer_of_ones_own_is_not_packed(caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of("transformer")
+    changed(model, Linear, as_class(Twice))
+    prepared = prepare_for_inference(model, "bfloat16")
+    assert any(type(module) is Twice for module in prepared.modules())
+    assert "stay in its own precision" in caplog.text
+
+
+def translations(model: TranslationModel) -> list[tuple[int, ...]]:
+    found: list[list[Hypothesis]] = beam_search(model, SOURCE, SearchConfig(beam_size=3, max_length_offset=20))
+    return [hypotheses[0].ids for hypotheses in found]
