@@ -105,6 +105,16 @@ def test_the_average_is_kept_only_if_it_is_no_worse(tmp_path: Path, rate: float,
     assert model.stat().st_mtime_ns == changed, "the training is finished"
 
 
+def test_a_wrong_path_of_the_validation_text_is_told_first(tmp_path: Path, recipe: Path) -> None:
+    """Before the training text is segmented."""
+    values = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    values["data"]["validation"] = [{"source": "no.de", "target": "no.en"}]
+    (recipe.parent / "wrong.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    result = call("train", recipe.parent / "wrong.yaml", "--out", tmp_path / "run")
+    assert (result.exit_code, "no.de: the file cannot be read" in " ".join(result.stderr.split())) == (3, True)
+    assert not (tmp_path / "run" / "segmentation").exists()
+
+
 def test_the_last_weights_are_a_candidate_where_bleu_chooses(tmp_path: Path) -> None:
     write_corpus(tmp_path)
     rules: dict[str, Any] = {"every_updates": 2, "metric": "bleu", "bleu_every": 3, "patience": None}

@@ -82,7 +82,6 @@ def test_large_documents_say_what_they_lack(runs: list[Path], tmp_path: Path, mo
         (["--text", SOURCE, "--translation", "a", "--translation", "b"], 2, "one for each"),
         (["--text", SOURCE, "--out", "x.txt"], 2, ".html or .json"),
         (["--input", "missing.de"], 3, "missing.de"),
-        (["--text", "a\nb"], 2, "one line each"),
     ],
 )
 def test_wrong_input_is_refused(

@@ -83,8 +83,6 @@ def _texts(texts: Sequence[str], targets: Sequence[str], source: Path | None) ->
         if not found:
             raise ConfigurationError(f"--input {source}: the file is empty.")
         return found
-    if any(len(each.splitlines()) > 1 for each in (*texts, *targets)):
-        raise ConfigurationError("--text and --translation are one line each: give the next one by another --text.")
     if targets and len(targets) != len(texts):
         raise ConfigurationError(f"There are {len(texts)} --text, but {len(targets)} --translation: give one for each.")
     return [Texts(*each) for each in zip(texts, targets, strict=True)] if targets else list(map(Texts, texts))
