@@ -143,7 +143,7 @@ def test_average_is_the_mean(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}" for number in range(4)]
     torch.testing.assert_close(average_checkpoints(paths)["weight"], values.mean(0))
     average_into(tmp_path / "new" / "mean", paths)
-    assert checkpoint.read(tmp_path / "new" / "mean")[1] == {"steps": [0, 1, 2, 3]}
+    assert checkpoint.read(tmp_path / "new" / "mean")[1] == {"steps": [0, 1, 2, 3], "candidates": []}
 
 
 def test_average_of_different_models_is_refused(tmp_path: Path) -> None:
