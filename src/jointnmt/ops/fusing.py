@@ -20,7 +20,7 @@ def fusable(forward: Forward) -> Forward:
 
 def takes_normed(layer: nn.Module) -> bool:
     """Whether `layer` may be given a `Normed`. With hooks it is given tensors, as these expect them."""
-    return hasattr(type(layer).forward, "is_fusable") and not has_hooks(layer) and "forward" not in vars(layer)
+    return hasattr(type(layer).forward, "is_fusable") and _is_as_its_class(layer)
 
 
 def is_fusable(layer: nn.Module) -> bool:
@@ -28,8 +28,11 @@ def is_fusable(layer: nn.Module) -> bool:
 
     Not if it has a `forward` of its own, as adapters do, nor hooks, by which PyTorch prunes: then it has to be called.
     """
-    of_pytorch = type(layer).forward in PYTORCH and not has_hooks(layer) and "forward" not in vars(layer)
-    return of_pytorch or takes_normed(layer)
+    return takes_normed(layer) or (type(layer).forward in PYTORCH and _is_as_its_class(layer))
+
+
+def _is_as_its_class(layer: nn.Module) -> bool:
+    return not has_hooks(layer) and "forward" not in vars(layer)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -124,9 +124,9 @@ class KernelRunner:
             return compute(x)
         size, addresses = len(x), _addresses(x, memory)
         if self._recorded is None or size > self._recorded.recording.most or addresses != self._addresses:
-            known = _known.setdefault(model, _KnownPositions())
             if any(map(has_hooks, model.modules())):
                 return compute(x)
+            known = _known.setdefault(model, _KnownPositions())
             on = None if _has_many_rows(x) else _dependencies(x, memory)  # beside many rows, Python takes little
             self._recorded = None if on is None else known.take(on, size, _weights(model), self)
             if self._recorded is None:
