@@ -30,6 +30,7 @@ from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import MAY_CHANGE
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
@@ -80,6 +81,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
     run: TrainingRun | None = None
     with ExitStack() as held:
         stop = held.enter_context(StopSignals())
+        held.enter_context(denormals_as_zero())
         held.callback(display.end)
         try:
             precision = of_first(lambda: _open(experiment, directory, held, display))
