@@ -138,12 +138,12 @@ class KernelRunner:
         assert kernels is not None
         return self._recorded.recording.replay(kernels, size)
 
-    def ready(self, size: int, memory: Sequence[Tensor]) -> Recorded | None:
-        """What would be replayed for so many sentences, if it is there already."""
+    def ready(self, size: int, rows: int, memory: Sequence[Tensor]) -> Recorded | None:
+        """What would be replayed for so many sentences of so many rows each, if it is there already."""
         recorded = self._recorded
-        if recorded is None or size > recorded.recording.most or _addresses(recorded.given, memory) != self._addresses:
+        if recorded is None or size > recorded.recording.most or rows != recorded.given.shape[1]:
             return None
-        return recorded
+        return recorded if _addresses(recorded.given, memory) == self._addresses else None
 
     def _record(
         self, known: _KnownPositions, on: Hashable | None, compute: Computation, x: Tensor, memory: Sequence[Tensor]

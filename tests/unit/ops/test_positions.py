@@ -132,3 +132,14 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ValueError, match=r"fit|not a token"):
             advance_positions(changed, beams, required, banned, eos_id)
     assert advance_positions(decoder, beams, free, (), eos_id).positions > 0
+
+
+@torch.no_grad()
+def test_rows_that_became_more_are_not_replayed_as_they_were() -> None:
+    model = prepared("transformer")
+    state = model.start(SOURCES)
+    for _ in range(2):
+        _, state = model.step(torch.full((state.num_rows,), bos_id), state)
+    assert isinstance(state, Repeatable) and state.repetition() is not None
+    state = state.select(torch.arange(len(SOURCES)).repeat_interleave(4))
+    assert isinstance(state, Repeatable) and state.repetition() is None

@@ -248,7 +248,8 @@ class CachedState(Repeatable, Generic[Constants]):
 
     def repetition(self) -> Repetition | None:
         """See `Repeatable.repetition`."""
-        recorded, embedding = self._kernels.ready(self.num_sentences, self._memory()), self._embedding
+        recorded = self._kernels.ready(self.num_sentences, self.rows_per_sentence, self._memory())
+        embedding = self._embedding
         if recorded is None or torch.is_grad_enabled() or not replays(recorded.given):
             return None
         if type(embedding) is not TokenEmbedding:  # another one may compute otherwise
