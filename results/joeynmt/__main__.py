@@ -1,0 +1,56 @@
+"""The text of a run in pieces, for a toolkit that splits at spaces, and its translations back as text.
+
+    python -m results.joeynmt pieces RUN data/multi30k OUT   # train, valid and test2016 in pieces, and vocabulary.txt
+    python -m results.joeynmt text RUN < pieces.de > text.de
+
+RUN needs no more than its segmentation, as `jointnmt prepare` leaves it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.segmenter import Segmenter
+from jointnmt.text.special import SPECIAL_PIECES
+
+TEXTS = ("train", "valid", "test2016")
+
+
+def write_pieces(segmentation: Segmentation, text: Path, out: Path) -> None:
+    """Write each text's lines as pieces with spaces between them, and the pieces that there are, one a line."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in TEXTS:
+        for segmenter in (segmentation.source, segmentation.target):
+            file = f"{name}.{segmenter.language}"
+            lines = (text / file).read_text(encoding="utf-8").splitlines()
+            (out / file).write_text("".join(f"{' '.join(segmenter.encode(line))}\n" for line in lines), encoding="utf-8")
+    (out / "vocabulary.txt").write_text("".join(f"{piece}\n" for piece in _pieces(segmentation.target)), encoding="utf-8")
+
+
+def _pieces(segmenter: Segmenter) -> list[str]:
+    return [segmenter.piece(i) for i in range(len(SPECIAL_PIECES), segmenter.vocabulary_size)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m results.joeynmt", description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    dividing = commands.add_parser("pieces", help="write text in pieces")
+    dividing.add_argument("run", type=Path)
+    dividing.add_argument("text", type=Path, help="folder of the corpus")
+    dividing.add_argument("out", type=Path)
+    joining = commands.add_parser("text", help="join the pieces of standard input")
+    joining.add_argument("run", type=Path)
+    options = parser.parse_args(arguments)
+    segmentation = Segmentation.load(options.run / "segmentation")
+    if options.command == "pieces":
+        write_pieces(segmentation, options.text, options.out)
+    else:
+        sys.stdout.writelines(segmentation.target.decode(line.split()) + "\n" for line in sys.stdin)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
