@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import SPECIAL_PIECES
 
 TEXTS = ("train", "valid", "test2016")
@@ -26,12 +26,13 @@ def write_pieces(segmentation: Segmentation, text: Path, out: Path) -> None:
         for segmenter in (segmentation.source, segmentation.target):
             file = f"{name}.{segmenter.language}"
             lines = (text / file).read_text(encoding="utf-8").splitlines()
-            (out / file).write_text("".join(f"{' '.join(segmenter.encode(line))}\n" for line in lines), encoding="utf-8")
-    (out / "vocabulary.txt").write_text("".join(f"{piece}\n" for piece in _pieces(segmentation.target)), encoding="utf-8")
+            _write_lines(out / file, [" ".join(segmenter.encode(line)) for line in lines])
+    target = segmentation.target
+    _write_lines(out / "vocabulary.txt", map(target.piece, range(len(SPECIAL_PIECES), target.vocabulary_size)))
 
 
-def _pieces(segmenter: Segmenter) -> list[str]:
-    return [segmenter.piece(i) for i in range(len(SPECIAL_PIECES), segmenter.vocabulary_size)]
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ SYSTEMS = ("transformer", "transformer-shortcuts", "transformer-fusion")
 def page(repository: Path) -> str:
     """The part about words in the layers, on one line."""
     text = (repository / "docs/analysis.md").read_text(encoding="utf-8")
-    return " ".join(text[text.index("## Words in the layers") : text.index("## Agreement")].split())
+    return " ".join(text[text.index("## Words in the layers") : text.index("## Hidden units")].split())
 
 
 def numbers(repository: Path, name: str) -> list[dict[str, str]]:
