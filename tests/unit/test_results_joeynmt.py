@@ -34,10 +34,11 @@ def test_pieces_are_those_of_the_run_and_come_back(
 
 
 def test_the_transformer_is_that_of_the_recipe(repository: Path) -> None:
-    theirs = yaml.safe_load((repository / "results/joeynmt/multi30k-en-de-transformer.yaml").read_text(encoding="utf-8"))
-    ours = yaml.safe_load((repository / "recipes/multi30k/_en-de.yaml").read_text(encoding="utf-8"))["model"]
+    names = "results/joeynmt/multi30k-en-de-transformer.yaml", "recipes/multi30k/_en-de.yaml"
+    files = (repository / name for name in names)
+    theirs, ours = (yaml.safe_load(file.read_text(encoding="utf-8"))["model"] for file in files)
     for stack in ("encoder", "decoder"):
-        sizes = theirs["model"][stack]
+        sizes = theirs[stack]
         assert (sizes["hidden_size"], sizes["num_heads"], sizes["ff_size"], sizes["num_layers"]) == (
             ours["embed_dim"], ours["num_heads"], ours["ffn_dim"], 4,
         )  # fmt: skip
