@@ -1,9 +1,8 @@
 """Denormal numbers on a CPU: taken as zero while a model is trained.
 
-What a unit gets that is hardly ever used, through a gate that is almost shut or weights of attention near zero, falls
-below the smallest normal number of float32, 1.2e-38. Many processors handle such denormals in microcode, at a
-hundredth of their speed, and a matrix product waits for each. A training that ends up with many, as one with feature
-fusion may after some thousand updates, runs at a third of its speed from there on.
+Below the smallest normal number of float32, 1.2e-38, many processors compute in microcode, many times as slowly, and a
+matrix product waits for each such number. Most trainings have few; one that comes to have many, as one with non-lexical
+feature fusion did after some thousand updates, runs at a third of its speed from there on.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 import torch
 
 DENORMAL = 1e-39
+"""A denormal number of float32."""
 
 
 @contextmanager
