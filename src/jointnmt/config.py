@@ -37,6 +37,11 @@ class Config(BaseModel):
         return values
 
     @classmethod
+    def variant(cls, values: Mapping[str, Any]) -> type[Config]:
+        """The class that `values` are validated by: this one, or the one of its subclasses that they choose."""
+        return cls
+
+    @classmethod
     def parse(cls, values: Mapping[str, Any], origin: str) -> Self:
         """Validate plain `values`; `origin`, such as a file name, begins the error message.
 
@@ -164,7 +169,7 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
         if item["type"] == "too_short" and given:  # invalid items are not counted
             continue
         if item["type"] == "extra_forbidden":
-            what = f"is not a known key{_suggestion(config, item['loc'])}"
+            what = f"is not a known key{_suggestion(config, item['loc'], values)}"
         else:  # a mapping is not shown: the message names its keys
             what = expected(item)
             what += "" if isinstance(given, Mapping) else f" (given: {shorten(repr(given), 200)})"
@@ -213,24 +218,29 @@ def expected(item: Any) -> str:
 def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:
     """The keys of an error's location, without the names that pydantic gives to the branches of a union."""
     for part in place:
-        if isinstance(values, Mapping):
-            if part not in values and part in values.values():  # the discriminator, such as model.family
-                continue
-            values = values.get(part)
-        elif isinstance(values, list | tuple) and isinstance(part, int) and part < len(values):
-            values = values[part]
-        else:
+        if not isinstance(values, Mapping) and not _is_index(part, values):
             continue
+        values = _below(values, part)
         yield str(part)
 
 
-def _suggestion(config: type[Config], place: Sequence[int | str]) -> str:
+def _is_index(part: int | str, values: Any) -> bool:
+    return isinstance(values, list | tuple) and isinstance(part, int) and part < len(values)
+
+
+def _below(values: Any, part: int | str) -> Any:
+    """What `values` have at a part of an error's location; None: nothing."""
+    return values.get(part) if isinstance(values, Mapping) else values[part] if _is_index(part, values) else None
+
+
+def _suggestion(config: type[Config], place: Sequence[int | str], values: Any) -> str:
     """The known key closest to the last one of a location, if there is any."""
     parts = {config}
     for step in place[:-1]:
-        within = [part.model_fields[step].annotation for part in parts if step in part.model_fields]
-        chosen = {part for part in parts if any(step in get_args(f.annotation) for f in part.model_fields.values())}
-        parts = {part for annotation in within for part in _parts(annotation)} or chosen or parts
+        values = _below(values, step)
+        within = {part.model_fields[step].annotation for part in parts if step in part.model_fields}
+        parts = {part for annotation in within for part in _parts(annotation)} or parts
+        parts = {part.variant(values) for part in parts} if isinstance(values, Mapping) else parts
     known = {field.alias or name for part in parts for name, field in part.model_fields.items()}
     near = [name for name in sorted(known) if name.startswith(f"{place[-1]}_")]
     near = near or get_close_matches(str(place[-1]), sorted(known), 1)

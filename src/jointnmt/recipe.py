@@ -18,7 +18,7 @@ from typing import Any
 from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
-from jointnmt.models import FAMILIES
+from jointnmt.models import find_family
 from jointnmt.shipped import MODELS, OF_PACKAGE, shipped_models
 from jointnmt.text.languages import check_code
 
@@ -264,9 +264,9 @@ def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, An
     """`new` merged over `old`; of a model of another family, no keys stay that the new family does not have."""
     family = _section(new, "model").get("family")
     inherited = _section(old, "model")
-    if family in FAMILIES and inherited.get("family") not in (None, family):
-        config: Any = FAMILIES[family][0]
-        known = config.model_fields
+    chosen = find_family(family) if isinstance(family, str) else None
+    if chosen is not None and inherited.get("family") not in (None, family):
+        known = chosen.config.model_fields
         dropped = [key for key in inherited if key not in known]
         if dropped:
             logger.info(

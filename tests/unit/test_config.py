@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.models import FAMILIES, ModelSettings
 from support.tiny import tiny_recipe
 
 
@@ -54,7 +55,8 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
         ({"data__train": [{"sorce": "a", "target": "b"}]}, "train.0.sorce: is not a known key (did you mean source?)"),
         (
             {"model__family": "rnn"},
-            "model: family should be one of 'transformer', 'reformer-base', 'reformer-fast' (given: 'rnn')",
+            "model: family should be one of 'transformer', 'reformer-base', 'reformer-fast', or of a package that is "
+            "installed and brings it (given: 'rnn')",
         ),
         ({"model__dropout": 2}, "model.dropout: should be less than 1 (given: 2)"),
         ({"model__embed_dim": 15}, "model: embed_dim 15 is not a multiple of num_heads 2"),
@@ -83,6 +85,9 @@ def bounded(config: Any, path: str = "") -> Iterator[tuple[str, bool]]:
     for name, field in config.model_fields.items():
         text = repr(field)
         for part in {*field_parts(field.annotation)}:
+            if part is ModelSettings:
+                for family in FAMILIES.values():
+                    yield from bounded(family.config, f"{path}{name}.")
             yield from bounded(part, f"{path}{name}.")
         kinds = {*field_kinds(field.annotation)}
         if kinds & {int, float} and str not in kinds:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from jointnmt.analysis.inspection import GRID, Inspection, inspect_pair
-from jointnmt.analysis.states import hidden_states, stacks_of
+from jointnmt.analysis.states import hidden_states
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
@@ -78,8 +78,8 @@ def test_entropies_are_of_the_rows(inspection: Inspection) -> None:
 def test_states_are_those_between_the_layers(translator: Translator, inspection: Inspection) -> None:
     """The model's layers, called one by one where that is easy, and what `hidden_states` finds elsewhere."""
     model = translator.trained
-    assert list(inspection.states) == list(stacks_of(model))
-    for name, (layers, _) in stacks_of(model).items():
+    assert list(inspection.states) == list(model.stacks())
+    for name, (layers, _) in model.stacks().items():
         places = {"grid": (S, T), "decoder": (T,)}.get(name, (S,))
         found = inspection.states[name]
         assert found.norm.shape == (len(layers) + 1, *places) and found.change.shape == (len(layers), *places)
@@ -98,7 +98,7 @@ def test_states_are_those_between_the_layers(translator: Translator, inspection:
         for name, values in zip(("encoder", "decoder"), embedded, strict=True):
             assert inspection.states[name].norm[0] == pytest.approx(values[0].norm(dim=-1).numpy(), rel=1e-5)
     for state, values in hidden_states(model, batch).items():  # of a last layer, it is after the final norm
-        if state.stack in ("encoder", "prenet") and int(state.layer) < len(stacks_of(model)[state.stack].layers):
+        if state.stack in ("encoder", "prenet") and int(state.layer) < len(model.stacks()[state.stack].layers):
             norms = inspection.states[state.stack].norm[int(state.layer)][:-1]  # the end mark is no piece
             assert norms == pytest.approx(values.norm(dim=-1).numpy(), rel=1e-5)
 
@@ -115,7 +115,7 @@ def test_the_last_state_of_a_grid_is_what_the_reduction_reads(tmp_path: Path) ->
 
 
 def test_changes_are_the_differences_between_layers(translator: Translator) -> None:
-    for name, (layers, _) in stacks_of(translator.trained).items():
+    for name, (layers, _) in translator.trained.stacks().items():
         states: list[np.ndarray] = []
 
         def keep(x: torch.Tensor, to: list[np.ndarray] = states) -> None:

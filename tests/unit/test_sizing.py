@@ -12,7 +12,7 @@ import torch
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.experiment import Experiment
 from jointnmt.planning import speed
-from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Family, Machine, plan, size_for
+from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Machine, PlannedFamily, plan, size_for
 from jointnmt.training.outlook import Outlook
 from support.tiny_run import experiment as tiny_experiment
 
@@ -29,9 +29,9 @@ DATA: dict[str, Any] = {"source_language": "de", "target_language": "en", "train
 DATA |= {"validation": [{"path": "b.tsv"}]}
 
 
-@pytest.mark.parametrize("family", get_args(Family))
+@pytest.mark.parametrize("family", get_args(PlannedFamily))
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: f"{corpus.pairs}")
-def test_every_plan_is_a_valid_recipe(corpus: CorpusCounts, family: Family) -> None:
+def test_every_plan_is_a_valid_recipe(corpus: CorpusCounts, family: PlannedFamily) -> None:
     experiment = Experiment.parse({"name": "mine", "data": DATA, **plan(corpus, LAPTOP, family).values}, "test")
     assert experiment.model.family == family
     assert experiment.model.max_length is not None
@@ -62,7 +62,7 @@ def test_smaller_corpora_get_smaller_vocabularies_and_more_dropout_and_passes() 
 def test_families_have_about_as_many_parameters(corpus: CorpusCounts) -> None:
     """Outside the embeddings, so that whoever compares them compares families."""
     numbers = {}
-    for family in get_args(Family):
+    for family in get_args(PlannedFamily):
         experiment = Experiment.parse({"name": "mine", "data": DATA, **plan(corpus, LAPTOP, family).values}, "test")
         numbers[family] = sum(count_parameters(experiment.model, 1000, 1000).rest.values())
     assert numbers["reformer-base"] == pytest.approx(numbers["transformer"], rel=0.02)
@@ -72,7 +72,7 @@ def test_families_have_about_as_many_parameters(corpus: CorpusCounts) -> None:
 def test_reformers_have_as_little_dropout_as_suits_them() -> None:
     rates = {
         family: [plan(each, LAPTOP, family).values["model"]["dropout"] for each in CORPORA]
-        for family in get_args(Family)
+        for family in get_args(PlannedFamily)
     }
     assert rates["transformer"] == [size_for(each.words).dropout for each in CORPORA]
     assert rates["reformer-fast"] == rates["reformer-base"] == [min(0.1, rate) for rate in rates["transformer"]]

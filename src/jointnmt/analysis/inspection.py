@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jointnmt.analysis.states import stacks_of
 from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
@@ -162,9 +161,9 @@ def inspect_pair(
         batch, target_input=batch.target_input[:, :most_tokens], target_output=batch.target_output[:, :most_tokens]
     )
     attn_weights, model = AttentionMaps(), translator.only_model()
-    streams = {name: _Stream() for name in stacks_of(model)}
+    streams = {name: _Stream() for name in model.stacks()}
     with ExitStack() as hooks:
-        for name, stack in stacks_of(model).items():
+        for name, stack in model.stacks().items():
             hooks.enter_context(streams[name].follow(stack.layers))
         logits = model(batch.source, batch.target_input, attn_weights)
     chosen = log_softmax(logits)[0].gather(-1, batch.target_output[0].unsqueeze(-1)).squeeze(-1)

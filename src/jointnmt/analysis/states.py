@@ -9,7 +9,6 @@ model's own reduction, trained for the last layer and target positions only, is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -19,9 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jointnmt.data.batch import Batch
+from jointnmt.errors import ModelError
 from jointnmt.models import TranslationModel
-from jointnmt.models.reformer import Reformer
-from jointnmt.models.transformer import Transformer
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -100,39 +98,17 @@ def over_other_side(cells: Float[Tensor, "B S T *rest"], batch: Batch, side: Sid
     return torch.where(mask, cells, 0.0).sum(axis) / mask.sum(axis)
 
 
-class LayerStack(NamedTuple):
-    """Layers that refine one residual stream."""
-
-    layers: Sequence[nn.Module]
-    """Each takes the stream as its first argument and returns it."""
-    norm: nn.Module | None
-    """The final layer norm, if the stack ends with one."""
-
-
-def stacks_of(model: TranslationModel) -> dict[str, LayerStack]:
-    """The stacks of a model by name: `encoder` and `decoder`, or `grid` and perhaps `prenet`.
-
-    Raises:
-        TypeError: if the family is not known here.
-    """
-    match model:
-        case Transformer():
-            encoder = LayerStack(list(model.encoder.layers), model.encoder.norm)
-            return {"encoder": encoder, "decoder": LayerStack(list(model.layers), model.norm)}
-        case Reformer():
-            prenet = model.prenet
-            before = {} if prenet is None else {"prenet": LayerStack(list(prenet.layers), prenet.norm)}
-            return {**before, "grid": LayerStack(list(model.layers), None)}
-        case _:
-            raise TypeError(f"the hidden states of a {type(model).__name__} are not defined")
-
-
 def _taps(model: TranslationModel) -> list[_Tap]:
+    if not model.stacks():
+        raise ModelError(
+            f"The hidden states of a {type(model).__name__} are not defined: it has no stacks of layers that analyses "
+            "may look into (`TranslationModel.stacks`)."
+        )
     taps = [
         _Tap(State("embedding", "source", EMBEDDING), model.get_submodule("source_embedding")),
         _Tap(State("embedding", "target", EMBEDDING), model.get_submodule("target_embedding")),
     ]
-    for name, (layers, norm) in stacks_of(model).items():
+    for name, (layers, norm) in model.stacks().items():
         if name == "grid":
             for side in SIDES:
                 taps.append(_Tap(State("grid", side, INPUT), layers[0], of_input=True))

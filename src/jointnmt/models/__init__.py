@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import PlainValidator, SerializeAsAny
+from pydantic_core import PydanticKnownError
 
 from jointnmt.models.common import ModelSettings
-from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
+from jointnmt.models.families import FAMILIES, Family, find_family
+from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.reformer import Reformer, ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import Transformer, TransformerConfig
 
-ModelConfig = Annotated[TransformerConfig | ReformerBaseConfig | ReformerFastConfig, Field(discriminator="family")]
-
-FAMILIES: dict[str, tuple[type[ModelSettings], Callable[..., TranslationModel]]] = {
-    "transformer": (TransformerConfig, Transformer),
-    "reformer-base": (ReformerBaseConfig, Reformer),
-    "reformer-fast": (ReformerFastConfig, Reformer),
-}
-
-__all__ = ["FAMILIES", "AttentionMaps", "DecoderState", "ModelConfig", "TranslationModel", "build_model"]
+FAMILIES.update(
+    {
+        "transformer": Family(TransformerConfig, Transformer),
+        "reformer-base": Family(ReformerBaseConfig, Reformer),
+        "reformer-fast": Family(ReformerFastConfig, Reformer),
+    }
+)
 
 
-def build_model(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
+def _of_its_family(values: Any) -> ModelSettings:
+    """The settings of the family that `values` name."""
+    if isinstance(values, ModelSettings):
+        return values
+    if not isinstance(values, Mapping):
+        raise PydanticKnownError("model_type", {"class_name": ModelSettings.__name__})
+    return ModelSettings.variant(values).model_validate(values)
+
+
+ModelConfig = Annotated[SerializeAsAny[ModelSettings], PlainValidator(_of_its_family)]
+"""The settings of a model of any family."""
+
+__all__ = [
+    "FAMILIES",
+    "AttentionMaps",
+    "DecoderState",
+    "Family",
+    "LayerStack",
+    "ModelConfig",
+    "ModelSettings",
+    "TranslationModel",
+    "build_model",
+    "find_family",
+]
+
+
+def build_model(config: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
     """A model of the configured family with fresh weights, drawn from the global generator of torch.
 
     Raises:
         ConfigurationError: if the embeddings cannot be tied as configured.
     """
-    _, model = FAMILIES[config.family]
-    return model(config, source_vocabulary, target_vocabulary)
+    family = find_family(config.family)
+    assert family is not None, "settings are those of a family"
+    return family.model(config, source_vocabulary, target_vocabulary)

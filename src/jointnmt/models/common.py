@@ -7,11 +7,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from pydantic_core import PydanticKnownError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError
+from jointnmt.models.families import find_family, known_families
 from jointnmt.models.interface import AttentionMaps
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection, token_table
 from jointnmt.models.layers.shortcut import Shortcut, ShortcutKind
@@ -65,6 +67,20 @@ class ModelSettings(Config):
     attention_bias: bool = Field(True, description="whether the projections of attention layers have biases")
     shortcuts: ShortcutConfig | None = Field(None, description="lexical shortcuts; null: none")
     activation_checkpointing: bool = Field(False, description="recompute layers in the backward pass: less memory")
+    family: str = Field(description="what kind of model")
+
+    @classmethod
+    def variant(cls, values: Mapping[str, Any]) -> type[ModelSettings]:
+        """The settings of the family that `values` name."""
+        if cls is not ModelSettings:
+            return cls
+        if "family" not in values:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "'family'"})
+        if not isinstance(name := values["family"], str) or (family := find_family(name)) is None:
+            known = f"{', '.join(map(repr, known_families()))}, or of a package that is installed and brings it"
+            context = {"discriminator": "'family'", "tag": str(name), "expected_tags": known}
+            raise PydanticKnownError("union_tag_invalid", context)
+        return family.config
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
@@ -91,6 +92,15 @@ class AttentionMaps:
         return AttentionRecord(getattr(self, place) if wanted else None, self.gates[place])
 
 
+class LayerStack(NamedTuple):
+    """Layers that refine one residual stream."""
+
+    layers: Sequence[nn.Module]
+    """Each takes the stream as its first argument and returns it."""
+    norm: nn.Module | None = None
+    """The final layer norm, if the stack ends with one."""
+
+
 class TranslationModel(nn.Module, ABC):
     """A model of p(target | source).
 
@@ -110,6 +120,14 @@ class TranslationModel(nn.Module, ABC):
     def recomputes_layers(self) -> bool:
         """Whether layers are computed again in the backward pass (`activation_checkpointing`)."""
         return self.config is not None and self.config.activation_checkpointing
+
+    def stacks(self) -> Mapping[str, LayerStack]:
+        """The stacks of layers that analyses may look into, from the bottom.
+
+        `encoder`, `decoder` and `prenet` are of sequences `[B, L, E]`, `grid` is of `[B, S, T, E]`; a model with these
+        has modules `source_embedding` and `target_embedding`, one with a grid a `reduction`, too.
+        """
+        return {}
 
     @abstractmethod
     def forward(

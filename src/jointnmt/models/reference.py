@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jointnmt.models.common import ModelSettings
 from jointnmt.models.interface import DecoderState, TranslationModel
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
@@ -51,14 +52,17 @@ class Reference(TranslationModel):
             makes no difference here.
         weights: by the names of the family's model: its `state_dict()`, which is copied; or its parameters,
             `dict(model.named_parameters())`, which are shared and receive the gradients.
+
+    Raises:
+        TypeError: if the family is of another package.
     """
 
     config: TransformerConfig | ReformerBaseConfig | ReformerFastConfig
 
-    def __init__(
-        self, config: TransformerConfig | ReformerBaseConfig | ReformerFastConfig, weights: Mapping[str, Tensor]
-    ) -> None:
+    def __init__(self, config: ModelSettings, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
+        if not isinstance(config, TransformerConfig | ReformerBaseConfig | ReformerFastConfig):
+            raise TypeError(f"there is no reference of the family {config.family!r}")
         self.config = config
         self.emelin_compatible = isinstance(config, TransformerConfig) and config.emelin_compatible
         self.post_norm = isinstance(config, TransformerConfig) and config.norm == "post"

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from jointnmt.models.common import MAX_LAYERS, ModelSettings, Place, checkpointed, embedding_tables
-from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
+from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
@@ -185,6 +185,12 @@ class Reformer(TranslationModel):
         )
         self.layers = nn.ModuleList(GridLayer(config) for _ in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
+
+    def stacks(self) -> Mapping[str, LayerStack]:
+        grid = {"grid": LayerStack(list(self.layers))}
+        return (
+            grid if self.prenet is None else {"prenet": LayerStack(list(self.prenet.layers), self.prenet.norm), **grid}
+        )
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from jointnmt.models.common import MAX_LAYERS, ModelSettings, Place, checkpointed, embedding_tables
-from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
+from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
@@ -232,6 +232,12 @@ class Transformer(TranslationModel):
         self.encoder = Encoder(config, config.encoder_layers, "encoder", style)
         self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))
         self.norm = LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
+
+    def stacks(self) -> Mapping[str, LayerStack]:
+        return {
+            "encoder": LayerStack(list(self.encoder.layers), self.encoder.norm),
+            "decoder": LayerStack(list(self.layers), self.norm),
+        }
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None

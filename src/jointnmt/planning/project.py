@@ -19,7 +19,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.planning.holdout import TRAIN
 from jointnmt.planning.parts import CorpusParts, divide, write_parts
 from jointnmt.planning.recipe import recipe_text
-from jointnmt.planning.sizing import CorpusCounts, Family, Machine, Plan, max_length, plan, size_for
+from jointnmt.planning.sizing import CorpusCounts, Machine, Plan, PlannedFamily, max_length, plan, size_for
 from jointnmt.planning.speed import machine as this_machine
 from jointnmt.planning.speed import measure_speed
 from jointnmt.text.config import SegmentationConfig
@@ -63,7 +63,7 @@ class Project:
 
 
 def write_project(
-    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], family: Family, seed: int
+    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], family: PlannedFamily, seed: int
 ) -> Project:
     """Write the parts of the text and a recipe for it, with the speed of this machine measured.
 
@@ -148,7 +148,12 @@ def _train_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator
 
 
 def _measured(
-    name: str, parts: CorpusParts, corpus: CorpusCounts, segmentation: Segmentation, family: Family, scratch: Path
+    name: str,
+    parts: CorpusParts,
+    corpus: CorpusCounts,
+    segmentation: Segmentation,
+    family: PlannedFamily,
+    scratch: Path,
 ) -> tuple[Machine, float]:
     """This machine with the rates of the planned model, and the seconds that a sentence takes in a validation.
 

@@ -14,7 +14,7 @@ from jointnmt.config import merged
 from jointnmt.models import FAMILIES
 from jointnmt.training.precision import faster_precision
 
-Family = Literal["transformer", "reformer-base", "reformer-fast"]
+PlannedFamily = Literal["transformer", "reformer-base", "reformer-fast"]
 
 WARMUP_SHARE = 10
 """The warm-up is one update in so many."""
@@ -128,7 +128,7 @@ class Plan:
         return self.updates * int(self.values["batches"]["update_tokens"])
 
 
-def plan(corpus: CorpusCounts, machine: Machine, family: Family = "transformer") -> Plan:
+def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transformer") -> Plan:
     """The training that a corpus and a machine call for.
 
     Args:
@@ -176,7 +176,7 @@ def max_length(corpus: CorpusCounts) -> int:
     return min(LONGEST, max(64, _rounded(1.25 * corpus.longest)))
 
 
-def _model(family: Family, size: ModelSize) -> dict[str, Any]:
+def _model(family: PlannedFamily, size: ModelSize) -> dict[str, Any]:
     shared = {
         "family": family,
         "embed_dim": size.width,
@@ -187,7 +187,7 @@ def _model(family: Family, size: ModelSize) -> dict[str, Any]:
     }
     # L + 1 grid layers of 8 E^2 + 4 EF weights have as many as L layers on each side, 28 L E^2, if F is this wide.
     grid_ffn = size.width * (7 * size.layers / (size.layers + 1) - 2)
-    stacks: dict[Family, dict[str, int]] = {
+    stacks: dict[PlannedFamily, dict[str, int]] = {
         "transformer": {"encoder_layers": size.layers, "decoder_layers": size.layers},
         "reformer-base": {"num_layers": size.layers + 1, "ffn_dim": 16 * round(grid_ffn / 16)},
         "reformer-fast": {"prenet_layers": size.layers, "num_layers": max(1, size.layers - 1)},
@@ -195,7 +195,7 @@ def _model(family: Family, size: ModelSize) -> dict[str, Any]:
     return merged(shared, stacks[family])  # type: ignore[no-any-return]
 
 
-def _batches(size: ModelSize, machine: Machine, longest: int, family: Family) -> dict[str, int]:
+def _batches(size: ModelSize, machine: Machine, longest: int, family: PlannedFamily) -> dict[str, int]:
     """Updates are the same on every machine, as quality depends on them; batches, their parts, fit its memory."""
     little = machine.gpu is None and machine.memory is not None and machine.memory < LITTLE_MEMORY
     pieces = max(longest, size.update_pieces // 2 if little else size.update_pieces)

@@ -1,0 +1,125 @@
+"""An RNN with attention (Bahdanau et al., ICLR 2015), as a family that a package of its own brings.
+
+    pip install --no-deps examples/own_family
+    jointnmt train package:demo --out runs/rnn --set model.family=rnn
+
+From then on all commands know it. A family is its settings, a model with `forward`, `start` and `step`, and an entry
+point (`pyproject.toml`). Where this one departs from the paper: the decoder's first state is the mean of the encoder's
+states, and the readout is one layer with tanh (in the paper: maxout).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from jointnmt.models import AttentionMaps, DecoderState, Family, ModelSettings, TranslationModel
+from jointnmt.models.common import embedding_tables
+from jointnmt.models.layers.linear import Linear
+from jointnmt.text.special import pad_id
+
+
+class RNNConfig(ModelSettings):
+    """One layer on either side, of E features; of the settings of all families, it has no use for heads and F."""
+
+    family: Literal["rnn"] = "rnn"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the decoder reads of the source, a row for each row of the target."""
+
+    states: Float[Tensor, "N S E"]
+    keys: Float[Tensor, "N S E"]
+    """The states, as attention projects them."""
+    mask: Bool[Tensor, "N S"]
+    """True at real tokens."""
+
+    def select(self, rows: Int[Tensor, " M"]) -> Source:
+        """Those of these rows."""
+        return Source(self.states[rows], self.keys[rows], self.mask[rows])
+
+
+@dataclass(frozen=True)
+class RNNState:
+    """Between two target positions: the decoder's hidden state, and the source."""
+
+    hidden: Float[Tensor, "N E"]
+    source: Source
+    position: int = 0
+    """Of the next target token."""
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows N."""
+        return len(self.hidden)
+
+    def select(self, rows: Int[Tensor, " M"]) -> RNNState:
+        """See `DecoderState`."""
+        rows = rows.to(self.hidden.device)
+        return RNNState(self.hidden[rows], self.source.select(rows), self.position)
+
+
+class RNN(TranslationModel):
+    """A bidirectional GRU reads the source; another one writes the target, and attends to it at each position."""
+
+    def __init__(self, config: RNNConfig, source_vocabulary: int, target_vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        width = config.embed_dim
+        tables = embedding_tables(config, source_vocabulary, target_vocabulary)
+        self.source_embedding, self.target_embedding, self.output = tables
+        self.encoder = nn.GRU(width, width, batch_first=True, bidirectional=True)
+        self.both_ways = Linear(2 * width, width)
+        self.key, self.query, self.energy = Linear(width, width), Linear(width, width), Linear(width, 1)
+        self.cell = nn.GRUCell(2 * width, width)
+        self.readout = Linear(3 * width, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
+    ) -> Float[Tensor, "B T V"]:
+        state = self.start(source)
+        read, weights = [], []
+        for embedded in self.target_embedding(target_input).unbind(1):
+            vector, weight, state = self._position(embedded, state)
+            read.append(vector)
+            weights.append(weight)
+        if attn_weights is not None:
+            attn_weights.alignment = torch.stack(weights, 1)
+            attn_weights.cross.append(attn_weights.alignment[:, None])  # [B, H, T, S], of one head
+        logits: Tensor = self.output(torch.stack(read, 1))
+        return logits
+
+    def start(self, source: Int[Tensor, "B S"]) -> RNNState:
+        mask = source != pad_id
+        embedded = self.source_embedding(source)
+        packed = nn.utils.rnn.pack_padded_sequence(embedded, mask.sum(1).cpu(), True, enforce_sorted=False)
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.encoder(packed)[0], True, total_length=source.shape[1])
+        states = self.both_ways(self.dropout(states)).masked_fill(~mask[..., None], 0)
+        mean = states.sum(1) / mask.sum(1, keepdim=True)
+        return RNNState(torch.tanh(mean), Source(states, self.key(states), mask))
+
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], RNNState]:
+        assert isinstance(state, RNNState)
+        vector, _, state = self._position(self.target_embedding(last_ids[:, None], state.position)[:, 0], state)
+        return self.output(vector), state
+
+    def _position(
+        self, embedded: Float[Tensor, "N E"], state: RNNState
+    ) -> tuple[Float[Tensor, "N E"], Float[Tensor, "N S"], RNNState]:
+        """What predicts the next token, the attention weights, and the state thereafter."""
+        source = state.source
+        energy = self.energy(torch.tanh(self.query(state.hidden)[:, None] + source.keys)).squeeze(-1)
+        weights = energy.masked_fill(~source.mask, float("-inf")).softmax(-1)
+        context = (weights[:, None] @ source.states)[:, 0]
+        hidden = self.cell(torch.cat([embedded, context], -1), state.hidden)
+        vector = torch.tanh(self.readout(self.dropout(torch.cat([hidden, context, embedded], -1))))
+        return vector, weights, RNNState(hidden, source, state.position + 1)
+
+
+FAMILY = Family(RNNConfig, RNN)

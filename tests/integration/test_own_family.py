@@ -1,0 +1,135 @@
+"""A family of another package, `examples/own_family`: all commands know it once it is installed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from jointnmt.text.special import bos_id, eos_id
+from support.families import VOCABULARY, sentences
+from support.tiny import tiny_recipe, write_corpus
+
+PACKAGE = Path(__file__).parents[2] / "examples/own_family"
+SOURCES = "der Hund sieht die Katze .\ndie Katze hört\nein Mann schläft .\n"
+
+
+def install(site: Path, entry: str | None = None) -> None:
+    """What pip would leave in `site`: the module, and the entry points of its pyproject."""
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [(name, value)] = project["entry-points"]["jointnmt.families"].items()
+    about = site / "jointnmt_rnn-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[jointnmt.families]\n{name} = {entry or value}\n", encoding="utf-8")
+    (site / "jointnmt_rnn.py").write_text((PACKAGE / "jointnmt_rnn.py").read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def jointnmt(site: Path, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """The command, where what is in `site` is installed."""
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "jointnmt", *map(str, arguments)],
+        input=stdin,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    install(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A RUN of the family."""
+    folder = tmp_path_factory.mktemp("rnn")
+    write_corpus(folder)
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny_recipe(folder)), encoding="utf-8")
+    trained = jointnmt(
+        site, "train", recipe, "--out", folder / "run", "--set", "model.family=rnn", "--set", "training.max_updates=10"
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert "leaves out what it inherits for a transformer: model.decoder_layers, model.encoder_layers" in trained.stderr
+    return folder / "run"
+
+
+def test_it_is_trained_and_translates(site: Path, run: Path) -> None:
+    assert yaml.safe_load((run / "experiment.yaml").read_text(encoding="utf-8"))["model"]["family"] == "rnn"
+    together = jointnmt(site, "translate", run, stdin=SOURCES)
+    assert together.returncode == 0, together.stderr
+    alone = [jointnmt(site, "translate", run, stdin=f"{line}\n").stdout for line in SOURCES.splitlines()]
+    assert together.stdout == "".join(alone) and all(together.stdout.splitlines())
+
+
+def test_step_equals_forward_and_padding_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PACKAGE)
+    config, make = importlib.import_module("jointnmt_rnn").FAMILY
+    torch.manual_seed(3)
+    model = make(config(embed_dim=8, num_heads=1, dropout=0.0), VOCABULARY, VOCABULARY).double().eval()
+    source, target = sentences((3, 5), 1, end=eos_id), sentences((6, 6), 2, start=bos_id)
+    logits, state = model(source, target), model.start(source)
+    for position, ids in enumerate(target.unbind(1)):
+        if position == 3:  # the rows change places, for good
+            state, logits, target = state.select(torch.tensor([1, 0])), logits.flip(0), target.flip(0)
+            ids = ids.flip(0)
+        found, state = model.step(ids if position <= 3 else target[:, position], state)
+        assert found.allclose(logits[:, position], rtol=1e-12, atol=1e-12)
+    assert model(source[:1, :3], target[1:]).allclose(logits[1:], rtol=1e-12, atol=1e-12)
+
+
+def test_its_attention_can_be_looked_at_and_its_layers_cannot(site: Path, run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "numbers.json"
+    explored = jointnmt(site, "explore", run, "--text", "der Hund sieht die Katze .", "--out", page)
+    assert explored.returncode == 0, explored.stderr
+    [sentence] = json.loads(page.read_text(encoding="utf-8"))["sentences"]
+    print(sentence.keys())
+    (tmp_path / "text").write_text("der Hund\n", encoding="utf-8")
+    probed = jointnmt(
+        site, "probe", run, "--source", tmp_path / "text", "--reference", tmp_path / "text", "--out", tmp_path / "out"
+    )
+    assert probed.returncode == 4 and "The hidden states of a RNN are not defined" in probed.stderr
+
+
+def test_without_its_package_a_model_is_refused_with_the_families_there_are(run: Path) -> None:
+    refused = jointnmt(Path("nowhere"), "translate", run, stdin=SOURCES)
+    assert refused.returncode == 4 and refused.stdout == ""
+    assert "or of a package that is installed and brings it (given: 'rnn')" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            "jointnmt_rnn:RNN",
+            "should be a jointnmt.models.Family; its entry point, jointnmt_rnn:RNN, is a",
+        ),
+        ("jointnmt_rnn:NONE", "The family 'rnn' of jointnmt-rnn cannot be imported"),
+        ("nothing_there:FAMILY", "The family 'rnn' of jointnmt-rnn cannot be imported: No module named"),
+    ],
+)
+def test_what_is_no_family_is_told_with_its_package(tmp_path: Path, run: Path, entry: str, message: str) -> None:
+    install(tmp_path, entry)
+    refused = jointnmt(tmp_path, "translate", run, stdin=SOURCES)
+    assert refused.returncode == 5 and message in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_key_is_suggested_that_its_settings_have(site: Path, run: Path) -> None:
+    wrong = jointnmt(site, "info", run / "experiment.yaml", "--set", "model.embed_dims=8")
+    assert wrong.returncode == 2 and "(did you mean embed_dim?)" in wrong.stderr, wrong.stderr
