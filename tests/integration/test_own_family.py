@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,10 @@ import yaml
 
 from jointnmt.text.special import bos_id, eos_id
 from support.families import VOCABULARY, sentences
+from support.own_family import PACKAGE, install
 from support.tiny import tiny_recipe, write_corpus
 
-PACKAGE = Path(__file__).parents[2] / "examples/own_family"
 SOURCES = "der Hund sieht die Katze .\ndie Katze hört\nein Mann schläft .\n"
-
-
-def install(site: Path, entry: str | None = None) -> None:
-    """What pip would leave in `site`: the module, and the entry points of its pyproject."""
-    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    [(name, value)] = project["entry-points"]["jointnmt.families"].items()
-    about = site / "jointnmt_rnn-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n", encoding="utf-8")
-    (about / "entry_points.txt").write_text(f"[jointnmt.families]\n{name} = {entry or value}\n", encoding="utf-8")
-    (site / "jointnmt_rnn.py").write_text((PACKAGE / "jointnmt_rnn.py").read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def jointnmt(site: Path, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:

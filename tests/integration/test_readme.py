@@ -28,6 +28,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.export import export_ctranslate2
 from jointnmt.models import FAMILIES
 from jointnmt.runs.provenance import MAY_CHANGE
+from support.own_family import install
 from support.tiny import tiny_recipe, write_corpus
 
 REPOSITORY = Path(__file__).parents[2]
@@ -122,7 +123,9 @@ def options(name: str | None) -> frozenset[str]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, with the recipes and the trained models."""
+    """An empty folder to stand in, with the recipes and the trained models; `examples/own_family` is installed."""
+    install(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
     for name in ("recipes", "pretrained"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,6 @@ It is imported when a configuration names the family, not before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +37,6 @@ FAMILIES: dict[str, Family] = {}
 """This package's families, by name; `jointnmt.models` fills it."""
 
 
-@cache
 def find_family(name: str) -> Family | None:
     """The family of that name, of this package or another; None if nobody has it.
 
