@@ -93,6 +93,15 @@ def test_wrong_input_is_refused(
     assert not (tmp_path / "x.json").exists()
 
 
+def test_every_text_is_checked_before_the_first_is_looked_into(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.de").write_text(f"{SOURCE}\nder\n\n", encoding="utf-8")
+    monkeypatch.setattr(exploration, "_explored", None)
+    result = explore(runs[0], "--input", tmp_path / "a.de", "--out", tmp_path / "x.json")
+    assert result.exit_code == 3 and "text 3: The text is empty" in " ".join(result.stderr.split())
+
+
 def test_models_are_of_one_pair(runs: list[Path], tmp_path: Path) -> None:
     result = explore(runs[0], runs[2], "--text", SOURCE, "--out", tmp_path / "x.json")
     assert result.exit_code == 2 and "different language pairs" in result.stderr

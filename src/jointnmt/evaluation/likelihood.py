@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LARGEST_NLL = 700.0
-"""Nats a piece above which a perplexity would be no finite number."""
+"""Nats a piece; the perplexity of little more is no finite number."""
+
+
+def perplexity(nll: float) -> float:
+    """exp of `nll`, nats a piece; a number that a float can hold, however unlikely the pieces are."""
+    return math.exp(min(nll, LARGEST_NLL))
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Likelihood:
     @property
     def perplexity(self) -> float:
         """exp of `nll`."""
-        return math.exp(min(self.nll, LARGEST_NLL))
+        return perplexity(self.nll)
 
     def followed_by(self, other: Likelihood) -> Likelihood:
         """Of these sentences and of others, under the same run."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from jointnmt.serving.engine import Candidate, Engine, NextWords, Translation, T
 
 logger = logging.getLogger(__name__)
 
+EMPTY = "The text is empty: there is nothing to look into."
 FORMAT = 1
 """Of the document; another number, another form."""
 ALTERNATIVES, NUM_BEST, PRUNED = 5, 5, 5
@@ -104,9 +106,14 @@ def document(engines: Mapping[str, Engine], texts: Sequence[Texts], most_tokens:
         ConfigurationError: if the models are not of one language pair.
         DataError: naming the text, if one is empty, or longer than `most_tokens` or the model takes.
     """
-    share = DOCUMENT_WEIGHTS // max(1, len(texts) * len(engines))
-    budget = Budget(most_tokens, share)
-    sentences = [_explored(engines, number, each, budget) for number, each in enumerate(texts, start=1)]
+    budget = Budget(most_tokens, DOCUMENT_WEIGHTS // max(1, len(texts) * len(engines)))
+    for number, each in enumerate(texts, start=1):  # all of them, before the first is looked into
+        with _naming(number):
+            _check(engines, each, budget)
+    sentences = []
+    for number, each in enumerate(texts, start=1):
+        with _naming(number):
+            sentences.append(_explored(engines, each, budget))
     _tell_what_is_missing(sentences)
     return {
         "format": FORMAT,
@@ -138,19 +145,30 @@ class Budget(NamedTuple):
     """Of a grid's attention."""
 
 
-def _explored(engines: Mapping[str, Engine], number: int, texts: Texts, budget: Budget) -> dict[str, Any]:
-    """A sentence of the document."""
+@contextmanager
+def _naming(number: int) -> Iterator[None]:
+    """Errors name the text."""
     try:
-        for engine in engines.values():
-            engine.check_length(texts.source, budget.tokens)
-        given = () if texts.target is None else (texts.target,)
-        return {
-            **texts._asdict(),
-            "comparison": Engine.compare(engines, texts.source, given).plain(),
-            "by_model": {name: _by_model(engine, texts, budget) for name, engine in engines.items()},
-        }
+        yield
     except DataError as error:
         raise DataError(f"text {number}: {error}") from error
+
+
+def _check(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> None:
+    if not texts.source.strip():
+        raise DataError(EMPTY)
+    for engine in engines.values():
+        engine.check_length(texts.source, budget.tokens)
+
+
+def _explored(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> dict[str, Any]:
+    """A sentence of the document."""
+    given = () if texts.target is None else (texts.target,)
+    return {
+        **texts._asdict(),
+        "comparison": Engine.compare(engines, texts.source, given).plain(),
+        "by_model": {name: _by_model(engine, texts, budget) for name, engine in engines.items()},
+    }
 
 
 def _by_model(engine: Engine, texts: Texts, budget: Budget) -> dict[str, Any]:
@@ -158,7 +176,7 @@ def _by_model(engine: Engine, texts: Texts, budget: Budget) -> dict[str, Any]:
     options = TranslationOptions(num_best=min(NUM_BEST, engine.info.beam_size), alignments=True)
     [translation] = engine.translate([0], [source], [""], options)
     if not translation.candidates:
-        raise DataError("The text is empty: there is nothing to look into.")
+        raise DataError(EMPTY)
     pieces = " ".join(translation.candidates[0].tokens[:-1])
     [scored] = engine.score([source], [pieces], pieces=True, alternatives=ALTERNATIVES)
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self
 
+from jointnmt.evaluation.likelihood import perplexity
+
 
 @dataclass(frozen=True)
 class Position:
@@ -100,7 +102,7 @@ class RunningStats:
         return {
             "loss": sums.loss / sums.loss_units if sums.loss_units else math.nan,
             "nll": self.nll,
-            "perplexity": math.exp(min(self.nll, 700.0)),
+            "perplexity": perplexity(self.nll),
             "updates": self.updates,
             "sentences": int(sums.sentences),
             "target_tokens": int(sums.target_tokens),

@@ -17,6 +17,7 @@ from jointnmt.data.batches import load
 from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.data.store import TokenStore
 from jointnmt.errors import DataError
+from jointnmt.evaluation.likelihood import perplexity
 from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
 from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import GateMeans, gate_means, mean_over_sentences, plain_means
@@ -54,7 +55,7 @@ class ValidationResult:
     @property
     def perplexity(self) -> float:
         """exp(nll)."""
-        return math.exp(min(self.nll, 700.0))
+        return perplexity(self.nll)
 
     def score(self, metric: str) -> float | None:
         """The value of the deciding metric, higher is better; None if it was not measured this time.
