@@ -162,6 +162,23 @@ def test_attention_is_told_once_with_activation_checkpointing() -> None:
     }
 
 
+def test_layers_are_computed_once_where_nothing_is_trained() -> None:
+    model, calls = tiny_model("reformer-fast", activation_checkpointing=True), []
+    for stack in model.stacks().values():
+        stack.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    model(sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)).sum().backward()
+    assert len(calls) == len(model.stacks())
+
+
+def test_the_alignment_is_that_of_the_newest_pass() -> None:
+    model, maps, once = tiny_model("transformer-pre"), AttentionMaps(), AttentionMaps()
+    model(sources([3, 4]), target_inputs([5, 5]), maps)
+    for filled in (maps, once):
+        model(sources([4, 4]), target_inputs([5, 5]), filled)
+    assert maps.alignment is not None and once.alignment is not None
+    assert_close(maps.alignment, once.alignment, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_bfloat16_follows_float32(variant: str) -> None:
     model = tiny_model(variant).float()

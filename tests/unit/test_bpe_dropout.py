@@ -6,10 +6,12 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from jointnmt.data.batch import Batch
 from jointnmt.data.bpe_dropout import ResegmentedStore, segment_word
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError
@@ -17,6 +19,8 @@ from jointnmt.experiment import Experiment
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.report import StepReport
+from jointnmt.training.trainer import Trainer
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 
@@ -107,6 +111,35 @@ def test_no_limit_that_the_store_keeps_is_exceeded(text: tuple[TokenStore, Segme
     cells = store.lengths[0].astype(int) * store.lengths[1]
     assert (source.astype(int) * target).max() <= cells.max()
     assert source.sum() > store.lengths[0].sum()
+
+
+def test_no_grid_is_larger_than_any_of_the_store(text: tuple[TokenStore, Segmentation], tmp_path: Path) -> None:
+    """Two narrow grids, and a square one that is within both lengths however it is cut, but not within their cells."""
+    sources, targets = [f"wort{i}" for i in range(8)], [f"word{i}" for i in range(8)]
+    sizes = (8, 1), (1, 8), (3, 3)
+    for name, words, side in (("train.de", sources, 0), ("train.en", targets, 1)):
+        lines = "".join(f"{' '.join(words[: size[side]])}\n" for size in sizes)
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    store = build_store(experiment(tmp_path).data, text[1])
+    cells = store.lengths[0].astype(int) * store.lengths[1]
+    assert len(store) == 3
+    drawn = [ResegmentedStore(store, text[1], 0.2, 1).of_epoch(epoch) for epoch in range(60)]
+    assert all((each.lengths[0].astype(int) * each.lengths[1]).max() <= cells.max() for each in drawn)
+
+
+def test_a_loss_is_the_mean_over_the_tokens_of_its_epoch(
+    text: tuple[TokenStore, Segmentation], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    step = Trainer._step
+
+    def noting(self: Trainer, batches: list[Batch], divisor: int, *rest: Any) -> StepReport:
+        seen.append((divisor, sum(int(batch.target_mask.sum()) for batch in batches)))
+        return step(self, batches, divisor, *rest)
+
+    monkeypatch.setattr(Trainer, "_step", noting)
+    train(experiment(folder), tmp_path / "run", NoDisplay())
+    assert seen and [divisor for divisor, _ in seen] == [tokens for _, tokens in seen]
 
 
 def test_it_resumes_exactly(text: tuple[TokenStore, Segmentation], folder: Path, tmp_path: Path) -> None:
