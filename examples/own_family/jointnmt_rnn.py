@@ -3,9 +3,10 @@
     pip install --no-deps examples/own_family
     jointnmt train package:demo --out runs/rnn --set model.family=rnn
 
-From then on all commands know it. A family is its settings, a model with `forward`, `start` and `step`, and an entry
-point (`pyproject.toml`). Where this one departs from the paper: the decoder's first state is the mean of the encoder's
-states, and the readout is one layer with tanh (in the paper: maxout).
+From then on commands know it. A family is its settings, a model with `forward`, `start` and `step`, and an entry point
+(`pyproject.toml`). Where this one departs from the paper: embeddings are scaled and have positions, as in the other
+families here; the encoder's states of both directions are projected to E; the decoder's first state is their mean; the
+readout is one layer with tanh (in the paper: maxout); there is dropout; and initial weights are PyTorch's.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jointnmt.models import AttentionMaps, DecoderState, Family, ModelSettings, TranslationModel
-from jointnmt.models.common import embedding_tables
+from jointnmt.models import AttentionMaps, DecoderState, Family, ModelSettings, TranslationModel, embedding_tables
+from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear
 from jointnmt.text.special import pad_id
 
 
 class RNNConfig(ModelSettings):
-    """One layer on either side, of E features; of the settings of all families, it has no use for heads and F."""
+    """One layer on either side, of E features.
+
+    Of the settings of all families it uses `embed_dim`, `dropout`, `embedding_dropout`, `embeddings` and `max_length`.
+    """
 
     family: Literal["rnn"] = "rnn"
 
@@ -73,12 +77,12 @@ class RNN(TranslationModel):
         width = config.embed_dim
         tables = embedding_tables(config, source_vocabulary, target_vocabulary)
         self.source_embedding, self.target_embedding, self.output = tables
-        self.encoder = nn.GRU(width, width, batch_first=True, bidirectional=True)
+        self.forwards, self.backwards = (nn.GRU(width, width, batch_first=True) for _ in range(2))
         self.both_ways = Linear(2 * width, width)
         self.key, self.query, self.energy = Linear(width, width), Linear(width, width), Linear(width, 1)
         self.cell = nn.GRUCell(2 * width, width)
         self.readout = Linear(3 * width, width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = SharedDropout(config.dropout)  # unlike nn.Dropout, the same for processes that share a batch
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
@@ -98,8 +102,12 @@ class RNN(TranslationModel):
     def start(self, source: Int[Tensor, "B S"]) -> RNNState:
         mask = source != pad_id
         embedded = self.source_embedding(source)
-        packed = nn.utils.rnn.pack_padded_sequence(embedded, mask.sum(1).cpu(), True, enforce_sorted=False)
-        states, _ = nn.utils.rnn.pad_packed_sequence(self.encoder(packed)[0], True, total_length=source.shape[1])
+        # Backwards within each length, so that padding comes last either way and no real position reads it. (A packed
+        # sequence needs its lengths on the CPU, and what waits for a GPU cannot be part of a CUDA graph.)
+        places, lengths = torch.arange(source.shape[1], device=source.device), mask.sum(1, keepdim=True)
+        turned = torch.where(mask, lengths - 1 - places, places)[..., None].expand_as(embedded)
+        backwards = self.backwards(embedded.gather(1, turned))[0].gather(1, turned)
+        states = torch.cat([self.forwards(embedded)[0], backwards], -1)
         states = self.both_ways(self.dropout(states)).masked_fill(~mask[..., None], 0)
         mean = states.sum(1) / mask.sum(1, keepdim=True)
         return RNNState(torch.tanh(mean), Source(states, self.key(states), mask))

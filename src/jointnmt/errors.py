@@ -29,7 +29,7 @@ class ModelError(JointNMTError):
 
 
 class MissingPackageError(JointNMTError):
-    """A package that the work needs is not installed, as one that belongs to an extra of this package, or is broken."""
+    """A package that the work needs is not installed (most belong to an extra of this package), or is broken."""
 
     exit_code = 5
 

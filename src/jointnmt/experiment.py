@@ -5,6 +5,7 @@ The settings of training stand here, not in `training`, so that a trained model 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -21,15 +22,7 @@ from jointnmt.recipe import LANGUAGES, OF_MODEL, read_recipe, with_trained
 from jointnmt.search import SearchConfig
 from jointnmt.text.config import SegmentationConfig
 
-MAY_DIFFER = (
-    "model.dropout",
-    "model.embedding_dropout",
-    "model.attention_dropout",
-    "model.hidden_dropout",
-    "model.shared_dropout",
-    "model.max_length",
-    "model.activation_checkpointing",
-)
+MAY_DIFFER = re.compile(r"model\.(\w*dropout|max_length|activation_checkpointing)")
 """Keys of a model that weights do not depend on: a training that begins with them may choose others."""
 
 
@@ -265,7 +258,7 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
         each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"
     changed = differences(old, new)
-    if wrong := [line for line in changed if line.partition(":")[0] not in MAY_DIFFER]:
+    if wrong := [line for line in changed if not MAY_DIFFER.fullmatch(line.partition(":")[0])]:
         raise ConfigurationError(
             f"{origin}: does not fit the model of training.from, {experiment.training.start}: {'; '.join(wrong)}. "
             "Leave these keys out: they come from the model."

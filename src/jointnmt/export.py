@@ -61,8 +61,8 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
 def _transformer(model: nn.Module, run: Path) -> Transformer:
     if not isinstance(model, Transformer):
         raise ModelError(
-            f"{run}: is no Transformer, and CTranslate2 has no joint representations. Translate with `jointnmt "
-            "translate` or `jointnmt serve`."
+            f"{run}: is no Transformer, and CTranslate2 has nothing like it, as a joint representation. Translate with "
+            "`jointnmt translate` or `jointnmt serve`."
         )
     if model.has_shortcuts:
         raise ModelError(

@@ -23,6 +23,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models import TranslationModel, build_model
+from jointnmt.models.families import packages_of
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import check_outline, load_run
@@ -208,7 +209,8 @@ def _prepare(
     trainer = Trainer(fabric, model, store, experiment.training, experiment.batches, experiment.seed, resegmented)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
-        directory.write_versions({"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)})
+        facts = {"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)}
+        directory.write_versions(facts, packages_of(experiment.model.family))
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     run = TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
     if is_first() and not run.step:

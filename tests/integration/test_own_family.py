@@ -13,6 +13,8 @@ import pytest
 import torch
 import yaml
 
+from jointnmt.models.families import known_families
+from jointnmt.models.quantize import kernels_multiply
 from jointnmt.text.special import bos_id, eos_id
 from support.families import VOCABULARY, sentences
 from support.own_family import PACKAGE, install
@@ -58,6 +60,7 @@ def run(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_trained_and_translates(site: Path, run: Path) -> None:
     assert yaml.safe_load((run / "experiment.yaml").read_text(encoding="utf-8"))["model"]["family"] == "rnn"
+    assert json.loads((run / "versions.json").read_text(encoding="utf-8"))["packages"]["jointnmt-rnn"] == "1.0"
     together = jointnmt(site, "translate", run, stdin=SOURCES)
     assert together.returncode == 0, together.stderr
     alone = [jointnmt(site, "translate", run, stdin=f"{line}\n").stdout for line in SOURCES.splitlines()]
@@ -85,7 +88,8 @@ def test_its_attention_can_be_looked_at_and_its_layers_cannot(site: Path, run: P
     explored = jointnmt(site, "explore", run, "--text", "der Hund sieht die Katze .", "--out", page)
     assert explored.returncode == 0, explored.stderr
     [sentence] = json.loads(page.read_text(encoding="utf-8"))["sentences"]
-    print(sentence.keys())
+    inspection = sentence["by_model"]["run"]["inspection"]
+    assert list(inspection["attention"]) == ["cross"] and not inspection["states"]
     (tmp_path / "text").write_text("der Hund\n", encoding="utf-8")
     probed = jointnmt(
         site, "probe", run, "--source", tmp_path / "text", "--reference", tmp_path / "text", "--out", tmp_path / "out"
@@ -94,9 +98,11 @@ def test_its_attention_can_be_looked_at_and_its_layers_cannot(site: Path, run: P
 
 
 def test_without_its_package_a_model_is_refused_with_the_families_there_are(run: Path) -> None:
+    if "rnn" in known_families():
+        pytest.skip("the package of the example is installed here")
     refused = jointnmt(Path("nowhere"), "translate", run, stdin=SOURCES)
     assert refused.returncode == 4 and refused.stdout == ""
-    assert "or of a package that is installed and brings it (given: 'rnn')" in refused.stderr
+    assert "that of another package needs that package installed (given: 'rnn')" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -105,10 +111,10 @@ def test_without_its_package_a_model_is_refused_with_the_families_there_are(run:
     [
         (
             "jointnmt_rnn:RNN",
-            "should be a jointnmt.models.Family; its entry point, jointnmt_rnn:RNN, is a",
+            "The family 'rnn' of jointnmt-rnn, jointnmt_rnn:RNN, should be a jointnmt.models.Family, and is a",
         ),
-        ("jointnmt_rnn:NONE", "The family 'rnn' of jointnmt-rnn cannot be imported"),
-        ("nothing_there:FAMILY", "The family 'rnn' of jointnmt-rnn cannot be imported: No module named"),
+        ("jointnmt_rnn:NONE", "cannot be imported: AttributeError: module 'jointnmt_rnn' has no attribute 'NONE'"),
+        ("nothing_there:FAMILY", "cannot be imported: ModuleNotFoundError: No module named"),
     ],
 )
 def test_what_is_no_family_is_told_with_its_package(tmp_path: Path, run: Path, entry: str, message: str) -> None:
@@ -116,6 +122,31 @@ def test_what_is_no_family_is_told_with_its_package(tmp_path: Path, run: Path, e
     refused = jointnmt(tmp_path, "translate", run, stdin=SOURCES)
     assert refused.returncode == 5 and message in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_an_entry_point_has_the_name_of_its_family(tmp_path: Path, run: Path) -> None:
+    install(tmp_path)
+    entries = next(tmp_path.glob("*.dist-info")) / "entry_points.txt"
+    entries.write_text("[jointnmt.families]\nother = jointnmt_rnn:FAMILY\n", encoding="utf-8")
+    refused = jointnmt(tmp_path, "info", run / "experiment.yaml", "--set", "model.family=other")
+    assert refused.returncode == 5 and "key family should be Literal['other']" in refused.stderr
+
+
+def test_a_family_of_two_packages_is_refused(tmp_path: Path, run: Path) -> None:
+    install(tmp_path)
+    other = tmp_path / "another-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: another\nVersion: 1.0\n", encoding="utf-8")
+    (other / "entry_points.txt").write_text("[jointnmt.families]\nrnn = another:FAMILY\n", encoding="utf-8")
+    refused = jointnmt(tmp_path, "translate", run, stdin=SOURCES)
+    assert refused.returncode == 5 and "comes with another and jointnmt-rnn" in refused.stderr
+
+
+def test_its_own_products_are_not_taken_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translations in bfloat16 may depend on their batch then, so that `--precision auto` leaves it."""
+    monkeypatch.syspath_prepend(PACKAGE)
+    config, make = importlib.import_module("jointnmt_rnn").FAMILY
+    assert not kernels_multiply(make(config(embed_dim=64), VOCABULARY, VOCABULARY), "bfloat16")
 
 
 def test_a_key_is_suggested_that_its_settings_have(site: Path, run: Path) -> None:

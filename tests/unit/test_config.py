@@ -54,9 +54,17 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
         ({"model__shortcuts": {"kin": 1}}, "model.shortcuts.kin: is not a known key (did you mean kind?)"),
         ({"data__train": [{"sorce": "a", "target": "b"}]}, "train.0.sorce: is not a known key (did you mean source?)"),
         (
-            {"model__family": "rnn"},
-            "model: family should be one of 'transformer', 'reformer-base', 'reformer-fast', or of a package that is "
-            "installed and brings it (given: 'rnn')",
+            {"model__family": "nothing"},
+            "model: family should be one of 'transformer', 'reformer-base', 'reformer-fast'",
+        ),
+        (
+            {"model__family": "nothing"},
+            "; that of another package needs that package installed (given: 'nothing')",
+        ),
+        ({"model__family": None}, "model: family is missing"),
+        (
+            {"model__family": 3},
+            "(given: '3')",
         ),
         ({"model__dropout": 2}, "model.dropout: should be less than 1 (given: 2)"),
         ({"model__embed_dim": 15}, "model: embed_dim 15 is not a multiple of num_heads 2"),

@@ -82,7 +82,7 @@ EXIT_CODES = {
     2: "wrong usage or configuration",
     3: "bad input data",
     4: "missing, damaged or incompatible model",
-    5: "a package is not installed that this command needs (an extra)",
+    5: "a package that this command needs is not installed (most belong to an extra), or is broken",
     6: "another process of the training, or Ray, has ended or cannot be reached",
     HUNG_UP: "stopped by SIGHUP (the terminal was closed)",
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C)",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LARGEST_NLL = 700.0
-"""Nats a piece; the perplexity of little more is no finite number."""
+"""Nats a piece; from about 710 on, exp is no finite number."""
 
 
 def perplexity(nll: float) -> float:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, SerializeAsAny
 from pydantic_core import PydanticKnownError
 
-from jointnmt.models.common import ModelSettings
+from jointnmt.errors import ConfigurationError
+from jointnmt.models.common import ModelSettings, embedding_tables
 from jointnmt.models.families import FAMILIES, Family, find_family
 from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.reformer import Reformer, ReformerBaseConfig, ReformerFastConfig
@@ -25,6 +26,8 @@ FAMILIES.update(
 
 def _of_its_family(values: Any) -> ModelSettings:
     """The settings of the family that `values` name."""
+    if type(values) is ModelSettings:
+        values = values.plain()
     if isinstance(values, ModelSettings):
         return values
     if not isinstance(values, Mapping):
@@ -45,6 +48,7 @@ __all__ = [
     "ModelSettings",
     "TranslationModel",
     "build_model",
+    "embedding_tables",
     "find_family",
 ]
 
@@ -53,8 +57,9 @@ def build_model(config: ModelSettings, source_vocabulary: int, target_vocabulary
     """A model of the configured family with fresh weights, drawn from the global generator of torch.
 
     Raises:
-        ConfigurationError: if the embeddings cannot be tied as configured.
+        ConfigurationError: if the embeddings cannot be tied as configured, or there is no such family.
     """
     family = find_family(config.family)
-    assert family is not None, "settings are those of a family"
+    if family is None:
+        raise ConfigurationError(f"There is no family {config.family!r}.")
     return family.model(config, source_vocabulary, target_vocabulary)

@@ -11,6 +11,7 @@ from pydantic_core import PydanticKnownError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from jointnmt.bounded_yaml import shorten
 from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.families import find_family, known_families
@@ -74,11 +75,12 @@ class ModelSettings(Config):
         """The settings of the family that `values` name."""
         if cls is not ModelSettings:
             return cls
-        if "family" not in values:
+        name = values.get("family")
+        if name is None:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'family'"})
-        if not isinstance(name := values["family"], str) or (family := find_family(name)) is None:
-            known = f"{', '.join(map(repr, known_families()))}, or of a package that is installed and brings it"
-            context = {"discriminator": "'family'", "tag": str(name), "expected_tags": known}
+        if not isinstance(name, str) or (family := find_family(name)) is None:
+            known = f"{', '.join(map(repr, known_families()))}; that of another package needs that package installed"
+            context = {"discriminator": "'family'", "tag": shorten(str(name), 80), "expected_tags": known}
             raise PydanticKnownError("union_tag_invalid", context)
         return family.config
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jointnmt.errors import MissingPackageError
 
@@ -41,12 +41,15 @@ def find_family(name: str) -> Family | None:
     """The family of that name, of this package or another; None if nobody has it.
 
     Raises:
-        MissingPackageError: if another package's cannot be had.
+        MissingPackageError: if another package's cannot be had, or two packages bring one of that name.
     """
     if name in FAMILIES:
         return FAMILIES[name]
-    brought = [_load(entry) for entry in entry_points(group=GROUP, name=name)]
-    return brought[0] if brought else None
+    entries = list(entry_points(group=GROUP, name=name))
+    if len(entries) > 1:
+        packages = " and ".join(sorted(map(_package, entries)))
+        raise MissingPackageError(f"The family {name!r} comes with {packages}: uninstall all of them but one.")
+    return _load(entries[0]) if entries else None
 
 
 def known_families() -> list[str]:
@@ -54,17 +57,30 @@ def known_families() -> list[str]:
     return list(dict.fromkeys([*FAMILIES, *sorted(entry.name for entry in entry_points(group=GROUP))]))
 
 
+def packages_of(name: str) -> list[str]:
+    """The other packages that bring a family of that name."""
+    return [] if name in FAMILIES else [each.dist.name for each in entry_points(group=GROUP, name=name) if each.dist]
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.value
+
+
 def _load(entry: EntryPoint) -> Family:
-    package = entry.dist.name if entry.dist else entry.value
     try:
         family = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise MissingPackageError(
-            f"The family {entry.name!r} of {package} cannot be imported: {error}. Install {package} anew."
-        ) from error
+    except Exception as error:  # whatever its module does
+        raise _broken(entry, f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(family, Family):
-        raise MissingPackageError(
-            f"The family {entry.name!r} of {package} should be a jointnmt.models.Family; its entry point, "
-            f"{entry.value}, is a {type(family).__name__}."
-        )
+        raise _broken(entry, f"should be a jointnmt.models.Family, and is a {type(family).__name__}")
+    named = getattr(family.config, "model_fields", {}).get("family")
+    if named is None or named.annotation != Literal[entry.name]:
+        raise _broken(entry, f"has settings whose key family should be Literal[{entry.name!r}]")
     return family
+
+
+def _broken(entry: EntryPoint, how: str) -> MissingPackageError:
+    return MissingPackageError(
+        f"The family {entry.name!r} of {_package(entry)}, {entry.value}, {how}. Mend that package, or install it anew; "
+        "--debug shows where."
+    )

@@ -122,10 +122,11 @@ class TranslationModel(nn.Module, ABC):
         return self.config is not None and self.config.activation_checkpointing
 
     def stacks(self) -> Mapping[str, LayerStack]:
-        """The stacks of layers that analyses may look into, from the bottom.
+        """The stacks of layers that analyses may look into, from the bottom; none of them is empty.
 
-        `encoder`, `decoder` and `prenet` are of sequences `[B, L, E]`, `grid` is of `[B, S, T, E]`; a model with these
-        has modules `source_embedding` and `target_embedding`, one with a grid a `reduction`, too.
+        There are four names: `encoder`, `decoder` and `prenet` of sequences `[B, L, E]`, `grid` of `[B, S, T, E]`. A
+        model with any has modules `source_embedding` and `target_embedding`; one with a grid a `reduction`, and
+        attention weights at `source` and `target`.
         """
         return {}
 
@@ -133,7 +134,7 @@ class TranslationModel(nn.Module, ABC):
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, teacher-forced; `attn_weights`, if given, is filled."""
+        """Logits of every next target token, teacher-forced; `attn_weights`, if given, is filled, its alignment too."""
 
     @abstractmethod
     def start(self, source: Int[Tensor, "B S"]) -> DecoderState:

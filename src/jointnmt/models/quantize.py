@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Iterator
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from jointnmt.models.interface import TranslationModel
-from jointnmt.models.layers.embedding import VocabularyProjection
+from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
+from jointnmt.models.layers.shortcut import Shortcut
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, is_fusable
 from jointnmt.ops.native.packed import has_int8_gemm
 
@@ -49,8 +51,7 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
             return projection(module)
         return half(module) if isinstance(module, LayerNorm) and not packs else module
 
-    linears = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.Linear)]
-    left = [name for name, each in linears if not (isinstance(each, Linear) and is_fusable(each))]
+    left = [name for name, each in _with_weights(model) if not (isinstance(each, Linear) and is_fusable(each))]
     if left and precision != "float32":
         logger.warning(
             "%d layers of the model stay in its own precision, as only jointnmt's Linear is prepared for %s, "
@@ -66,8 +67,18 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
 
 def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
     """Whether no product of a model that is prepared for inference in this precision is left to PyTorch."""
-    layers = (each for each in model.modules() if isinstance(each, Linear | VocabularyProjection))
-    return precision in PACKED and all(PACKED[precision].packs(each.weight) for each in layers)
+    projections = (each for each in model.modules() if isinstance(each, VocabularyProjection))
+    layers = [*(each for _, each in _with_weights(model)), *projections]
+    own = all(isinstance(each, Linear | VocabularyProjection) for each in layers)
+    return own and precision in PACKED and all(PACKED[precision].packs(cast(Tensor, each.weight)) for each in layers)
+
+
+def _with_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers that multiply by matrices of their own, by name; tables are none, nor are the biases of shortcuts."""
+    for name, module in model.named_modules():
+        own = any(each.dim() > 1 for each in module.parameters(recurse=False))
+        if own and not isinstance(module, TokenEmbedding | VocabularyProjection | Shortcut):
+            yield name, module
 
 
 def _in_type(layer: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -93,7 +93,7 @@ def _facts(systems: Sequence[ReportedSystem]) -> Table:
 
 def _layers(model: Mapping[str, Any]) -> str:
     names = {"encoder_layers": "encoder", "decoder_layers": "decoder", "prenet_layers": "PreNet", "num_layers": "grid"}
-    return ", ".join(f"{model[key]} {name}" for key, name in names.items() if model.get(key) is not None)
+    return ", ".join(f"{model[key]} {name}" for key, name in names.items() if model.get(key) is not None) or "unknown"
 
 
 def _width(model: Mapping[str, Any]) -> str:

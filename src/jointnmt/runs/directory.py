@@ -214,9 +214,9 @@ class RunDirectory:
         except (OSError, ValueError, ModelError):
             return False
 
-    def write_versions(self, facts: dict[str, Any]) -> None:
-        """Write package versions and `facts`; warn if a run resumes with other versions."""
-        packages = {package: version(package) for package in PACKAGES}
+    def write_versions(self, facts: dict[str, Any], others: Sequence[str] = ()) -> None:
+        """Write versions of packages, and of `others`, and `facts`; warn if a run resumes with other versions."""
+        packages = {package: version(package) for package in (*PACKAGES, *others)}
         packages["python"] = platform.python_version()
         if self.versions.exists():
             try:

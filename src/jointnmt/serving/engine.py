@@ -17,7 +17,7 @@ from jointnmt.translator import Candidate, ScoredTranslation, Translation, Trans
 from jointnmt.translator.admission import num_rows
 from jointnmt.translator.batching import plan_batches
 from jointnmt.translator.comparison import ModelComparison, compare
-from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
+from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
 from jointnmt.translator.given import SCORED_TOKENS
 from jointnmt.translator.limits import Search
 from jointnmt.translator.precision import PrecisionChoice
@@ -171,6 +171,14 @@ class Engine:
             DataError: if it has more.
         """
         _check_tokens("sentence", self.source_tokens([source]), most_tokens)
+
+    def check_pair(self, source: str, target: str | None) -> None:
+        """Refuse a text, or a translation, that the model cannot read.
+
+        Raises:
+            DataError: if one is too long.
+        """
+        encoded(self._translator, source, target or "")
 
     def inspect(self, source: str, target: str | None, most_tokens: int) -> Inspection:
         """What the model does with a sentence and the first tokens of its translation; None: of its own translation.

@@ -159,6 +159,7 @@ def _check(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> None:
         raise DataError(EMPTY)
     for engine in engines.values():
         engine.check_length(texts.source, budget.tokens)
+        engine.check_pair(texts.source, texts.target)
 
 
 def _explored(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> dict[str, Any]:
