@@ -25,7 +25,7 @@ def write_pieces(segmentation: Segmentation, text: Path, out: Path) -> None:
     for name in TEXTS:
         for segmenter in (segmentation.source, segmentation.target):
             file = f"{name}.{segmenter.language}"
-            lines = (text / file).read_text(encoding="utf-8").splitlines()
+            lines = (text / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
             _write_lines(out / file, [" ".join(segmenter.encode(line)) for line in lines])
     target = segmentation.target
     _write_lines(out / "vocabulary.txt", map(target.piece, range(len(SPECIAL_PIECES), target.vocabulary_size)))
