@@ -1,4 +1,4 @@
-"""A family of another package, `examples/own_family`: all commands know it once it is installed."""
+"""A family of another package, `examples/own_family`: commands know it once it is installed."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _facts(systems: Sequence[ReportedSystem]) -> Table:
         row("family", lambda system: system.experiment.model.family),
         row("parameters", lambda system: f"{system.parameters.total:,}"),
         row("of them embeddings", lambda system: f"{sum(system.parameters.embeddings.values()):,}"),
-        row("layers", lambda system: _layers(system.experiment.model.plain())),
+        row("layers", lambda system: _layers(system.experiment.model.plain()) or "unknown"),
         row("width", lambda system: _width(system.experiment.model.plain())),
         row("pieces, source and target", lambda system: " and ".join(f"{size:,}" for size in system.vocabularies)),
         row("updates", lambda system: _known(system.learning.updates, ",")),
@@ -93,11 +93,12 @@ def _facts(systems: Sequence[ReportedSystem]) -> Table:
 
 def _layers(model: Mapping[str, Any]) -> str:
     names = {"encoder_layers": "encoder", "decoder_layers": "decoder", "prenet_layers": "PreNet", "num_layers": "grid"}
-    return ", ".join(f"{model[key]} {name}" for key, name in names.items() if model.get(key) is not None) or "unknown"
+    return ", ".join(f"{model[key]} {name}" for key, name in names.items() if model.get(key) is not None)
 
 
 def _width(model: Mapping[str, Any]) -> str:
-    return f"{model['embed_dim']}, feed-forward {model['ffn_dim']}, {model['num_heads']} heads"
+    inside = f", feed-forward {model['ffn_dim']}, {model['num_heads']} heads" if _layers(model) else ""
+    return f"{model['embed_dim']}{inside}"
 
 
 def _known(value: float | None, form: str) -> str:
