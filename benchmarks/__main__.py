@@ -100,6 +100,8 @@ def options() -> argparse.Namespace:
     of_training = {"checkpointed", "compiled"} & set(asked.implementations or [])
     if of_training and not set(asked.benchmarks or BENCHMARKS) <= {"training", "growth"}:
         parser.error(f"{', '.join(sorted(of_training))}: of training only. Name the benchmark: training, or growth")
+    if asked.threads < 1:
+        parser.error(f"--threads is at least 1 (given: {asked.threads})")
     if asked.quick:
         vars(asked).update(QUICK)
     return asked

@@ -91,7 +91,8 @@ def write_figures(file: Path, device: str = "cpu", **figures: Any) -> None:
 def device_options(about: str | None, quick: str) -> argparse.ArgumentParser:
     """The command line of a benchmark of a device: `--device`, `--out` for its figures, and `--quick`."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
     parser.add_argument("--out", type=Path, metavar="FOLDER")
     parser.add_argument("--quick", action="store_true", help=f"{quick}: to see that everything runs")
     return parser

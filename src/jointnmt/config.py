@@ -189,7 +189,7 @@ WORDS = {
     **dict.fromkeys(("model_type", "dict_type"), "should be a mapping of keys to values"),
     **dict.fromkeys(("path_type", "path_string"), "should be the name of a file or folder"),
     "string_type": "should be text",
-    "string_too_short": "should not be empty",
+    **dict.fromkeys(("string_too_short", "too_short"), "should not be empty"),
     "missing": "is missing",
     "finite_number": "should be a finite number",
     "greater_than_equal": "should be at least {ge}",
@@ -199,7 +199,6 @@ WORDS = {
     "literal_error": "should be {expected}",
     "union_tag_invalid": "{discriminator} should be one of {expected_tags} (given: {tag!r})",
     "union_tag_not_found": "{discriminator} is missing",
-    "too_short": "should name at least {min_length}",
 }
 """What is expected, by pydantic's types of errors."""
 

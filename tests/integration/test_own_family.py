@@ -97,6 +97,17 @@ def test_its_attention_can_be_looked_at_and_its_layers_cannot(site: Path, run: P
     assert probed.returncode == 4 and "The hidden states of a RNN are not defined" in probed.stderr
 
 
+def test_where_a_family_writes_no_alignment_who_asks_for_it_is_told(tmp_path: Path, run: Path) -> None:
+    install(tmp_path)
+    module = tmp_path / "jointnmt_rnn.py"
+    text = module.read_text(encoding="utf-8")
+    module.write_text(text.replace("if attn_weights is not None:", "if False:"), encoding="utf-8")
+    assert module.read_text(encoding="utf-8") != text
+    assert jointnmt(tmp_path, "translate", run, "--json", stdin=SOURCES).returncode == 0
+    refused = jointnmt(tmp_path, "translate", run, "--json", "--alignments", stdin=SOURCES)
+    assert refused.returncode == 4 and "The model says nothing of its alignment" in refused.stderr
+
+
 def test_without_its_package_a_model_is_refused_with_the_families_there_are(run: Path) -> None:
     if "rnn" in known_families():
         pytest.skip("the package of the example is installed here")

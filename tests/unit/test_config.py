@@ -74,7 +74,7 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
         ({"model__dropout": False}, "model: dropout should be a number (given: False)"),
         ({"data__source_language": False}, "data.source_language: should be text (given: False), as"),
         ({"data__train": [{"source": "a", "target": "b", "x": 1}]}, "data.train.0.x: is not a known key"),
-        ({"data__train": []}, "data.train: should name at least 1 (given: [])"),
+        ({"data__train": []}, "data.train: should not be empty (given: [])"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_key_and_nothing_else_is(changes: dict[str, Any], message: str) -> None:

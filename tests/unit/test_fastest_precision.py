@@ -74,6 +74,17 @@ def test_shapes_are_measured_once(measured: list[int], caplog: pytest.LogCapture
 
 
 @needs_kernels
+def test_another_version_of_the_package_that_brings_the_family_is_measured_anew(
+    measured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "packages_of", {"transformer": ["its-package"]}.get)
+    for number in ("1.0", "1.1", "1.1"):
+        monkeypatch.setattr(precision, "version", {"its-package": number, "torch": "2", "jointnmt": "0"}.get)
+        choose_precision(model_of(), None)
+    assert len(measured) == 2
+
+
+@needs_kernels
 @pytest.mark.parametrize("damage", ["", "{", "{}", "[1]", '{"float32": [1], "bfloat16": [2]}', '{"float32": 1}'])
 def test_what_is_kept_damaged_is_measured_again(damage: str, measured: list[int]) -> None:
     choose_precision(model_of(), None)

@@ -326,6 +326,14 @@ def test_mostly_empty_translations_are_reported(caplog: pytest.LogCaptureFixture
         assert (f"{empty} of {of} translations are empty" in caplog.text) is warns
 
 
+def test_of_a_length_limit_that_leaves_nothing_only_the_limit_is_blamed(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    shortest = SearchConfig(max_length_factor=0, max_length_offset=0)
+    translator.translate(["die Katze", "der Hund"], options(search=shortest))
+    assert "2 of 2 translations reached the maximum length" in caplog.text and "are empty" not in caplog.text
+
+
 def test_samples_follow_the_seed(translator: Translator) -> None:
     def draw(seed: int) -> list[str]:
         wanted = options(search=SamplingConfig(), seed=seed, num_best=5)

@@ -171,7 +171,6 @@ def inspect_pair(
     target_tokens = (BOS, *map(segmentation.target.piece, sentence.target), EOS)
     told = len(chosen)
     attention = {name: layers for name in (*SEQUENCES, *GRID) if (layers := getattr(attn_weights, name))}
-    assert attn_weights.alignment is not None, "every family writes an alignment"
     return Inspection(
         family=translator.experiment.model.family,
         translation=text,
@@ -179,7 +178,7 @@ def inspect_pair(
         target_read=target_tokens[:told],
         target_predicted=target_tokens[1 : told + 1],
         token_log_probabilities=tuple(chosen.tolist()),
-        alignment=_array(attn_weights.alignment[0]),
+        alignment=_array(attn_weights.require_alignment()[0]),
         attention={name: _array(torch.cat(layers)) for name, layers in attention.items()},
         entropy={name: _entropy(name, layers) for name, layers in attention.items()},
         states={name: stream.norms() for name, stream in streams.items()},

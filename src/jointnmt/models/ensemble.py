@@ -84,7 +84,7 @@ class Ensemble(TranslationModel):
         calls = zip(self.members, self._read(source), found, strict=True)
         logits = mean_of_probabilities(member(each, target_input, weights) for member, each, weights in calls)
         if attn_weights is not None:
-            attn_weights.alignment = self._mean_alignment([each.alignment for each in found if each is not None])
+            attn_weights.alignment = self._mean_alignment([each for each in found if each is not None])
         return logits
 
     def start(self, source: Int[Tensor, "B S"]) -> EnsembleState:
@@ -106,12 +106,10 @@ class Ensemble(TranslationModel):
         assert all(len(each) == len(source) for each in self._sources), "sources of another batch"
         return self._sources
 
-    def _mean_alignment(self, alignments: Sequence[Tensor | None]) -> Tensor:
+    def _mean_alignment(self, found: Sequence[AttentionMaps]) -> Tensor:
         if self._sources is not None:
             raise ValueError("members that read different pieces have no mean alignment")
-        found = [each for each in alignments if each is not None]
-        assert len(found) == len(self.members), "every family writes an alignment"
-        return torch.stack(found).mean(0)
+        return torch.stack([each.require_alignment() for each in found]).mean(0)
 
 
 def mean_of_probabilities(logits: Iterable[Float[Tensor, "*rows V"]]) -> Float[Tensor, "*rows V"]:

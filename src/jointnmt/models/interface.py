@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from jointnmt.errors import ModelError
 from jointnmt.ops import Repetition
 
 if TYPE_CHECKING:
@@ -90,6 +91,19 @@ class AttentionMaps:
         """Where the attention layers at `place` append."""
         wanted = place == "cross" or not self.only_alignment
         return AttentionRecord(getattr(self, place) if wanted else None, self.gates[place])
+
+    def require_alignment(self) -> Float[Tensor, "B T S"]:
+        """The alignment, after the pass.
+
+        Raises:
+            ModelError: if the model has written none.
+        """
+        if self.alignment is None:
+            raise ModelError(
+                "The model says nothing of its alignment. Ask for none; or mend its family, whose forward pass should "
+                "fill attn_weights.alignment."
+            )
+        return self.alignment
 
 
 class LayerStack(NamedTuple):

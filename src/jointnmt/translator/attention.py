@@ -35,8 +35,7 @@ class AttentionTrace(NamedTuple):
     @property
     def alignment(self) -> Float[Tensor, "T S"]:
         """How much each source token contributes to each target token, end marks last; a row sums to 1."""
-        assert self.attn_weights.alignment is not None
-        return self.attn_weights.alignment[0].float().cpu()
+        return self.attn_weights.require_alignment()[0].float().cpu()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' '.join(self.source_pieces)} -> {' '.join(self.target_pieces)}>"

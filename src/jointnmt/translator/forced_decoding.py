@@ -39,8 +39,7 @@ def force_decode(
         batch = Batch.collate([sentence.source for sentence, _ in some], [ids for _, ids in some]).to(device)
         attn_weights = AttentionMaps(only_alignment=True)
         model(batch.source, batch.target_input, attn_weights)
-        assert attn_weights.alignment is not None, "every family writes an alignment"
-        alignments = attn_weights.alignment.float().cpu()
+        alignments = attn_weights.require_alignment().float().cpu()
         means = gate_means(attn_weights, batch.source_mask, batch.target_mask)
         for number, (sentence, ids) in enumerate(some):
             alignment = alignments[number, : num_tokens(ids), : sentence.source_tokens]

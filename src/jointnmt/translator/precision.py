@@ -21,6 +21,7 @@ from torch import Tensor
 
 from jointnmt.cache import default_cache
 from jointnmt.models import TranslationModel
+from jointnmt.models.families import packages_of
 from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
 from jointnmt.ops.backend import implementation
 from jointnmt.ops.native import library
@@ -96,11 +97,11 @@ def _measure_once(model: TranslationModel, device: torch.device, length: int) ->
 def _file(model: TranslationModel, device: torch.device) -> Path:
     """Of the rates, named by a hash of all that they depend on."""
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    kernels = library()
+    kernels, family = library(), model.config.family if model.config else ""
     facts: list[Any] = [
         [type(model).__name__, [[name, list(each.shape)] for name, each in model.named_parameters()]],
         [card, processor(), str(implementation()), kernels and kernels._name],
-        [version("torch"), version("jointnmt")],
+        [version(name) for name in ("torch", "jointnmt", *packages_of(family))],
     ]
     return default_cache() / "precision" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
 

@@ -121,7 +121,7 @@ class Counts:
     translated: int = 0
     """Neither skipped nor empty lines."""
     empty: int = 0
-    """Of those, translated to nothing."""
+    """Of those, translated to nothing, though not cut."""
     first_error: str | None = None
 
     def add(self, translation: Translation) -> None:
@@ -131,7 +131,7 @@ class Counts:
         self.skipped += translation.error is not None
         if translation.candidates:
             self.translated += 1
-            self.empty += not translation.text.strip()
+            self.empty += translation.candidates[0].complete and not translation.text.strip()
         self.first_error = self.first_error or translation.error
 
     def warn(self) -> None:
