@@ -125,6 +125,14 @@ def test_a_gradient_along_one_axis_only() -> None:
     assert step_size(size, 4.0, tiny, 2) == pytest.approx(10.0)
 
 
+def test_where_one_side_is_worse_the_message_tells_how_far_the_other_one_alone_goes() -> None:
+    size = StackSize.of(reformer(5, 4.0))
+    with pytest.raises(ScalingError, match=r"go the better way alone: 6\.00 widths of E more, at its depth"):
+        step_size(size, 4.0, Gradient(-0.5, 0.01), 2)
+    with pytest.raises(ScalingError, match=r"go the better way alone: 5\.00 layers more, at its width"):
+        step_size(size, 4.0, Gradient(0.01, -0.5), 2)
+
+
 def test_zero_discriminant() -> None:
     """2 (2 + a)(8 - 2a) has its greatest value, 36, at a = 1; at a = 0 it is 32. The ratio 9/8 is just met."""
     size, gradient = StackSize.of(reformer(2, 2.0)), Gradient(1.0, -1.0)

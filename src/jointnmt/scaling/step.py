@@ -66,10 +66,13 @@ def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -
     if b <= 0 or discriminant < 0:
         most = 1 + b * b / (-4 * a * here) if b > 0 else 1.0
         instead = "" if most < SMALLEST_RATIO else ", or ask for a smaller ratio"
+        widen, deepen = f"{wanted / wider:.2f} widths of E", f"{wanted / (unit - here):.2f} layers"
+        alone = f"{widen} more, at its depth," if gradient.width > 0 else f"{deepen} more, at its width,"
         raise ScalingError(
             f"The ratio {ratio:g} cannot be reached: one side of the gradient is negative ({gradient.depth:.5f} nats a "
             f"layer, {gradient.width:.5f} nats a width of E), and along it a model has at most {most:.3f} times the "
-            f"parameters. Train the runs for longer{instead}, and scale again."
+            f"parameters. Train the runs for longer{instead}, and scale again; or go the better way alone: {alone} "
+            "have the ratio."
         )
     return 2 * wanted / (b + math.sqrt(discriminant))
 
