@@ -77,7 +77,7 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         "model": [
             f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
             "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
-            "The Transformer is the default: the best family at 160,000 pairs, and fastest.",
+            "The Transformer is the default: as good as any family at 160,000 pairs, and the fastest.",
             f"max_length: the longest sentence in pieces that the model will take (yours has up to {corpus.longest}).",
         ],
         "batches": [
@@ -85,7 +85,7 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
             f"A batch fits this machine ({_hardware(machine)}).",
         ],
         "training": [
-            f"{plan.updates:,} updates are {passes:.0f} passes over the {corpus.pieces:,} target pieces.",
+            f"{plan.updates:,} updates have at most {passes:.0f} times the {corpus.pieces:,} target pieces; few are quite full.",
             f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero: the last weights are the best,",
             "and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
             f"Precision: measured here, in target pieces a second: {rates}.",
