@@ -16,7 +16,7 @@ from jointnmt.config import Config, differences
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
-from jointnmt.models import ModelConfig
+from jointnmt.models import ModelConfig, ModelSettings
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.recipe import LANGUAGES, OF_MODEL, read_recipe, with_trained
 from jointnmt.search import SearchConfig
@@ -197,8 +197,7 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _passes_differ(self) -> Self:
-        rates = (value for name, value in self.model.plain().items() if name.endswith("dropout"))
-        if self.training.r_drop and not any(rates):
+        if self.training.r_drop and not any(self.model.dropout_rates().values()):
             raise ValueError(
                 "training.r_drop needs dropout, as of model.dropout: without, both passes through the model agree, "
                 "and take twice the time"
@@ -251,9 +250,12 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
         ConfigurationError: naming the keys.
     """
     new = {part: experiment.plain()[part] for part in (*OF_MODEL, "data")}
-    old = {part: Experiment.parse(trained, origin=origin).plain()[part] for part in new}
-    pieces = SegmentationConfig.parse(trained.get("segmentation", {}), origin=origin)
-    old["segmentation"] = pieces.plain()  # without the tags of these texts
+    # Each part by itself: together with this training they would have to go with its loss and its tags.
+    old: dict[str, Any] = {
+        "model": ModelSettings.variant(trained["model"]).parse(trained["model"], origin=origin).plain(),
+        "segmentation": SegmentationConfig.parse(trained.get("segmentation", {}), origin=origin).plain(),
+        "data": trained["data"],
+    }
     for each in (old, new):
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
         each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"

@@ -18,7 +18,7 @@ from typing import Any
 from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
-from jointnmt.models import find_family
+from jointnmt.models import ModelSettings, find_family
 from jointnmt.shipped import MODELS, OF_PACKAGE, shipped_models
 from jointnmt.text.languages import check_code
 
@@ -71,7 +71,7 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
     """What a recipe inherits, without what the model brings that it begins with; dropout is no part of a model."""
-    dropout = {key: rate for key, rate in _section(inherited, "model").items() if "dropout" in key}
+    dropout = {key: rate for key, rate in _section(inherited, "model").items() if _is_dropout(key)}
     replaced = [part for part in OF_MODEL if part in inherited and inherited[part] != dropout]
     if replaced:
         logger.info("%s: %s: of training.from, not what it inherits", file, " and ".join(replaced))
@@ -79,6 +79,11 @@ def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
     kept = {name: value for name, value in inherited.items() if name not in OF_MODEL}
     kept |= {"model": dropout} if dropout else {}
     return {**kept, "data": data} if data else kept
+
+
+def _is_dropout(key: str) -> bool:
+    """Whether a key of a model is a rate of dropout that every family has."""
+    return key.endswith("dropout") and key in ModelSettings.model_fields
 
 
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

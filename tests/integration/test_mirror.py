@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -236,6 +237,11 @@ def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_pat
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ModelError, match=r"experiment\.yaml is missing or damaged"):
         Mirror(str(mirror)).pull(tmp_path / "copy")
+    listed = json.loads((mirror / LIST).read_text())
+    for name in ("../beside", "/elsewhere", "checkpoints/../../beside"):
+        (mirror / LIST).write_text(json.dumps({**listed, "files": {name: "0" * 64}}))
+        with pytest.raises(ModelError, match=f"'{name}' is no file of a RUN"):
+            Mirror(str(mirror)).pull(tmp_path / "copy")
     (mirror / LIST).write_text('{"step": 4}')
     with pytest.raises(ModelError, match=LIST):
         Mirror(str(mirror)).newest_step()

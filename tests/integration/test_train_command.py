@@ -105,6 +105,16 @@ def test_the_average_is_kept_only_if_it_is_no_worse(tmp_path: Path, rate: float,
     assert model.stat().st_mtime_ns == changed, "the training is finished"
 
 
+def test_a_longer_training_keeps_the_record_of_the_average_before(tmp_path: Path) -> None:
+    """Also if it averages more from now on, so that what the shorter one ended with is not its result."""
+    write_corpus(tmp_path)
+    changes: dict[str, Any] = {"training__keep_best": 3, "validation__every_updates": 1, "training__max_epochs": None}
+    for updates, several in ((3, 2), (5, 3)):
+        said = {**changes, "training__max_updates": updates, "training__average_best": several}
+        train(Experiment.parse(tiny_recipe(tmp_path, **said), origin="test"), tmp_path / "run", NoDisplay())
+    assert [each["step"] for each in log_records(tmp_path / "run") if each["event"] == "average"] == [3, 5]
+
+
 def test_a_wrong_path_of_the_validation_text_is_told_first(tmp_path: Path, recipe: Path) -> None:
     """Before the training text is segmented."""
     values = yaml.safe_load(recipe.read_text(encoding="utf-8"))

@@ -171,6 +171,12 @@ def test_selection_keeps_the_best_and_counts_stale_validations() -> None:
     assert Selection.from_plain(selection.plain()) == selection
 
 
+def test_checkpoints_whose_score_is_no_number_are_averaged_with_none() -> None:
+    selection = Selection().add(ScoredCheckpoint(1, -math.inf), keep=3)
+    assert selection.steps == (1,), "there is no other"
+    assert selection.add(ScoredCheckpoint(2, -5.0), keep=3).steps == (2,)
+
+
 def run_state(directory: RunDirectory, best: list[int], latest: list[int]) -> None:
     run = {"selection": Selection(tuple(ScoredCheckpoint(step, 0.0) for step in best)).plain(), "latest": latest}
     directory.save({"model.weight": torch.ones(1)}, {"run": run, "trainer": {"position": {"step": max(best)}}})

@@ -132,3 +132,7 @@ def test_r_drop_needs_dropout(tmp_path: Path) -> None:
     for key in ("dropout", "attention_dropout", "embedding_dropout"):
         recipe = tiny_recipe(tmp_path, training__r_drop=5.0, **{"model__dropout": 0.0, f"model__{key}": 0.1})
         assert Experiment.model_validate(recipe).training.r_drop == 5
+    none = dict.fromkeys(("dropout", "attention_dropout", "hidden_dropout"), 0.0)
+    grid = {"family": "reformer-fast", "embed_dim": 16, "num_heads": 2, "shared_dropout": True, **none}
+    with pytest.raises(ValueError, match=r"training\.r_drop needs dropout"):
+        Experiment.model_validate({**tiny_recipe(tmp_path, training__r_drop=5.0), "model": grid})

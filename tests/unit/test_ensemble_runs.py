@@ -15,9 +15,11 @@ from typer.testing import CliRunner, Result
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.contrastive_suites import Contrast, Suite, SuiteItem
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
+from jointnmt.testset.contrast import fitting_items
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import TranslationOptions, Translator, attend, next_words, trace_search
@@ -39,11 +41,12 @@ def write(
     seed: int = 1,
     languages: tuple[str, str] = ("de", "en"),
     normalize: bool = False,
+    lowercase: bool = False,
     **changes: Any,
 ) -> Path:
     """A run with a random model that knows these words."""
     settings = {"kind": "word", "joint": False, "vocabulary_size": 100, "min_frequency": 1}
-    config = SegmentationConfig.model_validate({**settings, "normalize_punctuation": normalize})
+    config = SegmentationConfig.model_validate({**settings, "normalize_punctuation": normalize, "lowercase": lowercase})
     segmentation = Segmentation.train(config, [" ".join(sources)], [" ".join(targets)], *languages)
     return write_run_of(run, experiment(**changes), segmentation, seed)
 
@@ -131,12 +134,26 @@ def test_the_strictest_member_says_how_long_a_line_may_be(folder: Path) -> None:
         load("a", "short").translate([line])
 
 
+@pytest.mark.parametrize("runs", [("a", "other"), ("other", "a")])
+def test_items_that_one_member_does_not_take_are_skipped(folder: Path, runs: tuple[str, ...]) -> None:
+    """Whichever it is: they read other pieces, and `other` takes fewer of them."""
+    short, long = (
+        SuiteItem(number, f"suite:{number}", source, "the cat", (Contrast("cat"),))
+        for number, source in enumerate(("die Katze", "die Katze sieht die Katze nicht ."), start=1)
+    )
+    suite = Suite("suite", "lines", (short, long))
+    assert fitting_items([(Path("both"), load(*runs))], suite, skip_long=True) == ([short], [long])
+    with pytest.raises(DataError, match=r"suite:2: the source has 8 tokens.*takes at most 7"):
+        fitting_items([(Path("both"), load(*runs))], suite, skip_long=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"targets": TARGET_WORDS[1:]}, "one writes 13 pieces, the other 12"),
         ({"targets": [*TARGET_WORDS[1:], "mouse"]}, r"piece \d+ is '.*' of one and '.*' of the other"),
         ({"languages": ("fr", "en")}, "one translates de-en, the other fr-en"),
+        ({"lowercase": True}, "their segmentations differ in lowercase"),
     ],
 )
 def test_runs_that_write_other_pieces_are_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
@@ -160,6 +177,8 @@ def test_members_may_prepare_sources_in_their_own_ways(folder: Path) -> None:
 def test_a_run_given_twice_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="a: given twice in an ensemble"):
         load("a", "b", "a")
+    with pytest.raises(ConfigurationError, match="a: given twice in an ensemble"):
+        load("a", str(folder / "a"))  # by another name
 
 
 def test_what_an_ensemble_has_not_is_refused(folder: Path) -> None:

@@ -55,6 +55,16 @@ def test_dropout_is_that_of_fine_tuning_unless_said(corpus: Path, tmp_path: Path
     assert Experiment.load(bare).model.dropout == 0.1
     assert Experiment.load(bare, ["model.dropout=0.25"]).model.dropout == 0.25
     assert Experiment.load(bare).model.embed_dim == 16
+    assert Experiment.load(bare, ["training.r_drop=5"]).training.r_drop == 5  # it is this training that has dropout
+
+
+def test_of_an_inherited_model_only_rates_of_dropout_stay(corpus: Path) -> None:
+    parent = corpus / "parent.yaml"
+    parent.write_text(
+        "extends: package:tatoeba/de-en-reformer-fast\nmodel: {shared_dropout: false, hidden_dropout: 0.25}\n"
+    )
+    model = Experiment.load(recipe(corpus, extends="parent.yaml")).model
+    assert (model.family, model.hidden_dropout, model.dropout) == ("transformer", 0.25, 0.1)
 
 
 def test_it_begins_with_the_weights_and_pieces_of_the_model(corpus: Path, tmp_path: Path) -> None:

@@ -131,8 +131,9 @@ def test_a_gpu_that_would_emulate_bfloat16_is_measured_in_float32(
     fakes = {
         "launch_fabric": lambda *_: SimpleNamespace(device=torch.device("cuda")),
         "measure_rates": lambda trainers, seconds: dict.fromkeys(trainers, 1.0),
+        "_validation": lambda *_: (1.0, 1.0),
     }
-    for name in ("build_store", "untrained", "_translation", "keep_freed_memory", "launch_fabric", "measure_rates"):
+    for name in ("build_store", "untrained", "_validation", "keep_freed_memory", "launch_fabric", "measure_rates"):
         monkeypatch.setattr(speed, name, fakes.get(name, lambda *_, **__: 1.0))
     segmentation: Any = None
     assert speed.measure_speed(tiny_experiment(), segmentation, tmp_path).rates.keys() == {"float32"}

@@ -314,6 +314,12 @@ def test_translations_ended_by_the_limit_are_reported(translator: Translator, ca
     assert not caplog.text
 
 
+@pytest.mark.parametrize("cells", [0, -5, 2 * 10**9])
+def test_a_batch_has_a_cell_at_least(translator: Translator, cells: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"max_cells is {cells}, but must be from 1 to"):
+        Translator(translator.trained, translator.segmentation, translator.experiment, max_cells=cells)
+
+
 def test_mostly_empty_translations_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     nothing, something = (Candidate(text, (), (), 0.0, complete=True) for text in ("", "a word"))
     for empty, of, warns in ((2, 3, True), (2, 4, False), (0, 0, False)):

@@ -105,6 +105,10 @@ class ModelSettings(Config):
                 _check_two_below(place, depths[place])
         return self
 
+    def dropout_rates(self) -> dict[str, float]:
+        """Every rate of dropout that is given, by its key."""
+        return {key: value for key, value in self if key.endswith("dropout") and isinstance(value, float)}
+
     def attention_depths(self) -> Mapping[Place, int]:
         """Where the model attends, with the number of layers that do."""
         return {}

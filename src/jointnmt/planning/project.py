@@ -20,8 +20,8 @@ from jointnmt.planning.holdout import TRAIN
 from jointnmt.planning.parts import CorpusParts, divide, write_parts
 from jointnmt.planning.recipe import recipe_text
 from jointnmt.planning.sizing import CorpusCounts, Machine, Plan, PlannedFamily, max_length, plan, size_for
+from jointnmt.planning.speed import Speed, measure_speed
 from jointnmt.planning.speed import machine as this_machine
-from jointnmt.planning.speed import measure_speed
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
@@ -83,15 +83,16 @@ def write_project(
         write_pairs(sample, (Path(scratch) / "train.source", Path(scratch) / "train.target"))
         write_parts(parts, checked)
         write_removed(checked, directory / REMOVED)
-        machine, translation = _measured(name, parts, corpus, segmentation, family, Path(scratch))
+        machine, speed = _measured(name, parts, corpus, segmentation, family, Path(scratch))
     chosen = plan(corpus, machine, family)
     (directory / RECIPE).write_text(
         recipe_text(name, parts, corpus, chosen, machine, seed), encoding="utf-8", newline="\n"
     )
     Experiment.load(directory / RECIPE)  # or it is an error here, not later
     rules = chosen.values["validation"]
-    validations = chosen.updates // rules["every_updates"] * min(parts.pairs["valid"], rules["bleu_sentences"])
-    seconds = (chosen.seconds or 0) + validations * translation
+    translated = min(parts.pairs["valid"], rules["bleu_sentences"])
+    validations = chosen.updates // rules["every_updates"] * (speed.validation + translated * speed.translation)
+    seconds = (chosen.seconds or 0) + validations
     return Project(directory, parts, too_long, corpus, machine, chosen, seconds)
 
 
@@ -154,7 +155,7 @@ def _measured(
     segmentation: Segmentation,
     family: PlannedFamily,
     scratch: Path,
-) -> tuple[Machine, float]:
+) -> tuple[Machine, Speed]:
     """This machine with the rates of the planned model, and the seconds that a sentence takes in a validation.
 
     `scratch` has a sample of the training text.
@@ -173,4 +174,4 @@ def _measured(
     }
     experiment = Experiment.parse({"name": name, **values}, origin="the planned recipe")
     speed = measure_speed(experiment, segmentation, scratch / "cache")
-    return replace(here, rates=speed.rates), speed.translation
+    return replace(here, rates=speed.rates), speed

@@ -85,7 +85,7 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
             f"A batch fits this machine ({_hardware(machine)}).",
         ],
         "training": [
-            f"{plan.updates:,} updates have at most {passes:.0f} times the {corpus.pieces:,} target pieces; few are quite full.",
+            f"{plan.updates:,} updates read the {corpus.pieces:,} target pieces {passes:.0f} times, at most.",
             f"The warm-up is 1/{WARMUP_SHARE} of them; then the rate falls to zero: the last weights are the best,",
             "and no average is needed. If you change max_updates, change zero_at and warmup_steps with it.",
             f"Precision: measured here, in target pieces a second: {rates}.",

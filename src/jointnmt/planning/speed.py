@@ -32,6 +32,8 @@ class Speed:
 
     rates: dict[str, float]
     """Target pieces a second in training, by precision."""
+    validation: float
+    """Seconds of a validation, but for translations."""
     translation: float
     """Seconds to translate a sentence in validation, by an untrained model: a trained one ends sooner."""
 
@@ -62,13 +64,15 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     precisions = candidate_precisions(fabric.device)
     trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in precisions}
     rates = measure_rates(trainers, SECONDS)
-    return Speed(rates, _translation(experiment, segmentation, trainers[faster_precision(rates)]))
+    return Speed(rates, *_validation(experiment, segmentation, trainers[faster_precision(rates)]))
 
 
-def _translation(experiment: Experiment, segmentation: Segmentation, trainer: Trainer) -> float:
+def _validation(experiment: Experiment, segmentation: Segmentation, trainer: Trainer) -> tuple[float, float]:
+    """Seconds of a validation that translates nothing, and of each sentence that is translated."""
     rules = experiment.validation.model_copy(update={"bleu_sentences": TRANSLATED})
     store = build_store(experiment.data, segmentation, "validation", quiet=True)
     validation = Validation(
         trainer.fabric, store, segmentation, rules, experiment.batches, experiment.search, trainer.config.precision
     )
-    return validation.measure(trainer.model, translate=True).seconds / len(validation.translated)
+    alone, both = (validation.measure(trainer.model, translate).seconds for translate in (False, True))
+    return alone, max(0.0, both - alone) / len(validation.translated)

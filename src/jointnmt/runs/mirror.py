@@ -114,7 +114,10 @@ class Mirror:
             return -1, {}
         try:
             values = json.loads(content)
-            return int(values["step"]), {str(name): str(digest) for name, digest in values["files"].items()}
+            named = {str(name): str(digest) for name, digest in values["files"].items()}
+            if outside := [name for name in named if name.startswith("/") or ".." in name.split("/")]:
+                raise ValueError(f"{outside[0]!r} is no file of a RUN")
+            return int(values["step"]), named
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ModelError(f"{self.address}: {LIST} is damaged ({error}). Choose another address.") from error
 

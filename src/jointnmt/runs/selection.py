@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -31,8 +32,9 @@ class Selection:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps of the best checkpoints, best first."""
-        return tuple(scored.step for scored in self.best)
+        """The steps of the best checkpoints, best first: of those with a finite score, if there are any."""
+        finite = [scored for scored in self.best if math.isfinite(scored.score)]
+        return tuple(scored.step for scored in finite or self.best)
 
     def plain(self) -> dict[str, object]:
         """As JSON-compatible values."""

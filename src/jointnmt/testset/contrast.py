@@ -12,7 +12,6 @@ from jointnmt.evaluation.contrastive_scores import ScoredItem, TargetScore, dist
 from jointnmt.evaluation.contrastive_suites import Suite, SuiteItem
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records
 from jointnmt.text.languages import base_language
-from jointnmt.text.special import num_tokens
 from jointnmt.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -64,27 +63,26 @@ def _fitting_one(
 ) -> tuple[list[SuiteItem], list[SuiteItem]]:
     preprocessor = translator.preprocessor()
     sources = list(dict.fromkeys(item.source for item in given))
-    encoded = translator.segmentation.source.encode_ids_batch([source.strip() for source in sources])
-    ids_of = dict(zip(sources, encoded, strict=True))
+    encoded = preprocessor.sources([source.strip() for source in sources])
+    read = dict(zip(sources, encoded, strict=True))
     items, skipped = [], []
     for item in given:
-        ids = ids_of[item.source]
-        if not ids:
+        if not read[item.source][0]:
             raise DataError(f"{item.place}: the source holds nothing that the model can read. Remove the item.")
-        if not preprocessor.too_long(ids):
+        if (excess := preprocessor.excess(read[item.source])) is None:
             items.append(item)
             continue
         if not skip_long:
             raise DataError(
-                f"{item.place}: the source has {num_tokens(ids)} tokens, end mark included, but {run} takes at most "
-                f"{preprocessor.max_length} (model.max_length). Remove the item, or skip all such items (--skip-long)."
+                f"{item.place}: the source has {excess.tokens} tokens, end mark included, but {run} takes at most "
+                f"{excess.most} (model.max_length). Remove the item, or skip all such items (--skip-long)."
             )
-        logger.debug("%s: the source has %d tokens, so the item is skipped", item.place, num_tokens(ids))
+        logger.debug("%s: the source has %d tokens, so the item is skipped", item.place, excess.tokens)
         skipped.append(item)
     if skipped:
         logger.info(
-            "%d items, the first of them %s, have more than the %d tokens that %s takes, and are skipped",
-            *(len(skipped), skipped[0].place, preprocessor.max_length, run),
+            "%d items, the first of them %s, have more tokens than %s takes, and are skipped",
+            *(len(skipped), skipped[0].place, run),
         )
     return items, skipped
 

@@ -110,7 +110,9 @@ class TrainingRun:
         A validation ends with the save of a state that knows of it; the average with its weights.
         """
         events = set() if self.state.validated_step == self.step else {"validation"}
-        return events if self.directory.holds_result_of(self._final_steps()) else events | {"average"}
+        ends_here = self._reason_to_stop() is not None
+        is_missing = ends_here and not self.directory.holds_result_of(self._final_steps())
+        return events | {"average"} if is_missing else events
 
     def _final_steps(self) -> list[int]:
         """The updates whose weights make the result if the training ends now: several are averaged."""

@@ -21,6 +21,8 @@ CELLS = {"cpu": 50_000, "cuda": 1_000_000}
 TRANSFORMER_CELLS = 200_000
 """Likewise of a Transformer on a CPU. A position of few rows is bound by reading weights, so that larger batches are
 faster even where they pad more. A grid gains nothing, and its memory grows with cells, a Transformer's with tokens."""
+MOST_CELLS = 10**9
+"""That a batch may be given."""
 OVERHEAD_CELLS = 10_000
 """`BatchConfig.overhead_cells` of decoding: more than in training, since every decoding step has a fixed cost."""
 

@@ -41,7 +41,8 @@ def load_members(runs: Sequence[Path], device: str) -> tuple[Ensemble, list[Memb
         ConfigurationError: if a run is given twice, or their languages or target vocabularies differ.
         ModelError: as of `load_run`.
     """
-    if twice := sorted({str(run) for run in runs if runs.count(run) > 1}):
+    places = [run.resolve() for run in runs]
+    if twice := sorted({str(run) for run, place in zip(runs, places, strict=True) if places.count(place) > 1}):
         raise ConfigurationError(f"{', '.join(twice)}: given twice in an ensemble. Give each run once.")
     models, members = [], []
     for run in runs:
@@ -93,7 +94,9 @@ def _check_target(first: Member, other: Member) -> None:
     if one.languages != two.languages:
         difference = f"one translates {'-'.join(one.languages)}, the other {'-'.join(two.languages)}"
     elif _settings(one.target) != _settings(two.target):
-        difference = "their segmentations differ in kind, moses or lowercase"
+        names = ("the rules of Moses", "kind", "moses", "lowercase", "truecase")
+        each = zip(names, _settings(one.target), _settings(two.target), strict=True)
+        difference = f"their segmentations differ in {', '.join(name for name, a, b in each if a != b)}"
     elif one.target.vocabulary_size != two.target.vocabulary_size:
         difference = f"one writes {one.target.vocabulary_size:,} pieces, the other {two.target.vocabulary_size:,}"
     else:

@@ -151,9 +151,14 @@ class SourceReader(NamedTuple):
     max_length: int | None
     """Most tokens of a sentence, end mark included; None: no limit."""
 
-    def too_long(self, ids: Sequence[int]) -> bool:
-        """Whether a sentence of these pieces is longer than the model takes."""
-        return self.max_length is not None and num_tokens(ids) > self.max_length
+
+class Excess(NamedTuple):
+    """The length of a sentence that a model does not take."""
+
+    tokens: int
+    """End mark included."""
+    most: int
+    """That the model takes."""
 
 
 class Preprocessor:
@@ -176,7 +181,7 @@ class Preprocessor:
         pieces: bool = False,
         others: Sequence[SourceReader] = (),
     ) -> None:
-        self.segmentation, self.max_length, self.long = segmentation, max_length, long
+        self.segmentation, self.long = segmentation, long
         self._readers = (SourceReader(segmentation.source, max_length), *others)
         target = segmentation.target
         self._ids = {target.piece(i): i for i in range(target.vocabulary_size)} if pieces else None
@@ -199,10 +204,10 @@ class Preprocessor:
         wrong = [line.error or _no_text(line) for line in lines]
         good = [line for line, error in zip(lines, wrong, strict=True) if error is None]
         texts = [line.source.strip() for line in good]
-        found = map(self._encode_or_error, good, texts, self._sources(texts), self._targets(good))
+        found = map(self._encode_or_error, good, texts, self.sources(texts), self._targets(good))
         return [next(found) if error is None else error for error in wrong]
 
-    def _sources(self, texts: Sequence[str]) -> list[Sources]:
+    def sources(self, texts: Sequence[str]) -> list[Sources]:
         """The pieces of each text, as every reader divides it."""
         return list(zip(*(reader.segmenter.encode_ids_batch(texts) for reader in self._readers), strict=True))
 
@@ -248,25 +253,27 @@ class Preprocessor:
             other = " or have long lines split at the ends of their sentences (--split-long)" if self.long else ""
             raise DataError(f"{self._refusal(line, sources)} Split it{',' if other else ''}{other}.")
         tag, text = split_tag(text, self.segmentation.source.tags)
-        sentences = self._sources([f"{tag} {sentence}" if tag else sentence for sentence in split_sentences(text)])
+        sentences = self.sources([f"{tag} {sentence}" if tag else sentence for sentence in split_sentences(text)])
         for sentence in sentences:
             if refusal := self._refusal(line, sentence):
                 raise DataError(f"{refusal} It holds no end of a sentence: split it by hand.")
         return [sentence for sentence in sentences if sentence[0]]
 
-    def too_long(self, ids: Sequence[int]) -> bool:
-        """Whether a sentence of these pieces is longer than the (first) model takes."""
-        return self._readers[0].too_long(ids)
-
     def _refusal(self, line: Line, sources: Sources) -> str:
         """What to say of a sentence that is too long for one of the models; empty if it is not."""
+        if (excess := self.excess(sources)) is None:
+            return ""
+        return (
+            f"{line.origin}: a sentence has {excess.tokens} tokens, end mark included, but the model takes at most "
+            f"{excess.most} (model.max_length)."
+        )
+
+    def excess(self, sources: Sources) -> Excess | None:
+        """By how much a sentence is too long for one of the models; None if it is not."""
         for reader, ids in zip(self._readers, sources, strict=True):
-            if reader.too_long(ids):
-                return (
-                    f"{line.origin}: a sentence has {num_tokens(ids)} tokens, end mark included, but the model takes "
-                    f"at most {reader.max_length} (model.max_length)."
-                )
-        return ""
+            if reader.max_length is not None and num_tokens(ids) > reader.max_length:
+                return Excess(num_tokens(ids), reader.max_length)
+        return None
 
 
 def _no_text(line: Line) -> DataError | None:

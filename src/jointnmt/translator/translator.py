@@ -18,7 +18,7 @@ from jointnmt.ops import adapt_waiting
 from jointnmt.runs.loading import load_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.attention import AttentionTrace, attend
-from jointnmt.translator.batching import OVERHEAD_CELLS, default_cells
+from jointnmt.translator.batching import MOST_CELLS, OVERHEAD_CELLS, default_cells
 from jointnmt.translator.description import description
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
@@ -77,6 +77,8 @@ class Translator(Pretrained):
         """Saved and analysed."""
         self.members = tuple(members)
         is_grid = any(each.model.is_grid for each in self.experiments)
+        if max_cells is not None and not 1 <= max_cells <= MOST_CELLS:
+            raise ConfigurationError(f"max_cells is {max_cells}, but must be from 1 to {MOST_CELLS}.")
         self.max_cells = max_cells or default_cells(self.device.type, is_grid)
         self.overhead_cells = OVERHEAD_CELLS
         """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
