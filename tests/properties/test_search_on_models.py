@@ -105,8 +105,7 @@ def test_a_beam_as_wide_as_the_space_finds_what_enumeration_finds(family: str) -
     for source, hypotheses in zip(sources, found, strict=True):
         tokens = rescore(model, Batch.collate([source[:-1]] * len(targets), targets))
         every = [
-            Hypothesis.scored(ids, each, LengthPenalty(1.0), len(ids) < 3)
-            for ids, (each, _) in zip(targets, tokens, strict=True)
+            Hypothesis.scored(ids, each, LengthPenalty(1.0), 4) for ids, (each, _) in zip(targets, tokens, strict=True)
         ]
         assert_same([hypotheses], [sorted(every, key=lambda each: -each.score)])
 

@@ -74,7 +74,7 @@ def slow_beam_search(model: TableModel, source: list[int], limit: int, size: int
         options = sorted(options, key=lambda option: -sum(option[1]))[: 2 * size]
         for ids, tokens in options[:size]:
             if ids[-1] == eos_id and len(found) < size:
-                found.append(Hypothesis.scored(ids[:-1], tokens, LengthPenalty(1.0), complete=position + 1 < limit))
+                found.append(Hypothesis.scored(ids[:-1], tokens, LengthPenalty(1.0), limit))
         live = [option for option in options if option[0][-1] != eos_id][:size]
         if len(found) == size:
             break

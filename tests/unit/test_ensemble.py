@@ -76,7 +76,7 @@ def test_beam_search_over_it_finds_what_enumeration_finds(seed: int) -> None:
                 for prefix, token in zip(prefixes, (*ids, eos_id), strict=True)
             ]
             values = [value.item() for value in tokens]
-            every.append(Hypothesis.scored(ids, values, LengthPenalty(1.0), len(ids) < 3))
+            every.append(Hypothesis.scored(ids, values, LengthPenalty(1.0), 4))
         expected = sorted(every, key=lambda each: -each.score)
         assert [each.ids for each in hypotheses] == [each.ids for each in expected]
         assert [each.score for each in hypotheses] == pytest.approx([each.score for each in expected], abs=1e-5)

@@ -17,9 +17,9 @@ from jointnmt.ops.attention import (
     axial_attention,
     cached_attention,
 )
-from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
+from jointnmt.ops.autocast import to_autocast_dtype
 from jointnmt.ops.backend import backend
-from jointnmt.ops.dropout import Dropout, dropout, dropout_mask, masks_of_rows
+from jointnmt.ops.dropout import dropout, dropout_mask, masks_of_rows
 from jointnmt.ops.fusing import fusable, is_fusable, takes_normed
 from jointnmt.ops.gating import gated_kv
 from jointnmt.ops.grid import grid_of_sides
@@ -36,7 +36,7 @@ from jointnmt.ops.search import (
     advance_beams,
     restrict,
 )
-from jointnmt.ops.vocabulary import TopK, cross_entropy, divergence, log_softmax, topk
+from jointnmt.ops.vocabulary import cross_entropy, divergence, log_softmax, topk
 from jointnmt.ops.waiting import adapt_waiting
 
 __all__ = [
@@ -45,14 +45,12 @@ __all__ = [
     "BeamStep",
     "Biased",
     "Continuations",
-    "Dropout",
     "Float32Linear",
     "Hypotheses",
     "Int8Linear",
     "Normed",
     "OwnSlots",
     "Repetition",
-    "TopK",
     "adapt_waiting",
     "add_norm",
     "advance_beams",
@@ -81,7 +79,6 @@ __all__ = [
     "log_softmax",
     "masks_of_rows",
     "mlp_update",
-    "no_autocast",
     "normed",
     "restrict",
     "takes_normed",

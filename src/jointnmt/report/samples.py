@@ -11,7 +11,7 @@ from itertools import groupby
 from jointnmt.extras import extra
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, ignores_case
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language, num_words
+from jointnmt.text.languages import has_spaces, num_words
 
 with extra("report"):
     from sacrebleu.metrics.chrf import CHRF
@@ -137,5 +137,5 @@ def _compare(words: Sequence[str], other: str, language: str) -> tuple[set[int],
 
 def _tokens(text: str, language: str) -> list[str]:
     """Words, punctuation and white space; single letters in languages without spaces."""
-    word = r"\w" if base_language(language) in LANGUAGES_WITHOUT_SPACES else r"\w+"
+    word = r"\w+" if has_spaces(language) else r"\w"
     return re.findall(rf"\s+|{word}|[^\w\s]", text)

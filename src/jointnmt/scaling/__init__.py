@@ -9,34 +9,20 @@ of layers.
 """
 
 from jointnmt.scaling.report import scaling_report, write_report
-from jointnmt.scaling.runs import RUNS, RunOutcome, read_outcome, three_runs, trained_outcomes
-from jointnmt.scaling.sizes import (
-    AttentionStack,
-    StackSize,
-    added_layers,
-    depths,
-    parameter_ratio,
-    resized,
-    width_ratio,
-)
-from jointnmt.scaling.step import Cost, Gradient, Scaling, ScalingError, Step, cost, rounded, scale, step_size
+from jointnmt.scaling.runs import RUNS, RunOutcome, three_runs, trained_outcomes
+from jointnmt.scaling.sizes import StackSize, depths, parameter_ratio, width_ratio
+from jointnmt.scaling.step import Gradient, ScalingError, Step, cost, rounded, scale, step_size
 
 __all__ = [
     "RUNS",
-    "AttentionStack",
-    "Cost",
     "Gradient",
     "RunOutcome",
-    "Scaling",
     "ScalingError",
     "StackSize",
     "Step",
-    "added_layers",
     "cost",
     "depths",
     "parameter_ratio",
-    "read_outcome",
-    "resized",
     "rounded",
     "scale",
     "scaling_report",

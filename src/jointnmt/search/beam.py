@@ -139,8 +139,7 @@ def _finished(
     for (row, _, end), ids, tokens, total in zip(ending, *of_each, strict=True):
         if total + end > -math.inf:
             sentence = beams.sentences[row]
-            complete = len(ids) < limits[sentence]
-            yield sentence, Hypothesis.scored(ids[1:], [*tokens, end], penalty, complete)
+            yield sentence, Hypothesis.scored(ids[1:], [*tokens, end], penalty, limits[sentence])
 
 
 def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:

@@ -87,8 +87,7 @@ class BeamState:
         )
         for row, beam, ids, tokens in found:
             sentence = self.sentences[row]
-            complete = len(tokens) < limits[sentence]
-            yield sentence, beam, Hypothesis.scored(ids[1:-1], tokens, penalty, complete)
+            yield sentence, beam, Hypothesis.scored(ids[1:-1], tokens, penalty, limits[sentence])
 
 
 def rows_to_keep(keep: Sequence[bool]) -> list[int]:

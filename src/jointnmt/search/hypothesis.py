@@ -25,9 +25,12 @@ class Hypothesis:
 
     @classmethod
     def scored(
-        cls, ids: Sequence[int], token_log_probabilities: Sequence[float], penalty: LengthPenalty, complete: bool = True
+        cls, ids: Sequence[int], token_log_probabilities: Sequence[float], penalty: LengthPenalty, limit: int
     ) -> Hypothesis:
-        """The hypothesis with these ids and tokens' log-probabilities (one more than ids: the end mark's)."""
-        total = sum(token_log_probabilities)
-        score = penalty.score(total, len(token_log_probabilities))
-        return cls(tuple(ids), tuple(token_log_probabilities), score, total, complete)
+        """The hypothesis with these ids and tokens' log-probabilities (one more than ids: the end mark's).
+
+        It is complete if it has fewer tokens than the `limit` of its sentence, end mark included.
+        """
+        total, num_tokens = sum(token_log_probabilities), len(token_log_probabilities)
+        score = penalty.score(total, num_tokens)
+        return cls(tuple(ids), tuple(token_log_probabilities), score, total, num_tokens < limit)

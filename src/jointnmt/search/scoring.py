@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens and scores of sentences: the one place that computes them, for search and rescoring."""
+"""Scores of sentences, and the log-probabilities of given ones."""
 
 from __future__ import annotations
 

@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 
 from jointnmt.serving.engine import Candidate
 from jointnmt.serving.markup import Marked, Part, escaped, read_markup
-from jointnmt.serving.paragraphs import Paragraphs, SpacedLine, space_of
+from jointnmt.serving.paragraphs import Paragraphs, SpacedLine
 from jointnmt.serving.placing import joined, place_tags
+from jointnmt.text.languages import space_of
 
 
 class Piece(NamedTuple):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.languages import space_of
 from jointnmt.text.sentences import split_sentences
 
 _BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
@@ -60,8 +60,3 @@ class Paragraphs:
         """The text with translations into `language` in the place of its sentences."""
         remaining, space = iter(translations), space_of(language)
         return "".join(line.filled([next(remaining) for _ in line.sentences], space) for line in self.lines)
-
-
-def space_of(language: str) -> str:
-    """What stands between the sentences of a language."""
-    return "" if base_language(language) in LANGUAGES_WITHOUT_SPACES else " "

@@ -23,6 +23,16 @@ def base_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
+def has_spaces(code: str) -> bool:
+    """Whether there are spaces between the sentences and words of a language."""
+    return base_language(code) not in LANGUAGES_WITHOUT_SPACES
+
+
+def space_of(code: str) -> str:
+    """What stands between the sentences of a language."""
+    return " " if has_spaces(code) else ""
+
+
 def check_code(code: str) -> str | None:
     """What is wrong with a code that BCP 47 does not know, with the one that may be meant; None: nothing."""
     import langcodes  # imported here: translating needs none of it
@@ -69,8 +79,7 @@ def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
 
 def num_words(text: str, language: str) -> int:
     """The words of a text, or its characters in a language without spaces; at least 1."""
-    unspaced = base_language(language) in LANGUAGES_WITHOUT_SPACES
-    return max(1, len("".join(text.split())) if unspaced else len(text.split()))
+    return max(1, len(text.split()) if has_spaces(language) else len("".join(text.split())))
 
 
 def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:

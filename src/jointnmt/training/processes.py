@@ -1,7 +1,7 @@
 """The processes of a training: what they sum, and what the first one tells the others.
 
 The first process alone reads and writes the RUN directory; all others get what they need of it through the process
-group, so that machines need not share a file system. With one process, every function returns its input.
+group, so that machines need not share a file system. With one process, nothing is sent.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class Trainer:
     """Trains a model on a token store, update by update.
 
     An update is a list of batches, shared out among the processes. Each process sums its batches' gradients into one
-    flat buffer, the buffer is summed over the processes, and every process makes the same update: no process needs as
-    many batches as another, and a batch may be split. The loss is divided by the true number of target tokens (with
-    `loss_mean` sentences: of sentences) of the whole update.
+    flat buffer, the buffer is summed over the processes (unless `training.sharded`), and every process makes the same
+    update: no process needs as many batches as another, and a batch may be split. The loss is divided by the true
+    number of target tokens (with `loss_mean` sentences: of sentences) of the whole update.
 
     Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same dropout
     masks; models draw them from torch's global generator. Processes that share a batch draw the masks of their rows of

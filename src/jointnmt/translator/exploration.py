@@ -11,7 +11,7 @@ from jointnmt.data.batch import Batch, collate_sources
 from jointnmt.errors import DataError
 from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, rescore_with_next
 from jointnmt.search.rules import target_limit
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.languages import has_spaces
 from jointnmt.text.pieces import SPACE
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
@@ -129,7 +129,7 @@ def trace_search(
 
 
 NOT_WORDS = (pad_id, bos_id, unk_id)
-"""Pieces that no translation holds, however likely a model finds them."""
+"""Pieces that are no words, however likely a model finds them."""
 
 
 @torch.no_grad()
@@ -180,7 +180,7 @@ def begins_word(segmenter: Segmenter, piece: str) -> bool:
 
     In languages without spaces every piece counts as a word.
     """
-    without_spaces = base_language(segmenter.language) in LANGUAGES_WITHOUT_SPACES
+    without_spaces = not has_spaces(segmenter.language)
     return segmenter.config.kind == "word" or without_spaces or piece.startswith(SPACE) or not piece[0].isalnum()
 
 

@@ -12,7 +12,7 @@ from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.search import Hypothesis, SamplingConfig, beam_search, sample, sentence_generator
 from jointnmt.search.rules import target_limit
-from jointnmt.text.languages import LANGUAGES_WITHOUT_SPACES, base_language
+from jointnmt.text.languages import space_of
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import computed, plan_batches, windows
@@ -98,7 +98,7 @@ def translate_window(
         lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
     sentences = [sentence for line in lines if not isinstance(line, DataError) for sentence in line]
     found = translate_sentences(translator, sentences, options)
-    space = "" if base_language(segmentation.target.language) in LANGUAGES_WITHOUT_SPACES else " "
+    space = space_of(segmentation.target.language)
     for line, prepared in zip(window, lines, strict=False):
         if isinstance(prepared, DataError):
             if options.on_invalid == "error":

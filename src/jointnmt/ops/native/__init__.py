@@ -5,6 +5,6 @@ everything anew. `csrc/kernels.cpp` does it in few passes, and has matrix produc
 `build` compiles, keeps, verifies and loads them. `JOINTNMT_NATIVE=0` turns them off.
 """
 
-from jointnmt.ops.native.build import has_fast_bf16_dot, library, pytorch_is_faster_in_float32
+from jointnmt.ops.native.build import library, pytorch_is_faster_in_float32
 
-__all__ = ["has_fast_bf16_dot", "library", "pytorch_is_faster_in_float32"]
+__all__ = ["library", "pytorch_is_faster_in_float32"]
