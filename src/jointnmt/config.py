@@ -108,13 +108,18 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The keys whose values differ between two plain configurations, as `key.path: old -> new`."""
+    return list(differences_by_key(old, new).values())
+
+
+def differences_by_key(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Likewise, by `key.path`."""
     old_flat, new_flat = dict(_flatten(old)), dict(_flatten(new))
     absent = "(absent)"
-    return [
-        f"{key}: {old_flat.get(key, absent)} -> {new_flat.get(key, absent)}"
+    return {
+        key: f"{key}: {old_flat.get(key, absent)} -> {new_flat.get(key, absent)}"
         for key in sorted(old_flat.keys() | new_flat.keys())
         if old_flat.get(key, absent) != new_flat.get(key, absent)
-    ]
+    }
 
 
 def merged(old: Any, new: Any) -> Any:

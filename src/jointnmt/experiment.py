@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jointnmt.config import Config, differences
+from jointnmt.config import Config, differences_by_key
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
@@ -259,8 +259,8 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
     for each in (old, new):
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
         each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"
-    changed = differences(old, new)
-    if wrong := [line for line in changed if not MAY_DIFFER.fullmatch(line.partition(":")[0])]:
+    changed = differences_by_key(old, new)
+    if wrong := [line for key, line in changed.items() if not MAY_DIFFER.fullmatch(key)]:
         raise ConfigurationError(
             f"{origin}: does not fit the model of training.from, {experiment.training.start}: {'; '.join(wrong)}. "
             "Leave these keys out: they come from the model."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jointnmt.config import differences, override
+from jointnmt.config import override
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
 from jointnmt.data.pool import Pool
@@ -29,7 +29,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import check_outline, load_run
 from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
-from jointnmt.runs.provenance import MAY_CHANGE
+from jointnmt.runs.provenance import changes
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
@@ -155,11 +155,10 @@ def _check_same(experiment: Experiment) -> None:
     Raises:
         ConfigurationError: in a process with another one.
     """
-    changed = differences(of_first(experiment.plain), experiment.plain())
-    if forbidden := [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]:
+    if forbidden := changes(of_first(experiment.plain), experiment).forbidden:
         raise ConfigurationError(
-            f"The recipe of this process is not that of the first one: {'; '.join(forbidden)}. Give all processes of a "
-            "training the same recipe and settings."
+            f"The recipe of this process is not that of the first one: {'; '.join(forbidden.values())}. Give all "
+            "processes of a training the same recipe and settings."
         )
 
 

@@ -23,7 +23,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import KEY, Parts, is_bound
 from jointnmt.runs.provenance import KEY as TRAINING
-from jointnmt.runs.provenance import MAY_CHANGE, START, check_provenance, provenance
+from jointnmt.runs.provenance import START, changes, check_provenance, provenance
 from jointnmt.runs.states import SavedStates
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
@@ -161,22 +161,18 @@ class RunDirectory:
             raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
 
     def _check(self, experiment: Experiment) -> None:
-        old = self.read_experiment()
-        changed = differences(old.plain(), experiment.plain())
-        if experiment.training.precision == "auto":  # which the old one has found already
-            changed = [line for line in changed if line.partition(":")[0] != "training.precision"]
-        forbidden = [line for line in changed if line.partition(":")[0] not in MAY_CHANGE]
+        allowed, forbidden = changes(self.read_experiment().plain(), experiment)
+        other = "; ".join(forbidden.values())
         if forbidden and not self.is_trained():
-            other = "; ".join(forbidden)
             logger.info("%s: nothing was trained here yet; starting with another configuration: %s", self.path, other)
             return
         if forbidden:
             raise ConfigurationError(
-                f"{self.path}: was made with another configuration: {'; '.join(forbidden)}. Choose another directory "
-                "for --out, or go back to the old configuration."
+                f"{self.path}: was made with another configuration: {other}. Choose another directory for --out, or go "
+                "back to the old configuration."
             )
-        if changed:
-            logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(changed))
+        if allowed:
+            logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(allowed.values()))
 
     def is_trained(self) -> bool:
         """Whether a training has saved anything here."""
@@ -323,13 +319,11 @@ class RunDirectory:
         mine = self.states.newest_step()
         theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
         wanted = self.read_experiment() if mine >= 0 else experiment
-        may_change = (*MAY_CHANGE, *(["training.precision"] if wanted.training.precision == "auto" else []))
-        changed = differences(theirs.plain(), wanted.plain())
-        if forbidden := [line for line in changed if line.partition(":")[0] not in may_change]:
+        if forbidden := changes(theirs.plain(), wanted).forbidden:
             raise ConfigurationError(
                 f"{mirror.address}: is the mirror of a training with another configuration than "
-                f"{self.path if mine >= 0 else 'the recipe'}: {'; '.join(forbidden)}. Choose another address for "
-                "--mirror."
+                f"{self.path if mine >= 0 else 'the recipe'}: {'; '.join(forbidden.values())}. Choose another address "
+                "for --mirror."
             )
         if step > mine:
             mirror.pull(self.path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from jointnmt.config import differences, merged
+from jointnmt.config import differences, differences_by_key, merged
 from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
 
@@ -42,6 +42,22 @@ WEIGHTS = "weights"
 
 _SECTIONS = ("seed", "batches", "training", "validation")
 """Of a configuration. `runs.parts` compares what decides the output, a state the fingerprint of its data."""
+
+
+class Changes(NamedTuple):
+    """What a configuration changes when a training resumes by it, by key, as `differences` tells."""
+
+    allowed: dict[str, str]
+    forbidden: dict[str, str]
+
+
+def changes(old: Mapping[str, Any], new: Experiment) -> Changes:
+    """What `new` changes in the plain values `old`; its `precision: auto` is whatever the old one has found."""
+    changed = differences_by_key(old, new.plain())
+    if new.training.precision == "auto":
+        changed.pop("training.precision", None)
+    forbidden = {key: line for key, line in changed.items() if key not in MAY_CHANGE}
+    return Changes({key: line for key, line in changed.items() if key in MAY_CHANGE}, forbidden)
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:

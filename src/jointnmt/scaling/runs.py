@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jointnmt.config import Config, differences
+from jointnmt.config import Config
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
-from jointnmt.runs.provenance import MAY_CHANGE
+from jointnmt.runs.provenance import changes
 from jointnmt.scaling.sizes import resized
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.processes import is_first
@@ -162,15 +162,15 @@ def trained_outcome(
     if file.exists():
         measured = _read_measured(file)
         same = _in_precision(experiment, measured.precision)
-        changed = {line.partition(":")[0]: line for line in differences(measured.experiment, same.plain())}
-        if forbidden := {key: line for key, line in changed.items() if key not in MAY_CHANGE}:
+        allowed, forbidden = changes(measured.experiment, same)
+        if forbidden:
             ended = " The schedule ends with the run, so that a longer run cannot go on from a shorter one."
             raise ConfigurationError(
                 f"{file}: was measured with another configuration: {'; '.join(forbidden.values())}."
                 f"{ended if SCHEDULE_END in forbidden else ''} Choose another directory for --out, or go back to the "
                 "old configuration."
             )
-        if not changed.keys() & set(ENDS):
+        if not allowed.keys() & set(ENDS):
             _check_texts(measured, experiment, run, file)
             logger.info("%s: is finished, cross-entropy %.5f after update %d", file, measured.nll, measured.step)
             return measured
