@@ -123,6 +123,17 @@ def test_training_has_nothing_against_the_plan(pairs: int) -> None:
     assert ["by heart" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])
 
 
+@pytest.mark.parametrize(("limit", "memory"), [("2147483648", 2.0), ("max", None), ("", None)])
+def test_a_container_has_the_memory_that_it_may_use(
+    limit: str, memory: float | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(speed, "MEMORY_LIMIT", tmp_path / "nothing")
+    whole = speed.machine().memory
+    monkeypatch.setattr(speed, "MEMORY_LIMIT", tmp_path / "memory.max")
+    assert whole and whole > 2 and speed.machine().memory == (memory or whole)
+
+
 def test_a_gpu_that_would_emulate_bfloat16_is_measured_in_float32(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

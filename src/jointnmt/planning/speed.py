@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
+from jointnmt.ops import adapt_waiting
 from jointnmt.planning.sizing import Machine
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.devices import launch_fabric
@@ -21,6 +23,9 @@ from jointnmt.training.validation import Validation
 
 SECONDS = 1.5
 """Of each turn of a precision."""
+
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Of a container, in bytes; Linux, control groups 2."""
 
 TRANSLATED = 40
 """Sentences that the time of a validation is measured by."""
@@ -39,13 +44,20 @@ class Speed:
 
 
 def machine() -> Machine:
-    """This computer, as far as the system tells."""
+    """This computer, as far as the system tells; of a container, what it may use."""
+    adapt_waiting()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    except (ValueError, OSError):
-        memory = None
-    return Machine(torch.get_num_threads(), gpu, memory)
+    return Machine(torch.get_num_threads(), gpu, _memory())
+
+
+def _memory() -> float | None:
+    """GiB of main memory that this process may have; None: not known."""
+    found = []
+    with suppress(ValueError, OSError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(ValueError, OSError):  # "max": no limit
+        found.append(int(MEMORY_LIMIT.read_text()))
+    return min(found) / 2**30 if found else None
 
 
 def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Path) -> Speed:
