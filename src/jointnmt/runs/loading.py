@@ -15,7 +15,7 @@ from jointnmt.models import TranslationModel, build_model
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.parts import Parts
-from jointnmt.runs.weights import read_weights, with_tied
+from jointnmt.runs.weights import read_weights, weights_of_state, with_tied
 from jointnmt.text.segmentation import Segmentation
 
 
@@ -86,8 +86,7 @@ def check_outline(model: TranslationModel, outline: checkpoint.Outline, path: Pa
     Raises:
         ModelError: if names or shapes differ from the model's, or a type from the one that the file was written with.
     """
-    prefix = "model." if "trainer" in outline.values else ""
-    given = {name.removeprefix(prefix): of for name, of in outline.tensors.items() if name.startswith(prefix)}
+    given = weights_of_state(outline.tensors) if "trainer" in outline.values else outline.tensors
     given = with_tied(given, outline.values, path)
     stored = str(outline.values.get("weights", "float32"))  # the precision that they were written in
     expected = {

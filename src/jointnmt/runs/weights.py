@@ -17,6 +17,14 @@ Stored = TypeVar("Stored")
 StoredPrecision = Literal["float32", "float16", "bfloat16"]
 """Of weights in a file. float16 rounds to 11 significant bits, bfloat16 to 8; models compute with what is left."""
 
+IN_STATE = "model."
+"""Begins the names of the model's weights in a state of training."""
+
+
+def weights_of_state(named: Mapping[str, Stored]) -> dict[str, Stored]:
+    """What a state has of the model's weights, by their names in the model."""
+    return {name.removeprefix(IN_STATE): each for name, each in named.items() if name.startswith(IN_STATE)}
+
 
 def write_compact(
     path: Path, weights: Mapping[str, Tensor], values: Mapping[str, Any], precision: StoredPrecision
@@ -68,8 +76,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """
     tensors, values = checkpoint.read(path)
     if "trainer" in values:
-        prefix = "model."
-        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        return weights_of_state(tensors)
     if values.get("weights", "float32") not in get_args(StoredPrecision):
         raise ModelError(
             f"{path}: its weights are stored as {values['weights']!r}; this jointnmt reads "

@@ -24,6 +24,7 @@ from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import adapt_waiting, masks_of_rows
 from jointnmt.ops.cuda_graph import GraphsByShape
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
+from jointnmt.runs.weights import IN_STATE, weights_of_state
 from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums, divergence_sum
 from jointnmt.training.precision import autocast
@@ -303,7 +304,7 @@ class Trainer:
         If the model is sharded, all processes call this together, and only the first one gets the tensors.
         """
         whole = (lambda tensor: tensor) if self._shards is None else self._shards.whole_in_first
-        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
+        tensors = {f"{IN_STATE}{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
         count = 0.0
         for name, parameter in self.model.named_parameters():
             if moments := self.optimizer.state.get(parameter):
@@ -318,8 +319,7 @@ class Trainer:
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Restore a saved state, of which there is here what `mine` keeps."""
-        prefix = "model."
-        self.load_weights({name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)})
+        self.load_weights(weights_of_state(tensors))
         for name, parameter in self.model.named_parameters():
             if f"adam.exp_avg.{name}" in tensors:
                 moments = {key: tensors[f"adam.{key}.{name}"].to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
