@@ -135,7 +135,7 @@ BUNDLED = [*(RECIPES / "tatoeba").glob("de-en-*.yaml"), RECIPES / "demo.yaml"]
 def test_recipes_of_the_bundled_corpus_read_it_as_it_lies(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From anywhere, with nothing to prepare, but for what teachers write; and the text for testing is in none of the recipes."""
+    """From anywhere, with nothing to prepare (but for the student); and the text for testing is in none of them."""
     monkeypatch.chdir(tmp_path)
     data = Experiment.load(path).data
     (pair, *_) = read_pairs(data.validation, data)
