@@ -16,7 +16,7 @@ from jointnmt.config import Config, differences_by_key
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
-from jointnmt.models import ModelConfig, ModelSettings
+from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.recipe import LANGUAGES, OF_MODEL, read_recipe, with_trained
 from jointnmt.search import SearchConfig
@@ -243,6 +243,13 @@ class Experiment(Config):
             _check_start(self, with_trained(self.plain(), {}), origin)
 
 
+class _Trained(Config):
+    """What a model to begin with brings."""
+
+    model: ModelConfig
+    segmentation: SegmentationConfig = SegmentationConfig()
+
+
 def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -> None:
     """Refuse other pieces and sizes of a model than `trained` has, the values of a model to begin with.
 
@@ -250,12 +257,9 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
         ConfigurationError: naming the keys.
     """
     new = {part: experiment.plain()[part] for part in (*OF_MODEL, "data")}
-    # Each part by itself: together with this training they would have to go with its loss and its tags.
-    old: dict[str, Any] = {
-        "model": ModelSettings.variant(trained["model"]).parse(trained["model"], origin=origin).plain(),
-        "segmentation": SegmentationConfig.parse(trained.get("segmentation", {}), origin=origin).plain(),
-        "data": trained["data"],
-    }
+    # By itself: together with this training it would have to go with its loss and its tags.
+    of_model = {part: trained[part] for part in OF_MODEL if part in trained}
+    old = {**_Trained.parse(of_model, origin=origin).plain(), "data": trained["data"]}
     for each in (old, new):
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
         each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"

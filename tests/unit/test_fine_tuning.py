@@ -58,6 +58,15 @@ def test_dropout_is_that_of_fine_tuning_unless_said(corpus: Path, tmp_path: Path
     assert Experiment.load(bare, ["training.r_drop=5"]).training.r_drop == 5  # it is this training that has dropout
 
 
+def test_a_model_of_a_family_that_nobody_has_is_refused_by_name(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus / "base", tmp_path / "base")
+    file = tmp_path / "base" / "experiment.yaml"
+    file.write_text(file.read_text().replace("family: transformer", "family: unheard-of"))
+    for settings in ([], ["model.family=reformer-fast"]):
+        with pytest.raises(ConfigurationError, match="that of another package needs that package installed"):
+            Experiment.load(recipe(corpus), [f"training.from={tmp_path / 'base'}", *settings])
+
+
 def test_of_an_inherited_model_only_rates_of_dropout_stay(corpus: Path) -> None:
     parent = corpus / "parent.yaml"
     parent.write_text(
