@@ -57,11 +57,6 @@ class RNNState:
     position: int = 0
     """Of the next target token."""
 
-    @property
-    def num_rows(self) -> int:
-        """Live rows N."""
-        return len(self.hidden)
-
     def select(self, rows: Int[Tensor, " M"]) -> RNNState:
         """See `DecoderState`."""
         rows = rows.to(self.hidden.device)

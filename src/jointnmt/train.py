@@ -39,7 +39,7 @@ from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay
 from jointnmt.training.segmentation import prepare_segmentation, shown
-from jointnmt.training.speed import choose_precision
+from jointnmt.training.speed import choose_training_precision
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
 from jointnmt.training.verdict import judge
@@ -192,7 +192,7 @@ def _prepare(
     _check_lengths(store, experiment.model.max_length, "training")
     if experiment.training.precision == "auto":
         display.preparing("measuring precisions", 0, None)
-        experiment = _in_precision(experiment, choose_precision(experiment, fabric, segmentation, store))
+        experiment = _in_precision(experiment, choose_training_precision(experiment, fabric, segmentation, store))
         if is_first():
             directory.write_experiment(experiment)
     if is_first():

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from jointnmt.text.languages import has_spaces
+from jointnmt.text.pieces import SPACE
+from jointnmt.text.words import word_starts
 from support.browser import WEB, missing, package
 
 CASES = [
@@ -50,6 +53,25 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
     script = f"console.log(JSON.stringify({cases}.map((each) => page.wordsOf(...each))));"
     words: list[list[dict[str, Any]]] = evaluated(tmp_path_factory.mktemp("words"), "tokens.ts", script)
     return words
+
+
+GROUPED = [
+    *((language, pieces) for language, _, pieces, _ in CASES if not pieces.startswith("<")),
+    ("en", '▁Tom ▁said , ▁ " Yes . " </s>'),
+    ("en", "▁I ▁don ' t ▁know ▁twenty - five </s>"),
+    ("hi", "▁हिन ् दी ▁में ।"),
+    ("th", "▁สวัส ดี"),
+]
+
+
+def test_words_are_those_of_the_server(tmp_path: Path) -> None:
+    """Where a word begins is one rule in two languages."""
+    cases = json.dumps([[pieces.split(" "), language] for language, pieces in GROUPED])
+    script = f"console.log(JSON.stringify({cases}.map((each) => page.groupsOf(...each).map(([first]) => first))));"
+    for (language, pieces), found in zip(GROUPED, evaluated(tmp_path, "tokens.ts", script), strict=True):
+        told = pieces.removesuffix(" </s>").split(" ")
+        starts = word_starts(told, not has_spaces(language) or not any(piece.startswith(SPACE) for piece in told))
+        assert [place for place, begins in enumerate(starts) if begins] == found, pieces
 
 
 LIMITS = {"lines": 2_000, "body_bytes": 1_000_000, "num_best": 16}
@@ -116,6 +138,26 @@ def test_a_key_is_asked_for_once_and_only_where_one_is_wanted(
       await asked("c");
       console.log(JSON.stringify(found));"""
     assert evaluated(tmp_path, "origin.ts", script) == outcome
+
+
+@pytest.mark.parametrize("most", [3, 16])
+def test_as_many_alternatives_are_asked_for_as_are_given(tmp_path: Path, most: int) -> None:
+    answer = json.dumps({"models": [], "limits": {**LIMITS, "num_best": most}})
+    script = f"""
+      const asked = [];
+      globalThis.fetch = async (path, {{ body }}) => {{
+        if (path === "v1/models") return new Response({answer!r});
+        const {{ alternatives, count }} = JSON.parse(body);
+        asked.push(alternatives ?? count);
+        return new Response('{{"scores": [{{}}], "alternatives": []}}');
+      }};
+      const server = await page.Server.connect();
+      const [model, line] = [{{ name: "model" }}, {{ source: "der Hund", place: null }}];
+      await server.score(model, line, "the dog");
+      await server.continued(model, line, "the");
+      await server.alternatives(model, line, "the");
+      console.log(JSON.stringify(asked));"""
+    assert evaluated(tmp_path, "origin.ts", script) == [min(most, 5), min(most, 5), min(most, 8)]
 
 
 @pytest.mark.parametrize(

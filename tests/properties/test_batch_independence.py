@@ -22,7 +22,7 @@ from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops import backend
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
-from jointnmt.translator.batching import plan_batches
+from jointnmt.translator.batching import plan_window
 from support.kernels import needs_kernels, require_gemm
 from support.tiers import mostly_slow
 
@@ -123,7 +123,7 @@ def arrangements(sources: Sequence[list[int]]) -> list[list[list[int]]]:
     return [
         [list(range(count))[::-1][start : start + 100] for start in range(0, count, 100)],
         [shuffled[start : start + 5] for start in range(0, count, 5)],
-        plan_batches(lengths, lengths, 500, 500),
+        plan_window(lengths, lengths, 500, 500),
     ]
 
 

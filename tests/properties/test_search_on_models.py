@@ -59,10 +59,6 @@ class Prefixes:
     source: Tensor
     target: Tensor
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.source)
-
     def select(self, rows: Tensor) -> Prefixes:
         return Prefixes(self.source[rows], self.target[rows])
 

@@ -21,10 +21,6 @@ class TableState:
     rows: list[Row]
     used: bool = False
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.rows)
-
     def use(self) -> list[Row]:
         assert not self.used, "a state must not be used again after step or select"
         self.used = True

@@ -17,7 +17,7 @@ from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops import backend
 from jointnmt.ops.native import library
 from jointnmt.translator import Translator, precision
-from jointnmt.translator.precision import choose_precision, measure_rates
+from jointnmt.translator.precision import choose_translation_precision, measure_rates
 from support.tiny_run import write_run
 
 needs_kernels = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
@@ -57,19 +57,19 @@ def test_bfloat16_is_taken_where_it_is_worth_it(
     caplog.set_level("INFO")
     rates = {"float32": (10.0, 10.0), "bfloat16": (several, one)}
     monkeypatch.setattr(precision, "measure_rates", lambda *_: rates)
-    assert choose_precision(model_of(), None) == chosen
+    assert choose_translation_precision(model_of(), None) == chosen
     assert f"precision: {chosen}: in bfloat16 several sentences at once are {several / 10:.2f} times" in caplog.text
 
 
 @needs_kernels
 def test_shapes_are_measured_once(measured: list[int], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    assert [choose_precision(model_of(), 128) for _ in range(2)] == ["bfloat16", "bfloat16"]
+    assert [choose_translation_precision(model_of(), 128) for _ in range(2)] == ["bfloat16", "bfloat16"]
     assert measured == [precision.LENGTH]
     assert [each.levelname for each in caplog.records if "several sentences" in each.message] == ["INFO", "DEBUG"]
-    choose_precision(model_of(ffn_dim=64), 9)  # another shape, of a model that reads little
+    choose_translation_precision(model_of(ffn_dim=64), 9)  # another shape, of a model that reads little
     with backend("native", "custom"):  # other products
-        choose_precision(model_of(), 128)
+        choose_translation_precision(model_of(), 128)
     assert measured == [precision.LENGTH, 9, precision.LENGTH]
 
 
@@ -80,18 +80,18 @@ def test_another_version_of_the_package_that_brings_the_family_is_measured_anew(
     monkeypatch.setattr(precision, "packages_of", {"transformer": ["its-package"]}.get)
     for number in ("1.0", "1.1", "1.1"):
         monkeypatch.setattr(precision, "version", {"its-package": number, "torch": "2", "jointnmt": "0"}.get)
-        choose_precision(model_of(), None)
+        choose_translation_precision(model_of(), None)
     assert len(measured) == 2
 
 
 @needs_kernels
 @pytest.mark.parametrize("damage", ["", "{", "{}", "[1]", '{"float32": [1], "bfloat16": [2]}', '{"float32": 1}'])
 def test_what_is_kept_damaged_is_measured_again(damage: str, measured: list[int]) -> None:
-    choose_precision(model_of(), None)
+    choose_translation_precision(model_of(), None)
     (file,) = (default_cache() / "precision").iterdir()
     kept = json.loads(file.read_text())
     file.write_text(damage)
-    assert choose_precision(model_of(), None) == "bfloat16"
+    assert choose_translation_precision(model_of(), None) == "bfloat16"
     assert len(measured) == 2
     assert json.loads(file.read_text()) == kept
 
@@ -102,21 +102,21 @@ def test_where_nothing_can_be_kept_each_command_measures(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JOINTNMT_CACHE", str(tmp_path / "file"))
-    assert [choose_precision(model_of(), None) for _ in range(2)] == ["bfloat16", "bfloat16"]
+    assert [choose_translation_precision(model_of(), None) for _ in range(2)] == ["bfloat16", "bfloat16"]
     assert len(measured) == 2
     assert "cannot be kept" in caplog.text
 
 
 def test_without_kernels_for_bfloat16_a_translation_would_depend_on_its_batch(measured: list[int]) -> None:
     with backend("plain"):
-        assert choose_precision(model_of(), None) == "float32"
-    assert choose_precision(model_of(embed_dim=30), None) == "float32"  # of no use to the kernels
+        assert choose_translation_precision(model_of(), None) == "float32"
+    assert choose_translation_precision(model_of(embed_dim=30), None) == "float32"  # of no use to the kernels
     assert not measured
 
 
 def test_small_models_are_not_measured(measured: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "LEAST_WEIGHTS", 10**6)
-    assert choose_precision(model_of(), None) == "float32"
+    assert choose_translation_precision(model_of(), None) == "float32"
     assert not measured
 
 

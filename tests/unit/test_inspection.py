@@ -17,6 +17,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models.gates import gate_means
 from jointnmt.search import SearchConfig
+from jointnmt.search.rules import target_limit
 from jointnmt.translator import TranslationOptions, Translator, attend
 from jointnmt.translator.comparison import compare
 from jointnmt.translator.exploration import next_words, trace_search
@@ -235,8 +236,31 @@ def test_next_words_begin_new_words_and_go_on_to_translations(letters: Translato
         assert each.candidate.token_log_probabilities == pytest.approx(scored.token_log_probabilities, abs=1e-4)
         assert each.log_probability == pytest.approx(scored.token_log_probabilities[given], abs=1e-4)
         assert each.candidate.score == pytest.approx(scored.score, abs=1e-4)
-        next_piece = each.candidate.tokens[given]
-        assert not prefix or next_piece.startswith("▁") or next_piece == "</s>" or not next_piece[0].isalnum()
+        assert each.candidate.alignment is not None and len(each.candidate.alignment) == len(each.candidate.tokens)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Translator:
+    return Translator.load(Path(__file__).parents[2] / "pretrained" / "tatoeba-de-en-transformer", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("source", "prefix", "likeliest", "others"),
+    [
+        ("Tom sagte: „Ja.“", "Tom said,", '"', {"but"}),  # not the end, though its first piece is a mere space
+        ("Tom sagte: „Ja.“", 'Tom said, "', "Yes", {"So"}),  # no space stands before it
+        ("Ich weiß es nicht.", "I don'", "t", {""}),
+        ("Sie ist fünfundzwanzig.", "She is twenty-", "five", {"seven"}),
+        ("Ich habe Hunger.", "I'm hungry.", "", {"I"}),
+        ("Ich habe Hunger.", "I'm hung", ".", {"up"}),  # the word is finished: not "hungry"
+        ("Tom sagte: „Ja.“", 'Tom said, "Yes.', '"', {"", "Tom"}),
+    ],
+)
+def test_next_words_are_those_of_the_language(
+    shipped: Translator, source: str, prefix: str, likeliest: str, others: set[str]
+) -> None:
+    words = [each.word for each in next_words(shipped, source, prefix, 9).words]
+    assert words[0] == likeliest and others <= set(words) and 7 <= len(words) <= 9
 
 
 def test_next_words_are_no_marks_however_likely(letters: Translator) -> None:
@@ -251,6 +275,11 @@ def test_next_words_keep_the_limits(letters: Translator) -> None:
     with pytest.raises(DataError, match="prefix has"):
         next_words(letters, "der", "the dog sees the cat and the dog hears the cat")
     assert next_words(letters, SOURCE, "the", 1).words[0].candidate.alignment is None
+    limit = target_limit(len(letters.segmentation.source.encode("der")) + 1, letters.experiment.search)
+    given = letters.segmentation.target.encode_ids("the dog sees the cat and the dog hears the cat")
+    last = letters.segmentation.target.decode_ids(given[: limit - 1])
+    assert len(letters.segmentation.target.encode_ids(last)) == limit - 1
+    assert [each.word for each in next_words(letters, "der", last, 5).words] == [""], "there is room for the end alone"
 
 
 def test_pieces_that_might_stand_beside_the_given_ones(letters: Translator) -> None:

@@ -26,7 +26,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.translator import Translator, given, searching
-from jointnmt.translator.batching import plan_batches
+from jointnmt.translator.batching import plan_window
 from support.page_checks import Page, browse, check_accessible, check_self_contained, download, run_browser
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, unbind, write_run
 
@@ -188,8 +188,8 @@ def test_measuring_goes_on_after_an_interruption(
     """Within the third window, of four sentences: it is computed again, and what follows is batched as it was."""
     monkeypatch.setattr("jointnmt.translator.batching.FIRST_WINDOW", 1)
     monkeypatch.setattr("jointnmt.testset.outputs.WINDOW", 4)
-    plan, planned = plan_batches, list[Sequence[int]]()
-    monkeypatch.setattr(module, "plan_batches", lambda sources, *more: planned.append(sources) or plan(sources, *more))
+    plan, planned = plan_window, list[Sequence[int]]()
+    monkeypatch.setattr(module, "plan_window", lambda sources, *more: planned.append(sources) or plan(sources, *more))
     translator, eval_set = Translator.load(folder / "first", "cpu"), read_texts(folder)
 
     def interrupt(doing: str, done: int, total: int) -> None:

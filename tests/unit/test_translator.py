@@ -21,7 +21,7 @@ from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import Candidate, TranslationOptions, Translator, forced_decoding, searching
 from jointnmt.translator.attention import attend
-from jointnmt.translator.batching import default_cells, in_order, plan_batches, windows
+from jointnmt.translator.batching import default_cells, in_order, plan_window, windows
 from jointnmt.translator.preprocessing import EncodedSentence
 from jointnmt.translator.results import Counts, Translation
 from support.table_model import TableModel, TableState
@@ -390,16 +390,16 @@ def test_batches_are_larger_for_a_transformer_on_a_cpu_unless_told_otherwise(seg
 
 def test_batches_are_bounded_and_results_come_back_in_order() -> None:
     source, target = [3, 9, 4, 4, 30, 9], [3, 9, 4, 4, 30, 9]
-    batches = plan_batches(source, target, max_cells=200, max_tokens=100)
+    batches = plan_window(source, target, max_cells=200, max_tokens=100)
     assert sorted(number for batch in batches for number in batch) == list(range(6))
     assert batches[0][0] == 0 or 0 in batches[0]
     assert [4] in batches, "a sentence that is too large for all limits is a batch of its own"
-    small = plan_batches(source[:4], target[:4], max_cells=100, max_tokens=100)
+    small = plan_window(source[:4], target[:4], max_cells=100, max_tokens=100)
     assert all(max(source[n] for n in batch) * max(target[n] for n in batch) * len(batch) <= 100 for batch in small)
     assert list(in_order(batches, lambda batch: [10 * number for number in batch])) == [0, 10, 20, 30, 40, 50]
     assert [len(window) for window in windows(range(100), 32)] == [16, 32, 32, 20]
     assert [len(window) for window in windows(range(3), 1)] == [1, 1, 1]
-    assert plan_batches([], [], 10, 10) == []
+    assert plan_window([], [], 10, 10) == []
 
 
 def test_joining_one_sentence_changes_nothing() -> None:

@@ -83,7 +83,7 @@ class CompareView {
     const hint = pair.length > 1 && of(pair[0]).target === of(pair[1]).target ? h("p", { class: "hint" }, "Both models translate alike.") : null;
     const parts = [
       h("div", { class: "panes pair" }, ...this.marked(pair.map((model) => ({ model, score: of(model) })))), hint,
-      table("Scores: the mean log-probability of a token, and in brackets the sum; the best text of each model stands out", ["translation", "of", ...pair.map(({ name }) => `score by ${name}`)], rows),
+      table("Scores, by which each model's search ranks translations, and in brackets the log-probability; the best text of each model stands out", ["translation", "of", ...pair.map(({ name }) => `score by ${name}`)], rows),
       h("div", { class: "row spread" },
         choice("Token by token", options, String(this.text), (value) => {
           this.text = Number(value);

@@ -107,7 +107,7 @@ export class Server implements Origin {
   }
 
   async score(model: Model, { source }: Sentence, target: string, signal: AbortSignal): Promise<Score> {
-    const body = { model: model.name, sources: [source], targets: [target], alternatives: 5 };
+    const body = { model: model.name, sources: [source], targets: [target], alternatives: this.atMost(CANDIDATES) };
     return (await this.ask<{ scores: Score[] }>("v1/score", body, signal)).scores[0];
   }
 

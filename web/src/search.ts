@@ -5,7 +5,7 @@ import { Asking } from "./asking";
 import { choice, h, isModified, say } from "./dom";
 import type { View } from "./main";
 import { savingButtons } from "./saving";
-import { shown } from "./tokens";
+import { readable, shown } from "./tokens";
 import { FATES, describe, pathTo, percent, treePicture, type Arrangement } from "./tree";
 import type { Score, SearchNode, SearchTrace } from "./types";
 
@@ -120,7 +120,7 @@ class SearchView {
   private nodeDetails(): HTMLElement[] {
     const trace = this.trace!;
     const node = trace.nodes[this.selected];
-    const text = pathTo(trace, node.id).slice(1).map((id) => trace.nodes[id].piece).filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
+    const pieces = pathTo(trace, node.id).slice(1).map((id) => trace.nodes[id].piece);
     const facts: [string, string][] = [
       ["Fate", node.fate === "pruned" ? `pruned, ${node.behind.toFixed(2)} behind` : FATES[node.fate]],
       ["Probability of the token", percent(node.token_log_probability)],
@@ -130,17 +130,18 @@ class SearchView {
       ["Rank at its position", String(node.rank + 1)],
     ];
     return [h("h2", {}, node.parent === null ? "The beginning" : shown(node.piece)),
-      h("p", { class: "so-far", lang: this.app.model.target_language }, text || "…"),
+      h("p", { class: "so-far", lang: this.app.model.target_language }, readable(pieces) || "…"),
       ...(node.parent === null ? [] : [h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))])];
   }
 
   private finishedTable(): HTMLElement {
-    const { finished, translations, nodes, length_penalty } = this.trace!;
+    const { finished, translations, nodes, length_penalty, length_offset } = this.trace!;
+    const length = length_offset ? `((${length_offset} + tokens) / ${length_offset + 1})` : "tokens";
     const rows = finished.map((id, place) =>
       h("tr", {}, h("td", { class: "text", lang: this.app.model.target_language },
         h("button", { type: "button", class: "quiet link", onclick: () => this.choose(id, true) }, translations[place] || "(empty)")),
         h("td", {}, nodes[id].score.toFixed(3)), h("td", {}, nodes[id].log_probability.toFixed(3)), h("td", {}, String(nodes[id].position + 1))));
-    return table(`Finished, best first (score = log-probability / tokens^${length_penalty})`, ["translation", "score", "log-probability", "tokens"], rows);
+    return table(`Finished, best first (score = log-probability / ${length}^${length_penalty})`, ["translation", "score", "log-probability", "tokens"], rows);
   }
 
   private ownTable(): HTMLElement[] {

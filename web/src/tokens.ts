@@ -20,6 +20,13 @@ export function shown(piece: string): string {
   return piece.replaceAll(SPACE, "");
 }
 
+/** Pieces as a text. */
+export function readable(pieces: readonly string[]): string {
+  const told = pieces.filter((piece) => !MARKS.has(piece));
+  const isDivided = told.some((piece) => piece.startsWith(SPACE)); // or each is a word
+  return told.join(isDivided ? "" : " ").replaceAll(SPACE, " ").trim();
+}
+
 const isWordly = (text: string): boolean => /[\p{L}\p{N}\p{M}]/u.test(text);
 
 /** Groups of pieces that are a word or punctuation each; end marks belong to none. */

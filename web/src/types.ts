@@ -82,6 +82,7 @@ export interface SearchTrace {
   source_tokens: string[];
   beam_size: number;
   length_penalty: number;
+  length_offset: number;
   nodes: SearchNode[];
   finished: number[];
   translations: string[];

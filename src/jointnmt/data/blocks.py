@@ -21,10 +21,11 @@ from jointnmt.data.corpus import (
     check_line_length,
     lines_of_stream,
     open_text,
+    unreadable,
 )
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pairs import Pair, Row, parsed, parser_within, unequal
-from jointnmt.errors import DataError, reason
+from jointnmt.errors import DataError
 
 BLOCK_LINES = 2**16
 """Lines of a block: what one process segments at a time, and most pairs of a file of the store."""
@@ -98,7 +99,7 @@ def _rows(block: LineBlock, text: ParallelText) -> Iterator[Row]:
     count = 0
     with ExitStack() as opened:
         sides = [
-            _lines(opened, path, offset, f"{name}:{block.first_line}")
+            _lines(opened, path, offset, name, block.first_line)
             for path, offset, name in zip(block.files, block.offsets, text.files, strict=True)
         ]
         for count, row in enumerate(islice(zip(*sides, strict=False), block.lines), start=1):
@@ -110,13 +111,13 @@ def _rows(block: LineBlock, text: ParallelText) -> Iterator[Row]:
         raise DataError(f"{text.files[0]}: has become shorter while it was read. Start again when it is complete.")
 
 
-def _lines(opened: ExitStack, path: Path, offset: int, origin: str) -> Iterator[bytes]:
+def _lines(opened: ExitStack, path: Path, offset: int, name: Path, first_line: int) -> Iterator[bytes]:
     try:
         stream = opened.enter_context(path.open("rb"))
         stream.seek(offset)
         yield from lines_of_stream(stream, begun=offset > 0)
     except OSError as error:
-        raise DataError(f"{origin}: the file cannot be read: {reason(error)}. Check that it exists.") from error
+        raise unreadable(name, error, first_line - 1) from error
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,4 @@ def _chunks(path: Path) -> Iterator[bytes]:
                 yield chunk
                 lines += chunk.count(b"\n")
     except UNREADABLE as error:
-        where = f"{path}:{lines + 1}" if lines else str(path)
-        raise DataError(
-            f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
-        ) from error
+        raise unreadable(path, error, lines) from error

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from jointnmt.compression import COMPRESSED
-from jointnmt.data.corpus import UNREADABLE, open_text, read_lines
-from jointnmt.errors import DataError, reason
+from jointnmt.data.corpus import UNREADABLE, open_text, read_lines, unreadable
+from jointnmt.errors import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def _read(path: Path) -> Iterator[bytes]:
         with open_text(path) as stream:
             yield from _chunks(stream)
     except UNREADABLE as error:
-        raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check that it is whole.") from error
+        raise unreadable(path, error) from error
 
 
 def _column(path: Path, number: int) -> Iterator[bytes]:

@@ -28,6 +28,12 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a file, compressed or not, may raise."""
 
 
+def unreadable(path: Path, error: BaseException, lines: int = 0) -> DataError:
+    """What is raised of a text that reading fails at, after so many whole lines."""
+    where = f"{path}:{lines + 1}" if lines else str(path)
+    return DataError(f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole.")
+
+
 def check_line_ends(path: Path, beginning: bytes) -> None:
     """Refuse a file that would be read as a single line.
 
@@ -167,10 +173,7 @@ def cut_lines(path: Path) -> Iterator[bytes]:
                 number += 1
                 yield raw
     except UNREADABLE as error:
-        where = f"{path}:{number + 1}" if number else str(path)
-        raise DataError(
-            f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
-        ) from error
+        raise unreadable(path, error, number) from error
 
 
 def lines_of_stream(stream: IO[bytes], begun: bool = False) -> Iterator[bytes]:

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.building import Which, remove_abandoned, store_lock, write_store
-from jointnmt.data.corpus import DataConfig, ParallelText
+from jointnmt.data.corpus import DataConfig, ParallelText, unreadable
 from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pool import Pool, Processes, ThisProcess
 from jointnmt.data.segmenting import pyarrow
 from jointnmt.data.store_check import LENGTHS, fault, shards
-from jointnmt.errors import ConfigurationError, DataError, reason
+from jointnmt.errors import ConfigurationError, reason
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -182,10 +182,9 @@ def build_store(
         DataError: if a text cannot be read (see `read_pairs`), or no pair is left.
         LostProcessError: if a process dies that segments text.
     """
-    texts = [config.place(text) for text in getattr(config, which)]
+    texts, filters = _texts_and_filters(config, which)
     if not texts:
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
-    filters = config.filters if which == "train" else config.filters.for_validation()
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = config.cache_folder
     directory = cache / "segmented" / fingerprint[:32]
@@ -218,9 +217,12 @@ def text_fingerprint(config: DataConfig, segmentation: Segmentation, which: Whic
     Raises:
         DataError: if a text cannot be read.
     """
+    return _fingerprint(*_texts_and_filters(config, which), segmentation, which)
+
+
+def _texts_and_filters(config: DataConfig, which: Which) -> tuple[list[ParallelText], FilterConfig]:
     texts = [config.place(text) for text in getattr(config, which)]
-    filters = config.filters if which == "train" else config.filters.for_validation()
-    return _fingerprint(texts, filters, segmentation, which)
+    return texts, config.filters if which == "train" else config.filters.for_validation()
 
 
 def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentation: Segmentation, which: Which) -> str:
@@ -242,7 +244,7 @@ def _digest(path: Path) -> str:
     try:
         return f"{path.suffix}:{hash_file(path)}"
     except OSError as error:
-        raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check the paths under data.") from error
+        raise unreadable(path, error) from error
 
 
 def _pool(config: DataConfig, texts: Sequence[ParallelText]) -> Pool:

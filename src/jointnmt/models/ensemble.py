@@ -21,11 +21,6 @@ class EnsembleState:
 
     states: list[DecoderState]
 
-    @property
-    def num_rows(self) -> int:
-        """Live rows N."""
-        return self.states[0].num_rows
-
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """See `DecoderState.select`."""
         return type(self)([state.select(rows) for state in self.states])

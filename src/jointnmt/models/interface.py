@@ -25,11 +25,6 @@ class DecoderState(Protocol):
     the state that they return may be used after.
     """
 
-    @property
-    def num_rows(self) -> int:
-        """Live rows N."""
-        ...
-
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """The state whose row i is this state's row `rows[i]`: repeats, reorders and drops rows; `rows` is on the CPU.
 

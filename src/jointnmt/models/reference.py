@@ -312,10 +312,6 @@ class ReferenceState:
     source: Int[Tensor, "N S"]
     target_input: Int[Tensor, "N t"]
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.source)
-
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         return type(self)(self.source[rows], self.target_input[rows])
 

@@ -176,7 +176,7 @@ class DecoderLayer(nn.Module):
         weight_dropout = SharedDropout(config.attention_dropout)
         self.self_attention = SelfAttention(embed_dim, heads, weight_dropout, bias=bias, shortcut=own)
         self.self_residual = Residual(embed_dim, style.norm, config.dropout, self.reads_raw)
-        self.cross_attention = CrossAttention(embed_dim, heads, config.attention_dropout, bias, cross)
+        self.cross_attention = CrossAttention(embed_dim, heads, weight_dropout, bias, cross)
         adds_normed = style.emelin_compatible and cross is not None
         self.cross_residual = Residual(embed_dim, style.norm, config.dropout, adds_normed)
         self.ffn = FeedForward(embed_dim, config.ffn_dim, SharedDropout(config.hidden_dropout), style.emelin_compatible)

@@ -13,9 +13,8 @@ from torch import Tensor
 from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.parts import KEY, is_bound
-from jointnmt.runs.provenance import KEY as TRAINING
-from jointnmt.runs.provenance import check_provenance
+from jointnmt.runs.parts import PARTS, is_bound
+from jointnmt.runs.provenance import TRAINING, check_provenance
 from jointnmt.runs.selection import Selection
 from jointnmt.runs.weights import read_weights
 
@@ -64,10 +63,10 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
     """
     weights = average_checkpoints(paths)
     found = [checkpoint.read_values(path) for path in paths]
-    bound = [values[KEY] for values in found if is_bound(values)]
+    bound = [values[PARTS] for values in found if is_bound(values)]
     trainings = [values[TRAINING] for values in found if values.get(TRAINING)]
     for path, values in zip(paths, found, strict=True):
-        if bound and is_bound(values) and values[KEY] != bound[0]:
+        if bound and is_bound(values) and values[PARTS] != bound[0]:
             raise ModelError(
                 f"{path}: belongs to another configuration or segmentation than the checkpoints before it. Average "
                 "those of one training."
@@ -75,7 +74,7 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
         check_provenance(values, trainings[0] if trainings else {}, path)
     steps = [step for values in found for step in steps_of(values)]
     out.parent.mkdir(parents=True, exist_ok=True)
-    parts = {KEY: bound[0]} if len(bound) == len(found) else {}
+    parts = {PARTS: bound[0]} if len(bound) == len(found) else {}
     training = {TRAINING: trainings[0]} if len(trainings) == len(found) else {}
     checkpoint.write(out, weights, {"steps": steps, "candidates": [], **parts, **training})  # no training chose it
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from jointnmt.errors import ModelError
 
-KEY, VERSION = "jointnmt", 1
+HEADER, VERSION = "jointnmt", 1
 
 ADVICE = "Use another checkpoint, or train again."
 
@@ -54,7 +54,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) 
     """
     separate = _separate(tensors)
     header = {"version": VERSION, "sha256": _digest(separate, values), "values": values}
-    metadata = {KEY: json.dumps(header, sort_keys=True)}
+    metadata = {HEADER: json.dumps(header, sort_keys=True)}
     temporary = path.with_name(f".{path.name}.new")
     try:
         temporary.touch()
@@ -104,7 +104,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 def _header(file: Any) -> tuple[int, str, dict[str, Any]]:
     """Version, checksum and values of an open file."""
-    header = json.loads((file.metadata() or {})[KEY])
+    header = json.loads((file.metadata() or {})[HEADER])
     version, digest, values = header["version"], header["sha256"], header["values"]
     if not (isinstance(version, int) and isinstance(digest, str) and isinstance(values, dict)):
         raise TypeError("the header holds other things than it should")

@@ -21,9 +21,8 @@ from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint
-from jointnmt.runs.parts import KEY, Parts, is_bound
-from jointnmt.runs.provenance import KEY as TRAINING
-from jointnmt.runs.provenance import START, changes, check_provenance, provenance
+from jointnmt.runs.parts import PARTS, Parts, is_bound
+from jointnmt.runs.provenance import START, TRAINING, changes, check_provenance, provenance
 from jointnmt.runs.states import SavedStates
 from jointnmt.runs.weights import StoredPrecision, write_compact
 from jointnmt.shipped import locate_run
@@ -254,7 +253,7 @@ class RunDirectory:
         write_compact(path, weights, {"steps": steps, **self._bound()}, precision)
 
     def _bound(self) -> dict[str, Any]:
-        return {} if self.parts is None else {KEY: self.parts.plain()}
+        return {} if self.parts is None else {PARTS: self.parts.plain()}
 
     def _of_training(self) -> dict[str, Any]:
         return {} if self.parts is None else {TRAINING: self.provenance}

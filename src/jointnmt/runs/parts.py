@@ -24,7 +24,7 @@ from jointnmt.text.segmentation import hash_files
 
 logger = logging.getLogger(__name__)
 
-KEY = "parts"
+PARTS = "parts"
 """Of the values of a checkpoint."""
 
 
@@ -76,10 +76,10 @@ class Parts:
         Raises:
             ModelError: naming the part.
         """
-        if KEY not in values:
+        if PARTS not in values:
             _warn_of_unbound(weights)
             return
-        stored = values[KEY]
+        stored = values[PARTS]
         try:
             configuration = DecidingConfig.parse(stored["configuration"], origin=str(weights))
             segmentation = str(stored["segmentation"])
@@ -103,7 +103,7 @@ class Parts:
 
 def is_bound(values: Mapping[str, Any]) -> bool:
     """Whether a checkpoint with these values tells what it belongs to."""
-    return KEY in values
+    return PARTS in values
 
 
 @cache

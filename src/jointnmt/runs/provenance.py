@@ -31,7 +31,7 @@ MAY_CHANGE = (
 )
 """Keys that may change when a training resumes: they affect neither updates nor the choice of checkpoints so far."""
 
-KEY = "training"
+TRAINING = "training"
 """Of the values of a checkpoint."""
 
 START = "from"
@@ -84,7 +84,7 @@ def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], pat
     Raises:
         ModelError: naming the difference.
     """
-    stored = values.get(KEY, {})
+    stored = values.get(TRAINING, {})
     if not isinstance(stored, dict):
         raise ModelError(f"{path}: does not tell which training it is of. Bring the right file back, or train again.")
     if not (stored and expected):

@@ -15,7 +15,7 @@ from jointnmt.search import SamplingConfig, SearchConfig, target_limit
 from jointnmt.search.rules import MOST_LENGTH_PENALTY
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
-from jointnmt.translator.batching import plan_batches
+from jointnmt.translator.batching import plan_window
 from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
 from jointnmt.translator.given import SCORED_TOKENS
@@ -122,7 +122,7 @@ class Engine:
         rows = num_rows(search, options.num_best)
         limits = [target_limit(tokens, search) for tokens in source_tokens]
         cells, overhead = self._translator.max_cells, self._translator.overhead_cells
-        return plan_batches(source_tokens, limits, cells // rows, cells, overhead)[0]
+        return plan_window(source_tokens, limits, cells // rows, cells, overhead)[0]
 
     def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
         """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""
@@ -131,7 +131,7 @@ class Engine:
 
     def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:
         """Which pairs to score together with the first one, itself included."""
-        return plan_batches(source_tokens, target_tokens, self._translator.max_cells, SCORED_TOKENS)[0]
+        return plan_window(source_tokens, target_tokens, self._translator.max_cells, SCORED_TOKENS)[0]
 
     def translate(
         self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions

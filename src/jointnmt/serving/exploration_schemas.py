@@ -132,6 +132,7 @@ class SearchAnswer(BaseModel):
     source_tokens: list[str]
     beam_size: int
     length_penalty: float
+    length_offset: float = Field(description="a length counts as (this + length) / (this + 1); 0: as itself")
     max_tokens: int
     num_positions: int
     nodes: list[SearchNodeAnswer] = Field(description="a parent comes before its children; the root is the first one")

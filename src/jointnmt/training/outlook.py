@@ -12,9 +12,7 @@ from jointnmt.data.mixture import epoch_pairs
 from jointnmt.data.store import TokenStore
 from jointnmt.experiment import Experiment
 from jointnmt.text.config import SegmentationConfig
-
-WARMUPS = 3
-"""Fewer updates than so many times the warm-up spend most of the training below the rate that it was set to."""
+from jointnmt.training.schedule import shorter_warmup
 
 MOST_PARAMETERS = 20
 """For each target token of the corpus. In the recipes that are here for small corpora there are 2 to 7."""
@@ -69,13 +67,14 @@ class Outlook:
         return [*self._of_warmup(), *self._of_size()]
 
     def _of_warmup(self) -> Iterator[str]:
-        warmup, patience = self.experiment.training.schedule.warmup_steps, self.experiment.validation.patience
-        if self.updates is not None and self.updates < WARMUPS * warmup:
-            epochs = self.updates / max(self.epoch_updates, 1)
+        schedule, patience = self.experiment.training.schedule, self.experiment.validation.patience
+        warmup, updates = schedule.warmup_steps, self.updates
+        if updates is not None and (shorter := shorter_warmup(schedule, updates)) is not None:
+            epochs = updates / max(self.epoch_updates, 1)
             yield (
-                f"the learning rate warms up for {warmup:,} updates, but {self.updates:,} are planned in all "
+                f"the learning rate warms up for {warmup:,} updates, but {updates:,} are planned in all "
                 f"({epochs:.1f} epochs of {self.epoch_updates:,}). Set training.schedule.warmup_steps to "
-                f"{max(1, self.updates // 10):,}, a tenth, or train for longer"
+                f"{shorter:,}, a tenth, or train for longer"
             )
         every = self.experiment.validation.every_updates
         every = self.epoch_updates * self.experiment.validation.every_epochs if every is None else every

@@ -2,6 +2,9 @@
 
 from jointnmt.experiment import ScheduleConfig
 
+WARMUPS = 3
+"""Fewer updates than so many times the warm-up spend most of the training below the rate that it was set to."""
+
 
 def learning_rate(config: ScheduleConfig, step: int) -> float:
     """The learning rate of update `step`, counted from 1.
@@ -15,3 +18,9 @@ def learning_rate(config: ScheduleConfig, step: int) -> float:
     if config.zero_at is not None:
         return config.peak_rate * max(config.zero_at - step, 0) / (config.zero_at - config.warmup_steps)
     return float(config.peak_rate * (max(config.warmup_steps, 1) / step) ** 0.5)
+
+
+def shorter_warmup(config: ScheduleConfig, updates: int) -> int | None:
+    """A warm-up that fits so many updates, a tenth of them; None: the one that is set does."""
+    shorter = max(1, updates // 10)
+    return shorter if updates < WARMUPS * config.warmup_steps and shorter < config.warmup_steps else None

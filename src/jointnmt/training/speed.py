@@ -35,7 +35,9 @@ SECONDS = 0.5
 """Of a turn before a training; it has an update at least."""
 
 
-def choose_precision(experiment: Experiment, fabric: Fabric, segmentation: Segmentation, store: TokenStore) -> str:
+def choose_training_precision(
+    experiment: Experiment, fabric: Fabric, segmentation: Segmentation, store: TokenStore
+) -> str:
     """What `training.precision: auto` stands for here, the same in every process; the log says why.
 
     On a GPU it is bfloat16, if the GPU has it. On a CPU the first updates of this training are made in float32 and in

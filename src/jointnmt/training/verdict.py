@@ -13,6 +13,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
 from jointnmt.text.special import eos_id
+from jointnmt.training.schedule import shorter_warmup
 
 NEAR = 0.8
 """A perplexity above this share of the unigram's tells of no more than how frequent each piece is."""
@@ -102,7 +103,7 @@ def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
     """What to try in another RUN, the likeliest first."""
     schedule = directory.read_experiment().training.schedule
     advice = []
-    if updates < 3 * schedule.warmup_steps and (shorter := max(1, updates // 10)) < schedule.warmup_steps:
+    if (shorter := shorter_warmup(schedule, updates)) is not None:
         advice.append(
             f"the warm-up of {schedule.warmup_steps:,} updates left the learning rate low in most of the {updates:,} "
             f"updates: set training.schedule.warmup_steps to {shorter:,}"

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from jointnmt.data.length_buckets import BatchConfig
-from jointnmt.data.length_buckets import plan_batches as plan
+from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import DataError
 from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.translator.preprocessing import EncodedSentence
@@ -56,7 +55,7 @@ def _until_error(items: Iterator[Item], failed: list[Exception]) -> Iterator[Ite
         failed.append(error)
 
 
-def plan_batches(
+def plan_window(
     source_lengths: Sequence[int],
     target_lengths: Sequence[int],
     max_cells: int,
@@ -68,7 +67,7 @@ def plan_batches(
     `max_cells` and `max_tokens` (on either side) count padding, and give way to a sentence that is larger by itself.
     """
     config = BatchConfig(max_tokens=max_tokens, max_cells=max(max_cells, 1), overhead_cells=overhead_cells)
-    return sorted(plan(source_lengths, target_lengths, config), key=min)
+    return sorted(plan_batches(source_lengths, target_lengths, config), key=min)
 
 
 def in_order(batches: Iterable[list[int]], compute: Callable[[list[int]], list[Result]]) -> Iterator[Result]:

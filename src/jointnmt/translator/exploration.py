@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ from jointnmt.errors import DataError
 from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, rescore_with_next
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import has_spaces
-from jointnmt.text.pieces import SPACE
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
+from jointnmt.text.words import goes_on, word_starts
 from jointnmt.translator.admission import check_beginning
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
@@ -50,6 +51,7 @@ class TracedSearch:
             "source_tokens": list(self.source_tokens),
             "beam_size": self.search.beam_size,
             "length_penalty": self.search.length_penalty,
+            "length_offset": self.search.length_offset,
             "max_tokens": self.max_tokens,
             "num_positions": 1 + max(node.position for node in self.tree.nodes),
             "nodes": nodes,
@@ -138,58 +140,68 @@ def next_words(
 ) -> NextWords:
     """The likeliest next words after a prefix, each with the best translation that goes on with it.
 
-    The last word of the prefix is taken as finished. Words differ; fewer than `count` are given if there are fewer
-    among the 64 likeliest next pieces.
+    The last word of the prefix is taken as finished. Words differ; fewer than `count` are given if two pieces lead to
+    the same one, or if fewer of the 64 likeliest begin a word.
 
     Raises:
         DataError: as of `trace_search`.
     """
     search = translator.experiment.search
     sentence = _with_prefix(translator, source, prefix, search)
-    segmenter, given = translator.segmentation.target, len(sentence.target)
+    segmenter = translator.segmentation.target
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     with translator.autocast():
         model = translator.reading([sentence])
         [whole], [positions] = rescore_with_next(model, batch, POOL)
     likeliest = positions[-1]
-    if target_limit(sentence.source_tokens, search) - given <= 1:
+    if target_limit(sentence.source_tokens, search) - len(sentence.target) <= 1:
         likeliest = [(token, value) for token, value in likeliest if token == eos_id]
-    begins = [
-        (token, value)
-        for token, value in likeliest
-        if token == eos_id or (token not in NOT_WORDS and (not given or begins_word(segmenter, segmenter.piece(token))))
-    ][: count + 2]  # some may lead to the same word
-    longer = [replace(sentence, target=(*sentence.target, token)) for token, _ in begins if token != eos_id]
+    first = [each for each in likeliest if _may_follow(segmenter, sentence.target, each[0])][:count]
+    longer = [replace(sentence, target=(*sentence.target, token)) for token, _ in first if token != eos_id]
     translated = translator.translate_sentences(longer, TranslationOptions(search, alignments=alignments))
     found: dict[str, Continued] = {}
-    for token, value in begins:
-        candidate = _ended(sentence, whole, translator) if token == eos_id else next(translated)[0]
-        end = next(
-            (i for i in range(given + 1, len(candidate.tokens)) if begins_word(segmenter, candidate.tokens[i])),
-            len(candidate.tokens) - 1,
-        )
-        pieces = candidate.tokens[:-1][:end]
-        word = segmenter.decode(pieces[given:])
-        found.setdefault(word, Continued(word, segmenter.decode(pieces), value, candidate))
+    for token, value in first:
+        if token == eos_id:
+            ended = _ended(sentence, whole, translator, alignments)
+            found[""] = Continued("", ended.text, value, ended)
+        elif (next_word := _continued(segmenter, len(sentence.target), value, next(translated)[0])).word:
+            found.setdefault(next_word.word, next_word)
     source_tokens = with_end_mark(translator.segmentation.source, sentence.source)
-    return NextWords(source_tokens, tuple(found.values())[:count])
+    return NextWords(source_tokens, tuple(found.values()))
 
 
-def begins_word(segmenter: Segmenter, piece: str) -> bool:
-    """Whether a piece cannot be the inside of a word: it has a space before it, or is punctuation.
+def _may_follow(segmenter: Segmenter, given: Sequence[int], token: int) -> bool:
+    """Whether a piece ends the translation, or begins a word after the given ones."""
+    if token == eos_id or token in NOT_WORDS:
+        return token == eos_id
+    if not given or _whole_words(segmenter):
+        return True
+    return not goes_on(segmenter.piece(token), segmenter.piece(given[-1]))
 
-    In languages without spaces every piece counts as a word.
-    """
-    without_spaces = not has_spaces(segmenter.language)
-    return segmenter.config.kind == "word" or without_spaces or piece.startswith(SPACE) or not piece[0].isalnum()
+
+def _whole_words(segmenter: Segmenter) -> bool:
+    """Whether every piece is a word, as in languages without spaces."""
+    return segmenter.config.kind == "word" or not has_spaces(segmenter.language)
 
 
-def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator) -> Candidate:
+def _continued(segmenter: Segmenter, given: int, log_probability: float, candidate: Candidate) -> Continued:
+    """A translation as a word after the first so many pieces, and what it goes on with."""
+    pieces = [piece for piece in candidate.tokens if piece != segmenter.piece(eos_id)]
+    starts = word_starts(pieces[given:], _whole_words(segmenter))
+    end = given + next((place for place, begins in enumerate(starts) if begins and place), len(starts))
+    word, prefix = segmenter.decode(pieces[given:end]), segmenter.decode(pieces[:end])
+    return Continued(word, prefix, log_probability, candidate)
+
+
+def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator, alignments: bool) -> Candidate:
     """The prefix as the whole translation."""
-    segmenter, values = translator.segmentation.target, whole.log_probabilities
+    segmenter, values, ids = translator.segmentation.target, whole.log_probabilities, sentence.target
     score = translator.experiment.search.penalty.score(sum(values), len(values))
-    tokens = with_end_mark(segmenter, sentence.target)
-    return Candidate(segmenter.decode_ids(list(sentence.target)), tokens, values, score, complete=True)
+    alignment = None
+    if alignments:
+        with translator.autocast():
+            alignment = translator.force_decode([(sentence, ids)])[0].alignment
+    return Candidate(segmenter.decode_ids(list(ids)), with_end_mark(segmenter, ids), values, score, True, alignment)
 
 
 def _with_prefix(translator: Translator, source: str, prefix: str, search: SearchConfig) -> EncodedSentence:

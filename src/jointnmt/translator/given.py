@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jointnmt.data.batch import Batch
 from jointnmt.search import Rescored, rescore, rescore_with_next
-from jointnmt.translator.batching import computed, plan_batches, windows
+from jointnmt.translator.batching import computed, plan_window, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line, checked_texts, pair_lines
@@ -78,7 +78,7 @@ def _in_batches(
     """The results of `compute` for the sentences of all lines, in order."""
     sentences = [sentence for line in lines for sentence in line]
     lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
-    return computed(sentences, plan_batches(*lengths, translator.max_cells, SCORED_TOKENS), compute)
+    return computed(sentences, plan_window(*lengths, translator.max_cells, SCORED_TOKENS), compute)
 
 
 def _scores(

@@ -45,7 +45,7 @@ ROUNDS, SECONDS = 3, 2.0
 """Turns of each precision, none begun after so long: its fastest one counts, as other work makes the others slower."""
 
 
-def choose_precision(model: TranslationModel, max_length: int | None) -> Precision:
+def choose_translation_precision(model: TranslationModel, max_length: int | None) -> Precision:
     """What `auto` stands for with this model, on its device; the log says why: when it is measured, or among details.
 
     Args:

@@ -15,7 +15,7 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import space_of
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
-from jointnmt.translator.batching import computed, plan_batches, windows
+from jointnmt.translator.batching import computed, plan_window, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
 from jointnmt.translator.limits import Search
 from jointnmt.translator.options import TranslationOptions
@@ -122,7 +122,7 @@ def translate_sentences(
     lengths = [sentence.source_tokens for sentence in sentences]
     limits = [target_limit(length, search) for length in lengths]
     max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
-    batches = plan_batches(lengths, limits, max_cells // rows, max_cells, translator.overhead_cells)
+    batches = plan_window(lengths, limits, max_cells // rows, max_cells, translator.overhead_cells)
     return computed(sentences, batches, partial(_candidates, translator, options=options))
 
 

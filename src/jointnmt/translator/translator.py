@@ -24,7 +24,7 @@ from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_stream
 from jointnmt.translator.options import OnLong, TranslationOptions
-from jointnmt.translator.precision import PrecisionChoice, choose_precision
+from jointnmt.translator.precision import PrecisionChoice, choose_translation_precision
 from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
 from jointnmt.translator.pretrained import Pretrained
 from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
@@ -57,7 +57,8 @@ class Translator(Pretrained):
             experiment: its configuration.
             precision: of the model's computations; log-probabilities are always computed in float32. int8 quantises
                 weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU only.
-                auto: float32 or bfloat16, whichever is faster here, which is measured once (`choose_precision`).
+                auto: float32 or bfloat16, whichever is faster here, which is measured once (see
+                `choose_translation_precision`).
             max_cells: most cells of a batch, padding and every hypothesis of a beam included; None:
                 `default_cells`.
             members: of an `Ensemble`, what each was trained with; the first is the one of `segmentation` and
@@ -84,7 +85,7 @@ class Translator(Pretrained):
         """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
         self._readers = source_readers(segmentation, experiment, members)
         longest = self._readers[0].max_length
-        self.precision: Precision = choose_precision(model, longest) if precision == "auto" else precision
+        self.precision: Precision = choose_translation_precision(model, longest) if precision == "auto" else precision
         self.model = prepare_for_inference(model, self.precision)
         """Used to translate."""
 

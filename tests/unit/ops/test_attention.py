@@ -148,7 +148,7 @@ def test_rows_are_read_where_they_lie() -> None:
 def test_a_model_in_training_drops_weights_of_attention_to_its_source(name: str, gradient: bool) -> None:
     """With and without gradient, by either implementation."""
     torch.manual_seed(7)
-    layer, x, memory = CrossAttention(32, 2, 0.5), torch.randn(2, 4, 32), torch.randn(2, 6, 32)
+    layer, x, memory = CrossAttention(32, 2, SharedDropout(0.5)), torch.randn(2, 4, 32), torch.randn(2, 6, 32)
     mask = AttentionMask.padding(torch.ones(2, 6, dtype=torch.bool), x, axes=2)
     with backend(name), torch.set_grad_enabled(gradient):  # type: ignore[arg-type]
         projected = layer.project(memory)

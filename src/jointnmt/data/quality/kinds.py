@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from jointnmt.compression import plain_name
-from jointnmt.data.corpus import UNREADABLE, open_text
-from jointnmt.errors import DataError, reason
+from jointnmt.data.corpus import UNREADABLE, open_text, unreadable
+from jointnmt.errors import DataError
 
 PairKind = Literal[".tsv", ".jsonl", ".tmx", ".xliff"]
 
@@ -52,9 +52,7 @@ def head_of(path: Path) -> bytes:
         with open_text(path) as stream:
             head = stream.read(HEAD_BYTES)
     except UNREADABLE as error:
-        raise DataError(
-            f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
-        ) from error
+        raise unreadable(path, error) from error
     mark = next((mark for mark in (codecs.BOM_UTF8, *WIDE_MARKS) if head.startswith(mark)), b"")
     if not head.removeprefix(mark).strip(BLANK):
         raise DataError(f"{path}: is empty: there is no text in it.")

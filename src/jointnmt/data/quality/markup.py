@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jointnmt.data.corpus import UNREADABLE, open_text
+from jointnmt.data.corpus import UNREADABLE, open_text, unreadable
 from jointnmt.data.quality.records import PairFields
-from jointnmt.errors import ConfigurationError, DataError, reason
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 
@@ -106,9 +106,7 @@ def _read(path: Path, kind: str) -> tuple[str | None, list[tuple[int, dict[str, 
             content = stream.read()
         return _memory(content) if kind == ".tmx" else _document(content)
     except UNREADABLE as error:
-        raise DataError(
-            f"{path}: the file cannot be read: {reason(error)}. Check that it exists and is whole."
-        ) from error
+        raise unreadable(path, error) from error
     except (LxmlError, ValueError, AssertionError, StopIteration) as error:  # of the latter, where parts are missing
         why = str(error) or "its parts are missing"
         raise DataError(f"{path}: is no {kind.removeprefix('.').upper()} file, or is damaged: {why}.") from error

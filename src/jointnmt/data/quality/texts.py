@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jointnmt.compression import plain_name
-from jointnmt.data.corpus import UNREADABLE, check_line_ends, cut_lines, open_text
+from jointnmt.data.corpus import UNREADABLE, check_line_ends, cut_lines, open_text, unreadable
 from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
 from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
-from jointnmt.errors import ConfigurationError, DataError, reason
+from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
 
 CorpusPart = Literal["train", "valid", "test"]
@@ -148,7 +148,7 @@ def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
                     unusable = UNDECODABLE if BAD_BYTES in line else NUL if "\0" in line else ""
                     yield unusable or line.removesuffix("\n").removesuffix("\r")
         except UNREADABLE as error:
-            raise DataError(f"{path}: the file cannot be read: {reason(error)}. Check that it is whole.") from error
+            raise unreadable(path, error) from error
         return
     for raw in cut_lines(path):
         if b"\0" in raw:

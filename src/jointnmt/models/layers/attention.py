@@ -128,7 +128,7 @@ class CrossAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        attention_dropout: float,
+        weight_dropout: SharedDropout,
         bias: bool = True,
         shortcut: Shortcut | None = None,
     ) -> None:
@@ -138,7 +138,7 @@ class CrossAttention(nn.Module):
         self.key_value = key_value_projection(embed_dim, 0, bias, shortcut)
         self.shortcut = shortcut
         self.output = projection(embed_dim, embed_dim, bias)
-        self.dropout = SharedDropout(attention_dropout)
+        self.dropout = weight_dropout
 
     def project(
         self,
