@@ -13,7 +13,7 @@ from jointnmt.analysis.buckets import Buckets
 from jointnmt.analysis.corpus import comparisons_by_length
 from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.p_values import SIGNIFICANT, stated
-from jointnmt.evaluation.scores import TITLES, corpus_metrics
+from jointnmt.evaluation.scores import TITLES
 from jointnmt.evaluation.significance import BootstrapResult, Comparison, likelihood_bootstrap
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.testset.eval_set import EvalSet
@@ -112,12 +112,11 @@ def lengths_table(corpus: Corpus) -> str:
         for system in corpus.systems
     }
     lengths = [num_words(source, settings.source_language) for source in texts.sources]
-    measures = corpus_metrics(settings.target_language, METRICS, lowercase=corpus.evaluation("test").lowercase)
-    likelihoods = {system.name: system.likelihoods for system in corpus.evaluation("test").systems}
+    evaluation = corpus.evaluation("test")
+    likelihoods = {system.name: system.likelihoods for system in evaluation.systems}
     rows = []
-    for each in comparisons_by_length(
-        outputs, texts.all_references, lengths, measures, Buckets(settings.length_edges), likelihoods=likelihoods
-    ):
+    facts = lengths, evaluation.measures, Buckets(settings.length_edges)
+    for each in comparisons_by_length(outputs, texts.all_references, *facts, likelihoods=likelihoods):
         for comparison in each.comparisons:
             cells = [_of_length(comparison, name) for name in outputs]
             rows.append([each.bucket, f"{each.size:,}", TITLES[comparison.metric], *cells])

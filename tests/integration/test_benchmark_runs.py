@@ -112,7 +112,7 @@ def test_the_tables_of_the_page_are_of_one_machine_each(tmp_path: Path) -> None:
 def test_this_machine_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    families = dict(islice(FAMILIES.items(), 2))
+    families = dict(islice(FAMILIES.items(), 1))
     monkeypatch.setattr(measuring, "FAMILIES", families)
     assert measuring.main(["--quick", "--threads", "1", "--out", str(tmp_path)]) == 0
     (file,) = tmp_path.iterdir()

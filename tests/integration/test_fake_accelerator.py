@@ -17,7 +17,8 @@ CHECKS = Path(__file__).parents[1] / "support" / "fake_accelerator_checks.py"
 )
 def test_everything_computes_on_another_device(repository: Path) -> None:
     """In a process of its own, which is told of a device that PyTorch does not have."""
-    options = ["-x", "-p", "no:cacheprovider", "-n", "0", "-o", "pythonpath=tests tests/unit tests/properties ."]
+    options = ["-x", "--jaxtyping-packages=", "-p", "no:cacheprovider", "-n", "0"]
+    options += ["-o", "pythonpath=tests tests/unit tests/properties ."]
     command = [sys.executable, "-m", "pytest", *options, str(CHECKS)]
     done = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -52,6 +52,7 @@ def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Pa
         "pytest",
         "-q",
         "-x",
+        "--jaxtyping-packages=",
         "-p",
         "no:cacheprovider",
         "-n",

@@ -38,9 +38,8 @@ from jointnmt.report.curves import LearningCurves, perplexity_figure
 from jointnmt.report.pictures import analysis_picture
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.testset.outputs import training_counts
+from jointnmt.runs.training_text import open_text_of_run
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.text.special import eos_id
 from jointnmt.translator import Translator
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run, write_run_of
 
@@ -349,12 +348,12 @@ def test_a_run_whose_training_text_has_changed_is_left_out_of_accuracy_by_freque
 def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what lies in the current folder under the same name."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.tsv.xz").write_bytes(lzma.compress(b"der Hund\tthe dog\n"))
+    (tmp_path / "valid.tsv.xz").write_bytes(lzma.compress(b"der Hund\tthe dog\n"))
     run = Path("package:tatoeba-de-en-transformer")
-    counts = training_counts(Translator.load(run, "cpu"), run)
-    assert counts is not None
-    with lzma.open(BUNDLED / "tatoeba-de-en" / "train.tsv.xz") as lines:
-        assert counts[eos_id] == sum(1 for _ in lines)
+    translator = Translator.load(run, "cpu")
+    store = open_text_of_run(run, translator.experiment.data, translator.segmentation, "validation")
+    with lzma.open(BUNDLED / "tatoeba-de-en" / "valid.tsv.xz") as lines:
+        assert len(store) == sum(1 for _ in lines)
 
 
 @pytest.mark.parametrize(

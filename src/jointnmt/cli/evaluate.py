@@ -21,7 +21,7 @@ from jointnmt.cli.progress import ProgressBars
 from jointnmt.cli.texts import check_language
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.evaluation.scores import ALL_METRICS, METRICS, corpus_metrics
+from jointnmt.evaluation.scores import ALL_METRICS, METRICS
 from jointnmt.runs.members import members_of
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
@@ -234,8 +234,7 @@ def _by_length(
             "language, such as .zh or .ja, and characters are counted",
             eval_set.source_name,
         )
-    measures = corpus_metrics(evaluation.language, options.metrics, options.tokenized, evaluation.lowercase)
     outputs = {system.name: [run.translations for run in system.runs] for system in evaluation.systems}
     likelihoods = {system.name: system.likelihoods for system in evaluation.systems}
-    facts = lengths, measures, buckets_of(edges, LENGTHS), options.samples, likelihoods
+    facts = lengths, evaluation.measures, buckets_of(edges, LENGTHS), options.samples, likelihoods
     return comparisons_by_length(outputs, eval_set.all_references, *facts)

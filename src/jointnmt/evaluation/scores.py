@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.evaluation.resampling import Numbers
 from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Moses
@@ -86,11 +89,26 @@ class CorpusMetric:
     """Tokeniser applied before the metric; None: none."""
     split_compounds: bool = False
     """Whether a hyphen inside of a word is a token by itself."""
+    _known: dict[tuple[str, ...], Sequence[float]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Statistics of sentences, by hypothesis and references: systems and subsets of a text have many in common."""
 
     def prepare(self, texts: Sequence[str]) -> list[str]:
         """The texts, tokenised and split at hyphens if the metric needs it."""
         tokenized = list(texts) if self.moses is None else [self.moses.tokenize(text) for text in texts]
         return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized] if self.split_compounds else tokenized
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Numbers:
+        """`[sentences, counts]`: what is counted in each sentence; a score follows from its sum over sentences."""
+        rows = list(zip(hypotheses, *references, strict=True))
+        if new := list(dict.fromkeys(row for row in rows if row not in self._known)):
+            texts, *sets = map(self.prepare, zip(*new, strict=True))
+            self._known.update(zip(new, self.metric._extract_corpus_statistics(texts, sets), strict=True))
+        self.metric.num_refs = len(references)  # for the signature
+        return np.array([self._known[row] for row in rows], np.float64)
+
+    def total(self, summed: Numbers) -> Any:
+        """sacrebleu's score for the sum of `statistics`."""
+        return self.metric._compute_score_from_stats(summed.tolist())
 
     def describe(self, signature: Signature) -> str:
         """sacrebleu's signature, extended by the preparation of the texts."""
@@ -158,16 +176,25 @@ def corpus_scores(
         DataError: if there are no sentences, or not as many hypotheses as references.
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
+    measures = corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase)
+    return scores_by(measures, hypotheses, references)
+
+
+def scores_by(measures: Mapping[str, CorpusMetric], hypotheses: Sequence[str], references: References) -> Scores:
+    """Likewise by given metrics, BLEU among them: with the same ones, no sentence is counted twice.
+
+    Raises:
+        DataError: as of `corpus_scores`.
+    """
     sets = as_several(references)
     for each in sets:
         check_parallel(hypotheses, each)
-    scores: dict[str, MetricScore] = {}
-    lengths = (0, 0)
-    for key, measure in corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase).items():
-        result: Any = measure.metric.corpus_score(measure.prepare(hypotheses), [*map(measure.prepare, sets)])
-        scores[key] = MetricScore(result.score, measure.describe(measure.metric.get_signature()))
-        if key == "bleu":
-            lengths = (result.sys_len, result.ref_len)
+    results = {key: measure.total(measure.statistics(hypotheses, sets).sum(0)) for key, measure in measures.items()}
+    scores = {
+        key: MetricScore(result.score, measures[key].describe(measures[key].metric.get_signature()))
+        for key, result in results.items()
+    }
+    lengths = int(results["bleu"].sys_len), int(results["bleu"].ref_len)
     return Scores(len(hypotheses), *lengths, scores["bleu"], *(scores.get(key) for key in ALL_METRICS[1:]))
 
 

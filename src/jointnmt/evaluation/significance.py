@@ -9,8 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -193,15 +192,9 @@ def _by_metric(
     references: Sequence[Sequence[str]],
     resampling: _Resampling,
 ) -> Comparison:
-    metric, prepared = measure.metric, [measure.prepare(texts) for texts in references]
-    statistics = {
-        name: [
-            np.array(metric._extract_corpus_statistics(measure.prepare(texts), prepared), np.float64) for texts in runs
-        ]
-        for name, runs in systems.items()
-    }
-    results = _compare(statistics, partial(_of_statistics, metric), resampling)
-    signature = metric.get_signature()
+    statistics = {name: [measure.statistics(texts, references) for texts in runs] for name, runs in systems.items()}
+    results = _compare(statistics, lambda summed: float(measure.total(summed).score), resampling)
+    signature = measure.metric.get_signature()
     signature.update("bs", len(resampling.counts))
     signature.update("seed", str(resampling.seed).lower())
     return Comparison(key, results, measure.describe(signature))
@@ -243,11 +236,6 @@ def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> Bootst
         return result
     p_value = two_sided(system.mean - first.mean, means - first.resampled.mean(1))
     return replace(result, p_value=p_value, difference=seed_difference(system, first))
-
-
-def _of_statistics(metric: Any, summed: Numbers) -> float:
-    """sacrebleu's score for statistics summed over sentences."""
-    return float(metric._compute_score_from_stats(summed.tolist()).score)
 
 
 def _seed() -> int | None:

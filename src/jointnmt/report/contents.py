@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jointnmt.analysis.corpus import Analysis
-from jointnmt.evaluation.scores import METRICS, Scores, corpus_metrics, corpus_scores
+from jointnmt.evaluation.scores import METRICS, Scores, corpus_metrics, scores_by
 from jointnmt.evaluation.significance import Comparison, likelihood_bootstrap, paired_bootstrap
 from jointnmt.report.analyses import analyses
 from jointnmt.report.samples import Sample, different_lines, sample, spread_lines
@@ -68,12 +68,13 @@ def collect_contents(systems: Sequence[ReportedSystem], eval_set: EvalSet) -> Re
     language = outputs[0].languages[1]
     logger.info("scoring %d systems by %s", len(systems), ", ".join(METRICS))
     lowercase = ignores_case(outputs)
-    scores = [corpus_scores(each.translations, eval_set.references, language, lowercase=lowercase) for each in outputs]
+    measures = corpus_metrics(language, lowercase=lowercase)
+    scores = [scores_by(measures, each.translations, eval_set.references) for each in outputs]
     comparisons = []
     if len(systems) > 1:
         logger.info("comparing %d systems on resampled test sets", len(systems))
         translations = {each.name: each.translations for each in outputs}
-        comparisons = paired_bootstrap(translations, eval_set.references, corpus_metrics(language, lowercase=lowercase))
+        comparisons = paired_bootstrap(translations, eval_set.references, measures)
         comparisons += likelihood_bootstrap({each.name: [each.likelihood] for each in outputs})
     counts = {system.name: system.counts for system in systems if system.counts is not None}
     spread = spread_lines(len(eval_set.sources))

@@ -10,7 +10,7 @@ from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from jointnmt.data.lines import text_lines
-from jointnmt.evaluation.scores import METRICS, Scores, check_parallel, corpus_metrics, corpus_scores
+from jointnmt.evaluation.scores import METRICS, CorpusMetric, Scores, check_parallel, corpus_metrics, scores_by
 from jointnmt.testset.eval_set import EvalSet
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Evaluation:
     """Of each system, those of each run."""
     comparisons: Sequence[Comparison]
     """One for each metric, and one by `nll` where runs of the same pieces are given; none of a single run."""
+    measures: Mapping[str, CorpusMetric]
+    """The metrics, which know the statistics of all sentences."""
 
     def examples(self, count: int) -> Iterator[ExampleSentence]:
         """The first sentences, as many as there are."""
@@ -208,16 +210,17 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     _warn_of_pieces(systems)
     _warn_of_empty(runs, eval_set)
     lowercase = options.lowercase or _ignore_case(runs, eval_set)
-    settings = language, options.metrics, options.tokenized, lowercase
+    measures = corpus_metrics(language, dict.fromkeys(["bleu", *options.metrics]), options.tokenized, lowercase)
     references = eval_set.all_references
-    scores = [[corpus_scores(run.translations, references, *settings) for run in system.runs] for system in systems]
+    scores = [[scores_by(measures, run.translations, references) for run in system.runs] for system in systems]
+    measures = {key: measures[key] for key in options.metrics}
     comparisons: list[Comparison] = []
     if len(runs) > 1:
         logger.info("comparing %d systems on %d resampled test sets", len(systems), options.samples)
         outputs = {system.name: [run.translations for run in system.runs] for system in systems}
-        comparisons = paired_bootstrap(outputs, references, corpus_metrics(*settings), options.samples)
+        comparisons = paired_bootstrap(outputs, references, measures, options.samples)
         comparisons += likelihood_bootstrap({each.name: each.likelihoods for each in systems}, options.samples)
-    return Evaluation(language, lowercase, eval_set, systems, scores, comparisons)
+    return Evaluation(language, lowercase, eval_set, systems, scores, comparisons, measures)
 
 
 def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
