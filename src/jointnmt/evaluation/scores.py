@@ -8,10 +8,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.evaluation.resampling import Numbers
 from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Moses
@@ -19,6 +16,8 @@ from jointnmt.text.moses import Moses
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric, Signature
     from sacrebleu.metrics.bleu import BLEU
+
+    from jointnmt.evaluation.resampling import Numbers
 
 METRICS = ("bleu", "chrf", "ter", "multi_bleu")
 """Keys of the usual metrics, in the order of tables; `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
@@ -99,6 +98,8 @@ class CorpusMetric:
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Numbers:
         """`[sentences, counts]`: what is counted in each sentence; a score follows from its sum over sentences."""
+        import numpy as np  # of an extra, which reading commands' help needs nothing of
+
         rows = list(zip(hypotheses, *references, strict=True))
         if new := list(dict.fromkeys(row for row in rows if row not in self._known)):
             texts, *sets = map(self.prepare, zip(*new, strict=True))
