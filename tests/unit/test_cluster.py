@@ -20,6 +20,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import parquet
 
+from jointnmt.cluster import translation
 from jointnmt.cluster.corpus import InputCorpus, check_outside, shards_of
 from jointnmt.cluster.rows import Format
 from jointnmt.cluster.session import connected
@@ -165,15 +166,17 @@ def test_rows_without_a_translation_keep_their_place_and_are_told_with_the_reaso
         ('{"id": 8, "text": null}', "has no text, but another value, in 'text'"),
         ('{"text": "der", "translation": "the"}', "has a key 'translation' already"),
         (json.dumps({"id": 9, "text": "der " * 40}), "takes at most 12"),
+        ('{"text": "der\\u0000 Hund"}', "holds a NUL byte"),
     ]
     lines = ['{"text": "der Hund"}', *(line for line, _ in wrong), '{"text": "die Katze"}']
     (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
     out = translated(run, InputCorpus.find(str(tmp_path / "in.jsonl")), str(tmp_path / "out"), 3)
     rows = [json.loads(line) for line in content(out).splitlines()]
-    assert [row["translation"] is None for row in rows] == [False, *[True] * len(wrong), False]
-    assert [row.get("id") for row in rows] == [None, None, None, 7, 8, None, 9, None]
+    assert [row["translation"] is None for row in rows] == [False, *[True] * 4, False, True, True, False]
+    assert rows[5] == json.loads(wrong[4][0])
+    assert [row.get("id") for row in rows] == [None, None, None, 7, 8, None, 9, None, None]
     told = [json.loads(line) for line in content(out, "_untranslated").splitlines()]
-    assert [each["row"] for each in told] == [2, 3, 4, 5, 6, 7]
+    assert [each["row"] for each in told] == [2, 3, 4, 5, 6, 7, 8]
     assert [each["source"] for each in told] == [line for line, _ in wrong]
     for each, (_, reason) in zip(told, wrong, strict=True):
         assert f"in.jsonl:{each['row']}: " in each["reason"] and reason in each["reason"]
@@ -331,6 +334,43 @@ def test_tables_without_the_columns_are_refused(columns: dict[str, str], message
     parquet.write_table(pa.table({"text": ["a"], "number": [1]}), tmp_path / "in.parquet")
     with pytest.raises(ConfigurationError, match=message):
         InputCorpus.find(str(tmp_path / "in.parquet"), **columns).index(3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"column": "nothing"}, "no text 'nothing'. The first one has: id, body"),
+        ({"column": "id"}, "no text 'id'"),
+        ({"column": "body.fr"}, "no text 'body.fr'"),
+        ({"column": "body.de", "into": "id"}, "has a key 'id' already"),
+    ],
+)
+def test_objects_without_the_keys_are_refused(columns: dict[str, str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('broken\n{"id": 1, "body": {"de": "der Hund"}}\n' * 3)
+    with pytest.raises(ConfigurationError, match=message):
+        InputCorpus.find(str(tmp_path / "in.jsonl"), **columns).index(3)
+    found = InputCorpus.find(str(tmp_path / "in.jsonl"), column="body.de")
+    [file] = found.index(10)
+    assert found.read(shards_of([file], 10)[0]).texts[1::2] == ["der Hund"] * 3
+
+
+def test_lines_that_end_in_cr_alone_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"der Hund\rdie Katze\rdas Haus\r")
+    with pytest.raises(DataError, match=r"in.txt: its lines end in CR alone"):
+        InputCorpus.find(str(tmp_path / "in.txt")).index(3)
+
+
+def test_a_folder_is_not_claimed_before_somebody_can_work(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translation, "connected", nullcontext)
+    monkeypatch.setattr(translation, "room_for_workers", lambda *_: (0, 0))
+    (tmp_path / "in.txt").write_text("der Hund\n")
+    out, load = str(tmp_path / "out"), LoadOptions("cpu")
+    job = CorpusJob(InputCorpus.find(str(tmp_path / "in.txt")), out, TranslationOptions(), load)
+    with pytest.raises(ConfigurationError, match="fewer than the 4096 cores"):
+        translation.translate_corpus(Translator.load(run, "cpu"), job, 3, translation.Workers(cpus=4096))
+    assert not (tmp_path / "out").exists()
 
 
 def test_addresses_that_nothing_can_open_say_what_to_do() -> None:

@@ -121,7 +121,7 @@ def test_a_line_of_standard_input_is_as_long_as_one_of_a_file_may_be(
 def test_no_more_of_a_line_is_held_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jointnmt.data.corpus.MAX_LINE_BYTES", 10)
     text = b"\xef\xbb\xbfab\r\n" + b"0123456789\n" + b"x" * 11 + b"\n" + b"y" * 95 + b"\n\n" + b"z" * 30
-    lines = list(lines_of_stream(io.BytesIO(text)))
+    lines = list(lines_of_stream(io.BytesIO(text), "text"))
     assert lines == [b"ab", b"0123456789", b"x" * 11, b"y" * 11, b"", b"z" * 11]
 
 

@@ -26,7 +26,7 @@ def input_lines(path: Path | None) -> Iterator[str | DataError]:
     """
     if path is not None:
         return lines_or_errors(path, str(path))
-    return lines_or_errors(lines_of_stream(sys.stdin.buffer), STANDARD_INPUT)
+    return lines_or_errors(lines_of_stream(sys.stdin.buffer, STANDARD_INPUT), STANDARD_INPUT)
 
 
 @contextmanager

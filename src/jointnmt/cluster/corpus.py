@@ -9,21 +9,33 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from fsspec.utils import glob_translate
 
-from jointnmt.cluster.rows import Format, JsonRows, ParquetRows, ShardRows, TextRows, check_columns, lines_from
+from jointnmt.cluster.rows import (
+    Format,
+    JsonRows,
+    ParquetRows,
+    ShardRows,
+    TextRows,
+    check_columns,
+    check_keys,
+    lines_from,
+)
 from jointnmt.compression import compression_of, plain_name
-from jointnmt.data.corpus import BYTE_ORDER_MARK, UNREADABLE
+from jointnmt.data.corpus import BYTE_ORDER_MARK, UNREADABLE, check_line_ends, lines_of_stream
 from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.runs.storage import file_system
 
 ENDINGS: dict[str, Format] = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 CHUNK_BYTES = 1 << 22
 FILES_AT_ONCE = 8
+FIRST_ROWS = 100
+"""Of a file of JSON objects, that are looked at before anything is translated."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +140,7 @@ class InputCorpus:
             with self.fs.open(path, "rb") as stream:
                 return ParquetRows(_slice(stream, shard.start, shard.stop), origin, self.column, self.into)
         with self.fs.open(path, "rb", compression=_compression(path)) as stream:
-            lines = lines_from(stream, shard.start, shard.stop)
+            lines = lines_from(stream, path, shard.start, shard.stop)
         if self.format == "text":
             return TextRows(lines, origin)
         return JsonRows(lines, origin, self.column, self.into)
@@ -138,7 +150,12 @@ class InputCorpus:
             if self.format == "parquet":
                 return self._indexed_table(path, shard_rows)
             with self.fs.open(path, "rb", compression=_compression(path)) as stream:
-                return _indexed_text(stream, shard_rows)
+                found = _indexed_text(stream, path, shard_rows)
+            if self.format == "jsonl":
+                with self.fs.open(path, "rb", compression=_compression(path)) as stream:
+                    first = list(islice(lines_of_stream(stream, path), FIRST_ROWS))
+                check_keys(first, path, self.column, self.into)
+            return found
 
     def _indexed_table(self, path: str, shard_rows: int) -> IndexedFile:
         from pyarrow import parquet
@@ -198,11 +215,12 @@ def _places(files: Sequence[IndexedFile], shard_rows: int) -> Iterator[tuple[int
         before += file.rows
 
 
-def _indexed_text(stream: Any, shard_rows: int) -> IndexedFile:
+def _indexed_text(stream: Any, name: str, shard_rows: int) -> IndexedFile:
     """Where every `shard_rows`-th line begins; lines are those of `lines_of_stream`."""
     digest, bounds, lines, size, last = hashlib.sha256(), [0], 0, 0, b"\n"
     while chunk := stream.read(CHUNK_BYTES):
         digest.update(chunk)
+        check_line_ends(name, chunk if not size else b"")
         if size == 0 and chunk == BYTE_ORDER_MARK:
             return IndexedFile(digest.hexdigest(), (0,), 0)
         ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from jointnmt.data.corpus import lines_of_stream
 from jointnmt.data.lines import decoded
+from jointnmt.data.pairs import json_value
 from jointnmt.errors import ConfigurationError, DataError
 
 Format = Literal["text", "jsonl", "parquet"]
@@ -29,14 +30,13 @@ class ShardRows(Protocol):
         ...
 
 
-def lines_from(stream: Any, start: int, stop: int) -> list[bytes]:
+def lines_from(stream: Any, name: str, start: int, stop: int) -> list[bytes]:
     """The lines between two offsets of a stream, as `lines_of_stream` has them in the whole of it."""
     stream.seek(start)
     data = stream.read(stop - start)
     if start == 0:
-        return list(lines_of_stream(io.BytesIO(data)))
-    # A byte order mark is one at the beginning of the file only: let no line of a later shard be the first.
-    return list(lines_of_stream(io.BytesIO(b"\n" + data)))[1:]
+        return list(lines_of_stream(io.BytesIO(data), name))
+    return list(lines_of_stream(io.BytesIO(data), name, begun=True))
 
 
 class TextRows:
@@ -60,10 +60,10 @@ class JsonRows:
 
     def __init__(self, lines: Iterable[bytes], origin: Callable[[int], str], column: str, into: str) -> None:
         self._lines, self._into = list(lines), into
-        read = [_object(line, origin(i), into) for i, line in enumerate(self._lines)]
-        self._objects = [None if isinstance(each, DataError) else each[0] for each in read]
+        self._objects = [_object(line, origin(i)) for i, line in enumerate(self._lines)]
         self.texts: list[str | DataError] = [
-            each if isinstance(each, DataError) else _value(each[1], origin(i), column) for i, each in enumerate(read)
+            each if isinstance(each, DataError) else _value(each[1], origin(i), column, into)
+            for i, each in enumerate(self._objects)
         ]
 
     def raw(self, index: int) -> str:
@@ -71,13 +71,35 @@ class JsonRows:
         return self._lines[index].decode("utf-8", errors="replace")
 
     def written(self, translations: Sequence[str | None]) -> bytes:
-        """An object for each row; one of a line that cannot be read has the new key alone."""
+        """An object for each row; one of a line that cannot be read has the new key alone.
+
+        One that has a key of that name already stays as it is.
+        """
         return "".join(map(self._extended, self._objects, translations)).encode()
 
-    def _extended(self, line: str | None, translation: str | None) -> str:
+    def _extended(self, row: tuple[str, dict[str, Any]] | DataError, translation: str | None) -> str:
+        line, value = ("{}", dict[str, Any]()) if isinstance(row, DataError) else row
+        if self._into in value:
+            return f"{line}\n"
+        before = line[:-1].rstrip()
         added = f"{json.dumps(self._into)}: {json.dumps(translation, ensure_ascii=False)}}}\n"
-        before = (line or "{}")[:-1].rstrip()
         return f"{before}{'' if before == '{' else ', '}{added}"
+
+
+def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> None:
+    """Refuse a file of whose first lines none has a text of this key, or the very first has the new key.
+
+    Raises:
+        ConfigurationError: naming the keys that the first one has.
+    """
+    read = [each for each in (_object(line, origin) for line in lines) if not isinstance(each, DataError)]
+    if read and into in read[0][1]:
+        raise ConfigurationError(f"{origin}: has a key {into!r} already. Name another for translations by --into.")
+    if read and not any(isinstance(json_value(value, column), str) for _, value in read):
+        known = ", ".join(read[0][1])
+        raise ConfigurationError(
+            f"{origin}: its objects have no text {column!r}. The first one has: {known}. Name one by --column."
+        )
 
 
 class ParquetRows:
@@ -133,7 +155,7 @@ def _text(line: bytes, origin: str) -> str | DataError:
         return error
 
 
-def _object(line: bytes, origin: str, into: str) -> tuple[str, dict[str, Any]] | DataError:
+def _object(line: bytes, origin: str) -> tuple[str, dict[str, Any]] | DataError:
     """The text of a JSON object without space around it, and its value."""
     text = _text(line, origin)
     if isinstance(text, DataError):
@@ -144,14 +166,14 @@ def _object(line: bytes, origin: str, into: str) -> tuple[str, dict[str, Any]] |
         return DataError(f"{origin}: is no JSON ({error}). Correct the line.")
     if not isinstance(value, dict):
         return DataError(f"{origin}: is no JSON object. Correct the line.")
-    if into in value:
-        return DataError(f"{origin}: has a key {into!r} already. Name another for translations by --into.")
     return text.strip(), value
 
 
-def _value(row: dict[str, Any], origin: str, column: str) -> str | DataError:
-    text = row.get(column)
+def _value(row: dict[str, Any], origin: str, column: str, into: str) -> str | DataError:
+    if into in row:
+        return DataError(f"{origin}: has a key {into!r} already. Name another for translations by --into.")
+    text = json_value(row, column)
     if isinstance(text, str):
-        return text
-    what = "no text, but another value, in" if column in row else "no key"
+        return text if "\0" not in text else DataError(f"{origin}: holds a NUL byte, so it is no text. Remove it.")
+    what = "no key" if text is None and column not in row else "no text, but another value, in"
     return DataError(f"{origin}: has {what} {column!r}. Correct the line, or name another key by --column.")

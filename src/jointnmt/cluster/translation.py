@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from jointnmt.cluster.corpus import Shard, shards_of
 from jointnmt.cluster.session import connected, room_for_workers
@@ -79,47 +80,68 @@ def translate_corpus(
     out = Folder(job.out)
     list(tagged([], job.options.tag, model.segmentation.source.tags))  # refuses a tag that it has not learnt
     files = job.corpus.index(shard_rows)
-    _claim(out, {**model.facts(), **_facts(job), "shard_rows": shard_rows, "input": job.corpus.facts(files)})
-    runs = [member.run for member in model.members] or [Path(str(model.run))]
+    facts = {**model.facts(), **_facts(job), "shard_rows": shard_rows, "input": job.corpus.facts(files)}
+    _check_folder(out, facts)
     shards, there = shards_of(files, shard_rows), out.names()
     left = [shard for shard in shards if job.name(shard.number) not in there]
     total, missing = sum(shard.rows for shard in shards), sum(shard.rows for shard in left)
     if left:
         if missing < total:
             logger.info("%s: goes on after %d of %d rows", job.out, total - missing, total)
-        _translate(runs, job, left, workers, lambda rows: progress(total - missing + rows, total))
+        with connected(workers.address):
+            room = _room(job, len(left), workers)
+            _claim(out, facts)  # not before there is somebody to work
+            progress(total - missing, total)
+            for rows in accumulate(_translated(model, job, left, room)):
+                progress(total - missing + rows, total)
+    else:
+        _claim(out, facts)
     out.tidy()
     return CorpusTranslated(total, total - missing, _count_untranslated(out))
 
 
-def _translate(
-    runs: Sequence[Path], job: CorpusJob, shards: Sequence[Shard], workers: Workers, progress: Callable[[int], None]
-) -> None:
+class _Room(NamedTuple):
+    """What the workers of a job get."""
+
+    workers: int
+    cpus: int
+    gpus: int
+    """Of each worker."""
+
+
+def _room(job: CorpusJob, shards: int, workers: Workers) -> _Room:
+    """What there is in the cluster that is connected.
+
+    Raises:
+        ConfigurationError: if this machine has fewer cores than a worker is to have.
+    """
+    room, gpus = room_for_workers(job.load.device, workers.cpus)
+    if not room and workers.address is None:
+        raise ConfigurationError(f"This machine has fewer than the {workers.cpus} cores of --worker-cpus.")
+    size = min(workers.count or max(room, 1), shards)
+    logger.info("%d shards for %d workers", shards, size)
+    if size > room:
+        logger.warning("there is room for %d workers now; the others begin when there is more", room)
+    return _Room(size, workers.cpus, gpus)
+
+
+def _translated(model: Translator, job: CorpusJob, shards: Sequence[Shard], room: _Room) -> Iterator[int]:
+    """Translate shards; yields the rows of each when it is done."""
     import ray
     from ray.data import ActorPoolStrategy
 
-    with connected(workers.address):
-        room, gpus = room_for_workers(job.load.device, workers.cpus)
-        if not room and workers.address is None:
-            raise ConfigurationError(f"This machine has fewer than the {workers.cpus} cores of --worker-cpus.")
-        size = min(workers.count or max(room, 1), len(shards))
-        logger.info("%d shards for %d workers", len(shards), size)
-        if size > room:
-            logger.warning("there is room for %d workers now; the others begin when there is more", room)
-        progress(0)
-        load = partial(_load, ray.put(packed(runs)), job.load, workers.cpus)
-        done = ray.data.from_items([asdict(shard) for shard in shards], override_num_blocks=len(shards)).map(
-            cast(Any, ShardTranslator),  # a class, whose instances Ray calls
-            fn_constructor_args=(job, load),
-            compute=ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=2),
-            num_cpus=workers.cpus,
-            num_gpus=gpus,
-        )
-        rows = 0
-        for shard in done.iter_rows():
-            _check(shard)
-            rows += shard["rows"]
-            progress(rows)
+    runs = [member.run for member in model.members] or [Path(str(model.run))]
+    load = partial(_load, ray.put(packed(runs)), job.load, room.cpus)
+    done = ray.data.from_items([asdict(shard) for shard in shards], override_num_blocks=len(shards)).map(
+        cast(Any, ShardTranslator),  # a class, whose instances Ray calls
+        fn_constructor_args=(job, load),
+        compute=ActorPoolStrategy(size=room.workers, max_tasks_in_flight_per_actor=2),
+        num_cpus=room.cpus,
+        num_gpus=room.gpus,
+    )
+    for shard in done.iter_rows():
+        _check(shard)
+        yield shard["rows"]
 
 
 def _load(reference: Any, options: LoadOptions, threads: int) -> Translator:
@@ -143,7 +165,17 @@ def _facts(job: CorpusJob) -> dict[str, Any]:
 
 
 def _claim(out: Folder, facts: dict[str, Any]) -> None:
-    """Make a folder that of these facts, or see that it is.
+    """Make a folder that of these facts.
+
+    Raises:
+        ConfigurationError: as of `_check_folder`: another call may have been faster.
+    """
+    out.create(MADE_OF, (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode())
+    _check_folder(out, facts)
+
+
+def _check_folder(out: Folder, facts: dict[str, Any]) -> None:
+    """See that a folder is empty, or that of these facts.
 
     Raises:
         ConfigurationError: if it is that of others, or of nobody knows what.
@@ -151,7 +183,8 @@ def _claim(out: Folder, facts: dict[str, Any]) -> None:
     others = [name for name in out.names() if not name.startswith(HIDDEN)]
     if others and MADE_OF not in others:
         raise ConfigurationError(f"{out.address}: is not empty (it has {min(others)}). Name a new folder by --out.")
-    out.create(MADE_OF, (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode())
+    if not others:
+        return
     try:
         before = dict(json.loads(out.read(MADE_OF) or b""))
     except ValueError as error:

@@ -115,7 +115,7 @@ def _lines(opened: ExitStack, path: Path, offset: int, name: Path, first_line: i
     try:
         stream = opened.enter_context(path.open("rb"))
         stream.seek(offset)
-        yield from lines_of_stream(stream, begun=offset > 0)
+        yield from lines_of_stream(stream, name, begun=offset > 0)
     except OSError as error:
         raise unreadable(name, error, first_line - 1) from error
 

@@ -34,14 +34,14 @@ def unreadable(path: Path, error: BaseException, lines: int = 0) -> DataError:
     return DataError(f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole.")
 
 
-def check_line_ends(path: Path, beginning: bytes) -> None:
+def check_line_ends(name: Path | str, beginning: bytes) -> None:
     """Refuse a file that would be read as a single line.
 
     Raises:
         DataError: if its lines end in CR alone.
     """
     if beginning.count(b"\r") > 1 and b"\n" not in beginning:
-        raise DataError(f"{path}: its lines end in CR alone, as on old Macs. Convert them, as by tr '\\r' '\\n'.")
+        raise DataError(f"{name}: its lines end in CR alone, as on old Macs. Convert them, as by tr '\\r' '\\n'.")
 
 
 class ParallelText(Config):
@@ -169,23 +169,28 @@ def cut_lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with open_text(path) as stream:
-            for raw in lines_of_stream(stream):
+            for raw in lines_of_stream(stream, path):
                 number += 1
                 yield raw
     except UNREADABLE as error:
         raise unreadable(path, error, number) from error
 
 
-def lines_of_stream(stream: IO[bytes], begun: bool = False) -> Iterator[bytes]:
+def lines_of_stream(stream: IO[bytes], name: Path | str, begun: bool = False) -> Iterator[bytes]:
     """Lines as `read_lines` has them, each as soon as it is there; no more than one is held in memory.
 
     A stream that has `begun` stands at a later line of its file: no byte order mark is looked for.
 
     Of a line of more than `MAX_LINE_BYTES` only one byte more than that is kept, by which one knows it.
+
+    Raises:
+        DataError: with the stream's `name`, if its lines end in CR alone.
     """
     number = int(begun)
     while raw := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
+        if number == 1:
+            check_line_ends(name, raw)
         if number == 1 and raw == BYTE_ORDER_MARK:
             return  # an empty text, as some editors save it
         if len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):
