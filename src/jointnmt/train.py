@@ -106,11 +106,12 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
         pool: segments the text; None: processes of this machine.
 
     Raises:
-        ConfigurationError: if `out` belongs to something else.
+        ConfigurationError: if `out` belongs to something else, or the training would never end.
         DataError: if the data cannot be used.
         LostProcessError: if a process dies that segments text.
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
+    _check_end(experiment)
     directory = RunDirectory(out)
     with ExitStack() as held:
         held.enter_context(StopSignals())
@@ -120,7 +121,8 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
             segmentation = Segmentation.load(directory.segmentation)
             parts: tuple[Which, ...] = ("train", "validation") if experiment.data.validation else ("train",)
             for which in parts:
-                build_store(experiment.data, segmentation, which, shown(display, "segmenting the text"), pool)
+                store = build_store(experiment.data, segmentation, which, shown(display, "segmenting the text"), pool)
+                _check_lengths(store, experiment.model.max_length, "training" if which == "train" else which)
         except KeyboardInterrupt as error:
             raise _interruption(None, exit_code(error)) from None
     logger.info("the text is prepared; train with the same recipe and --out %s", out)

@@ -133,6 +133,11 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
     [
         (["init", "NEW"], 2, "--from is missing"),
         (["init", "NEW", "--from", "few.tsv"], 3, "to learn from, of 50 read; the other"),
+        (
+            ["init", "NEW", "--from", "removed.tsv", "copies-test.tsv"],
+            3,
+            "no pair is left to use as test (copy: ",
+        ),
         (["init", ".", "--overwrite", "--from", "data/train.de", "data/train.en"], 2, "would be written over"),
         (["init", ".", "--overwrite", "--from", "removed.tsv"], 2, "removed.tsv: would be written over"),
         (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
@@ -153,6 +158,7 @@ def test_wrong_usage_is_told(
     Path("few.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:50]), encoding="utf-8")
     Path("odd.tsv").write_text("".join(f"{n} 12\t{n} 13\n" for n in range(900)), encoding="utf-8")
     Path("removed.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
+    Path("copies-test.tsv").write_text("".join(f"{a}\t{a}\n" for a, _ in PAIRS[:40]), encoding="utf-8")
     Path("data").mkdir()
     for side, name in enumerate(("data/train.de", "data/train.en")):
         Path(name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")

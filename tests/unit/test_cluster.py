@@ -322,6 +322,21 @@ def test_what_is_no_corpus_is_refused(files: list[str], format: Format | None, m
         InputCorpus.find(str(tmp_path), format).index(3)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_row_of_a_table_that_is_no_text_keeps_its_place(run: Path, tmp_path: Path, kind: Any) -> None:
+    raw = pa.array([b"der Hund", b"\xff", None, b"a\0b", b"die Katze"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 5, raw.buffers())
+    if pa.types.is_dictionary(kind):
+        whole = texts.take(pa.array([0, 1, 3, 4]))
+        texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 3], pa.int32()), whole)
+    parquet.write_table(pa.table({"text": texts if texts.type == kind else texts.cast(kind)}), tmp_path / "in.parquet")
+    out = translated(run, InputCorpus.find(str(tmp_path / "in.parquet")), str(tmp_path / "out"), 9)
+    found = parquet.read_table(tmp_path / "out")
+    assert [each is None for each in found.column("translation").to_pylist()] == [False, True, True, True, False]
+    told = [json.loads(line) for line in content(out, "_untranslated").splitlines()]
+    assert [(each["row"], each["source"]) for each in told] == [(2, "\ufffd"), (3, None), (4, "a\0b")]
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

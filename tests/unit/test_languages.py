@@ -5,11 +5,12 @@ import pytest
 from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language, check_sides, language_of_file
 
+CODES = {"de": "de", "zh-CN": "zh", "pt_BR": "pt", "zh-Hant-TW": "zh", "JA": "ja"}
+OF_THREE_LETTERS = {"zho": "zh", "cmn": "zh", "jpn": "ja", "deu-AT": "de", "hsb": "hsb", "txt": "txt"}
 
-@pytest.mark.parametrize(
-    ("code", "language"), [("de", "de"), ("zh-CN", "zh"), ("pt_BR", "pt"), ("zh-Hant-TW", "zh"), ("JA", "ja")]
-)
-def test_region_and_script_are_cut_off(code: str, language: str) -> None:
+
+@pytest.mark.parametrize(("code", "language"), [*CODES.items(), *OF_THREE_LETTERS.items()])
+def test_region_and_script_are_cut_off_and_codes_are_short(code: str, language: str) -> None:
     assert base_language(code) == language
 
 

@@ -126,6 +126,28 @@ def test_text_that_does_not_belong_together(tmp_path: Path) -> None:
     assert any("do these lines belong together" in note for note in checked.notes)
 
 
+def test_each_part_is_compared_with_the_parts_before_which_it_is_measured(tmp_path: Path) -> None:
+    """A copy within a part is a duplicate; of what is in two parts, the one that measures keeps it."""
+    train, valid, test = PAIRS[:200], PAIRS[200:240], PAIRS[240:280]
+    given = {"train": [*train, valid[0], test[0], train[7]], "valid": [*valid, test[1]], "test": test}
+    checked = check(*(table(tmp_path / f"{part}.tsv", pairs) for part, pairs in given.items()))
+    assert [each.counts() for each in checked] == [{"duplicate": 1, "overlap": 2}, {"overlap": 1}, {}]
+
+
+def test_given_languages_count_for_more_than_words_in_names(tmp_path: Path) -> None:
+    for names, said in (
+        (("app", "sub"), ("de", "en")),
+        (("faq-de", "faq-en"), (None, None)),
+        (("b.deu", "b.eng"), ("de", "en")),
+    ):
+        for name, side in zip(names, zip(*PAIRS, strict=True), strict=True):
+            (tmp_path / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+        texts, languages = settle_languages(gather_texts([tmp_path / name for name in names]), *said)
+        assert [each.language for each in languages] == ["de", "en"] and texts[0].files[0].name == names[0]
+    (checked,) = check(tmp_path / "b.deu", tmp_path / "b.eng")
+    assert checked.counts() == {}
+
+
 def test_overlap_is_told_by_the_parts_that_files_are_named_for(tmp_path: Path) -> None:
     held_out = [(PAIRS[5][0].upper(), "Another translation of this sentence."), *PAIRS[500:520]]
     train, test = table(tmp_path / "mine-train.tsv", PAIRS[:500]), table(tmp_path / "mine-test.tsv", held_out)

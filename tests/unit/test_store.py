@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from jointnmt.data import blocks, segmenting, store
-from jointnmt.data.building import ABANDONED, UNFINISHED, remove_abandoned, store_lock
+from jointnmt.data.building import ABANDONED, UNFINISHED, remove_abandoned, store_lock, write_store
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.digests import hash_file
 from jointnmt.data.segmenting import BlockSegmenter
@@ -289,11 +289,38 @@ def test_a_block_of_a_table_has_as_many_columns_as_the_first_line(corpus: Corpus
         corpus.build(train=[{"path": "0.tsv"}])
 
 
+def test_texts_with_other_tags_are_in_another_store(corpus: Corpus) -> None:
+    (corpus.folder / "0.tsv").write_text("a\tb\n")
+    (corpus.folder / "1.tsv").write_text("c\td\n")
+    tags = ["<x>", "<y>"]
+    made = [
+        corpus.build(train=[{"path": f"{number}.tsv", "tag": tag} for number, tag in enumerate(given)])
+        for given in (tags, tags[::-1], [tags[0]] * 2, [None, None])
+    ]
+    assert len({each.directory for each in made}) == 4
+
+
 def test_lines_that_end_in_cr_alone_are_refused(corpus: Corpus) -> None:
     """Not read as one pair."""
     (corpus.folder / "0.tsv").write_bytes(b"a\tb\rc\td\re\tf\r")
     with pytest.raises(DataError, match="end in CR alone"):
         corpus.build(train=[{"path": "0.tsv"}])
+
+
+def test_a_file_that_changes_while_it_is_segmented_makes_no_store(corpus: Corpus, monkeypatch: Any) -> None:
+    """Even if it is then what it was: others would find the store by the old content, and get the new one."""
+    path = corpus.folder / "0.tsv"
+    path.write_text("a\tb\n")
+
+    def change(*arguments: Any) -> None:
+        write_store(*arguments)
+        path.write_text("a\tb\n")
+
+    monkeypatch.setattr("jointnmt.data.store.write_store", change)
+    with pytest.raises(DataError, match=r"0\.tsv: has changed while it was read"):
+        corpus.build(train=[{"path": "0.tsv"}])
+    monkeypatch.undo()
+    assert len(corpus.build(train=[{"path": "0.tsv"}])) == 1
 
 
 def test_a_store_of_before_is_read_as_it_is(corpus: Corpus, monkeypatch: Any) -> None:

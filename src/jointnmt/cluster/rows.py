@@ -107,15 +107,18 @@ class ParquetRows:
 
     def __init__(self, table: Any, origin: Callable[[int], str], column: str, into: str) -> None:
         self._table, self._into = table, into
-        self._values = table.column(column).to_pylist()
+        self._values = _bytes_of(table.column(column))
         self.texts: list[str | DataError] = [
-            DataError(f"{origin(i)}: has no text in the column {column!r} (null).") if value is None else value
+            DataError(f"{origin(i)}: has no text in the column {column!r} (null).")
+            if value is None
+            else _text(value, origin(i))
             for i, value in enumerate(self._values)
         ]
 
     def raw(self, index: int) -> str | None:
-        """The text."""
-        return self._values[index]
+        """The text, what is no UTF-8 in it replaced."""
+        value = self._values[index]
+        return None if value is None else value.decode("utf-8", errors="replace")
 
     def written(self, translations: Sequence[str | None]) -> bytes:
         """The table with its new column, null where there is no translation."""
@@ -146,6 +149,15 @@ def check_columns(schema: Any, origin: str, column: str, into: str) -> None:
         raise ConfigurationError(f"{origin}: its column {column!r} is no text, but {kind}. Name another by --column.")
     if into in schema.names:
         raise ConfigurationError(f"{origin}: has a column {into!r} already. Name another for translations by --into.")
+
+
+def _bytes_of(column: Any) -> list[bytes | None]:
+    """The texts of a column as they are stored: whether they are UTF-8, nobody has checked."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+    return list(column.cast(pa.large_binary()).to_pylist())
 
 
 def _text(line: bytes, origin: str) -> str | DataError:

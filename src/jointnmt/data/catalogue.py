@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import logging
 import os
+import secrets
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ def _chunks(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
 
 def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, progress: Progress) -> None:
     """Write a file under its name only when it is whole and its checksum is right."""
-    unfinished = path.with_name(f".{path.name}.new")
+    unfinished = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")  # another call may write it, too
     found, done = hashlib.sha256(), 0
     try:
         with unfinished.open("wb") as stream:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -20,7 +21,7 @@ from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pool import Pool, Processes, ThisProcess
 from jointnmt.data.segmenting import pyarrow
 from jointnmt.data.store_check import LENGTHS, fault, shards
-from jointnmt.errors import ConfigurationError, reason
+from jointnmt.errors import ConfigurationError, DataError, reason
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -185,6 +186,7 @@ def build_store(
     texts, filters = _texts_and_filters(config, which)
     if not texts:
         raise ConfigurationError(f"data.{which} names no text: give it at least one pair of files.")
+    stamps = _stamps(texts)
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = config.cache_folder
     directory = cache / "segmented" / fingerprint[:32]
@@ -199,6 +201,11 @@ def build_store(
                     remove_abandoned(directory.parent, directory)
                     workers = pool or _pool(config, texts)
                     write_store(directory, texts, filters, segmentation, which, fingerprint, workers, progress)
+                    if changed := [path for path, stamp in _stamps(texts).items() if stamp != stamps[path]]:
+                        shutil.rmtree(directory)
+                        raise DataError(
+                            f"{changed[0]}: has changed while it was read. Start again when it is complete."
+                        )
         except OSError as error:
             raise ConfigurationError(
                 f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
@@ -238,6 +245,22 @@ def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentat
     if len({text.files[0] for text in texts}) < len(texts):
         facts["numbered"] = True  # older stores give all texts of a file the same number
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _stamps(texts: Sequence[ParallelText]) -> dict[Path, tuple[int, int]]:
+    """Size and time of the files, by which a change is noticed without reading them again.
+
+    Raises:
+        DataError: if one is not there.
+    """
+    found = {}
+    for path in (path for text in texts for path in text.files):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise unreadable(path, error) from error
+        found[path] = status.st_size, status.st_mtime_ns
+    return found
 
 
 def _digest(path: Path) -> str:

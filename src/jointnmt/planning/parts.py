@@ -60,6 +60,8 @@ def divide(checked: Sequence[CheckedText], directory: Path, languages: tuple[str
     pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
     if pairs["train"] < FEWEST_PAIRS:
         raise DataError(_too_few(pairs, checked))
+    if empty := [text for text in checked if text.text.part != "train" and not pairs[text.text.part]]:
+        raise DataError(_none_left(empty[0]))
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
     parts = CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given, assigned)
@@ -91,6 +93,15 @@ def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) ->
         f"{good - pairs['train']:,} are held out for validation and testing, or share a sentence with those. At least "
         f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. Add text, or write a recipe "
         "that begins with a trained model (training.from)."
+    )
+
+
+def _none_left(text: CheckedText) -> str:
+    """Why a given part has no pair, and what to do."""
+    found = ", ".join(f"{problem}: {count:,}" for problem, count in text.counts().items()) or "there is none in it"
+    return (
+        f"{text.text.name}: no pair is left to use as {text.text.part} ({found}). Give another file, or none: then "
+        "pairs of the training text are held out."
     )
 
 

@@ -18,9 +18,15 @@ LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages written without spaces between sentences and most words."""
 
 
+@cache
 def base_language(code: str) -> str:
-    """The language of a code with region or script: `zh` of `zh-CN`, `pt` of `pt_BR`."""
-    return code.replace("_", "-").partition("-")[0].lower()
+    """The language of a code with region or script: `zh` of `zh-CN`, `pt` of `pt_BR`, also of `zho` and `por`."""
+    language = code.replace("_", "-").partition("-")[0].lower()
+    if len(language) != 3 or not language.isalpha():
+        return language
+    import langcodes  # imported here: most codes have two letters
+
+    return "zh" if language == "cmn" else langcodes.standardize_tag(language).partition("-")[0]
 
 
 def has_spaces(code: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ def new_files(paths: Sequence[Path], errors: str = "strict") -> Iterator[list[Te
     """
     if twice := [path for number, path in enumerate(paths) if path in paths[:number]]:
         raise ConfigurationError(f"{twice[0]}: would be written twice. Name two files, as for two languages.")
-    unfinished = [path.with_name(f".{path.name}.new") for path in paths]
+    unfinished = [path.with_name(f".{path.name}.new-{secrets.token_hex(4)}") for path in paths]
     try:
         with ExitStack() as stack:
             yield [

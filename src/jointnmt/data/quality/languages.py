@@ -13,6 +13,9 @@ from jointnmt.text.languages import base_language
 LEAST_SHARE = 0.6
 """Of the lines that are long enough to tell: fewer in one language leave it open."""
 
+SAID = "as said"
+"""The reason of a language that was given."""
+
 SAMPLE = 500
 """Pairs that languages are told by, at least, if there are as many: spread evenly over the text."""
 
@@ -63,7 +66,7 @@ def _said(
     )
     sides = found[::-1] if swapped else found
     said = [
-        side if code is None else SideLanguage(code, "as said", True)
+        side if code is None else SideLanguage(code, SAID, True)
         for side, code in zip(sides, (source, target), strict=True)
     ]
     return said[0], said[1]
@@ -81,6 +84,8 @@ def _oriented(
         note = f"{turned.name}: is read with its sides exchanged, the second one as the source"
         return replace(turned, notes=(*turned.notes, note))
     if all(side.sure for side in (*sides, *wanted)) and not set(codes) & set(expected):
+        if all(side.reason == SAID for side in wanted) and not any(side.checked for side in sides):
+            return text  # what is said counts for more than a word in the name of a file
         raise DataError(
             f"{text.name}: is in {codes[0]} and {codes[1]}, but the source should be {expected[0]} and the target "
             f"{expected[1]}. Leave it out, or say the languages: --source, --target."

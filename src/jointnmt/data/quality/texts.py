@@ -285,11 +285,12 @@ def _code(path: Path) -> str | None:
 
 
 def _code_in(name: str) -> re.Match[str] | None:
-    """The place of the language code in a file's name in lower case."""
+    """The place of the language code in a file's name in lower case; one of two letters is likelier than of three."""
     stem, *endings = re.finditer(r"[^.]*", plain_name(Path(name)))
     words = [*reversed(endings), *re.finditer(r"[^-_]+", stem.group())]
     codes = re.compile(r"[a-z]{2,3}([-_][a-z]{2,4})?")
-    return next((word for word in words if codes.fullmatch(word.group()) and word.group() not in NO_CODES), None)
+    found = [word for word in words if codes.fullmatch(word.group()) and word.group() not in NO_CODES]
+    return min(found, key=lambda word: len(re.split("[-_]", word.group())[0]), default=None)
 
 
 def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
