@@ -60,6 +60,17 @@ class CorpusSettings(Config):
     length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
 
     @model_validator(mode="after")
+    def _are_told_apart(self) -> Self:
+        names = [*self.systems.values()]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"systems has two of the name {twice[0]!r}")
+        if missing := [text for text in TEXTS if text not in self.texts]:
+            raise ValueError(f"texts names no {missing[0]}")
+        if list(self.length_edges) != sorted(set(self.length_edges)):
+            raise ValueError("length_edges should rise")
+        return self
+
+    @model_validator(mode="after")
     def _all_are_systems(self) -> Self:
         for key in ("recipes", "trials", "curves"):
             if unknown := sorted(set(getattr(self, key)) - self.systems.keys()):
@@ -227,6 +238,9 @@ def read_systems(corpus: Path, settings: CorpusSettings) -> list[CollectedSystem
 
 
 def _runs(system: Path) -> Iterator[CollectedRun]:
-    seeds = sorted(int(path.name.removeprefix("seed-")) for path in system.glob("seed-*"))
+    numbers = [path.name.removeprefix("seed-") for path in system.glob("seed-*")]
+    if wrong := [number for number in numbers if not (number.isascii() and number.isdigit())]:
+        raise DataError(f"{system}/seed-{wrong[0]}: is no run of a seed. Move it away.")
+    seeds = sorted(map(int, numbers))
     for seed in seeds:
         yield CollectedRun(seed_folder(system, seed), seed, Measured.read(seed_folder(system, seed)))

@@ -143,6 +143,8 @@ def likelihood_table(corpus: Corpus) -> str:
         longer = [length >= edge for length in lengths]
         compared = likelihood_bootstrap(known, chosen=longer)
         rows += [_likelihood_row(f"from {edge} on, less those below", sum(longer), each) for each in compared]
+    if systems and not rows:
+        return "Runs with the likelihoods of the references are too few to compare.\n"
     return _table(["words of the source", "sentences", *known], rows) if rows else EMPTY
 
 

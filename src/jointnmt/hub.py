@@ -34,6 +34,9 @@ PARTS = ("experiment.yaml", "model.safetensors", "segmentation", "config.json")
 
 FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
 
+SCORES = ("perplexity", "bleu", "signature")
+"""What is kept of a validation."""
+
 
 class HubFolder(
     ModelHubMixin,
@@ -191,6 +194,8 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
     if saved.is_file():
         try:
             kept: dict[str, Any] | None = json.loads(saved.read_bytes()).get("jointnmt", {}).get("validation")
+            if kept is not None and not kept.keys() >= {"steps", *SCORES}:
+                raise ValueError("has no scores")
         except (ValueError, AttributeError, RecursionError) as error:
             raise ModelError(
                 f"{saved}: is damaged. Save the model again, or delete this file, which holds its scores."
@@ -203,5 +208,5 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
     for record in read_records(files.log):
         is_of_weights = record.get("steps", [record["step"]]) == steps
         if is_of_weights and record["event"] in ("validation", "average") and record.get("perplexity") is not None:
-            found = {"steps": steps, **{key: record.get(key) for key in ("perplexity", "bleu", "signature")}}
+            found = {"steps": steps, **{key: record.get(key) for key in SCORES}}
     return found

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import lzma
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -190,6 +191,17 @@ def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:
     assert none == BucketValue("20+", 0, None)
     ratio = length_ratios({"one": ["a b", *translations[1:]]}, references, lengths, lambda text: len(text.split()))
     assert [value.value for value in ratio.systems["one"]][:2] == [7 / 10, 1.0]
+
+
+def test_intervals_end_where_the_metric_does() -> None:
+    """BLEU at 100; TER has no such end."""
+    references = ["a b c d e f"] * 30
+    for metric, text, most in (("bleu", "a b c d e f", 100.0), ("ter", "x y z v w u k l m n o p", math.inf)):
+        texts = [text if row % 3 else "a b c d e f x y" for row in range(30)]
+        [value, _] = scores_by_length({"x": texts}, references, [3] * 30, "en", metric, Buckets((9,))).systems["x"]
+        assert value.low is not None and value.high is not None
+        assert value.low <= value.value <= value.high <= most
+    assert value.high > 100
 
 
 def many_systems(count: int) -> Analysis:

@@ -304,15 +304,25 @@ def test_what_is_nowhere_is_a_model_error(tmp_path: Path, name: str) -> None:
         Translator.from_pretrained(name, local_files_only=True, cache_dir=tmp_path, device="cpu")
 
 
-@pytest.mark.parametrize("damaged", ["{broken", "[]"])
+SHAPES = ('{"perplexity": 3.4}', '"x"', "[1]")
+DAMAGED = ("{broken", "[]", *(f'{{"jointnmt": {{"validation": {shape}}}}}' for shape in SHAPES))
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
 def test_a_damaged_record_is_a_model_error(translator: Translator, tmp_path: Path, damaged: str) -> None:
     translator.save_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / "config.json").write_text(damaged)
     with pytest.raises(ModelError, match=r"config\.json: is damaged"):
         Translator.load(tmp_path / "saved", device="cpu").save_pretrained(tmp_path / "again")
-    if damaged != "[]":  # which says nothing, and nothing is needed
+    if damaged == "{broken":  # of the others, nothing is needed
         with pytest.raises(ModelError, match=r"config\.json is damaged"):
             Translator.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_an_option_that_nobody_knows_is_refused(translator: Translator, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="weigths"):
+        translator.save_pretrained(tmp_path / "saved", weigths="float16")
+    assert not (tmp_path / "saved").exists()
 
 
 def test_a_folder_without_a_model_is_a_model_error(tmp_path: Path) -> None:

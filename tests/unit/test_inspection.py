@@ -270,6 +270,8 @@ def test_next_words_are_no_marks_however_likely(letters: Translator) -> None:
 
 
 def test_next_words_keep_the_limits(letters: Translator) -> None:
+    with pytest.raises(ValueError, match="count should be 1 or more"):
+        next_words(letters, SOURCE, "", 0)
     with pytest.raises(DataError, match="no piece"):
         next_words(letters, SOURCE, "ж")
     with pytest.raises(DataError, match="prefix has"):

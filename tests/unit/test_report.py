@@ -334,9 +334,15 @@ def test_samples_are_spread_and_those_that_differ() -> None:
     runs = [outputs_of("first", "a dog", "the cat", "it was"), outputs_of("second", "a dog", "zzz", "it is")]
     assert different_lines(runs, eval_set, 6) == [1, 2]
     assert different_lines(runs[:1], eval_set, 6) == []
+    turned = EvalSet(eval_set.sources, ["a dog", "it is", "the cat"], "source", "reference")
+    others = [outputs_of("first", "a dog", "it was", "the cat"), outputs_of("second", "a dog", "it is", "zzz")]
+    assert different_lines(others, turned, 6) == [2, 1], "that on which they differ most comes first"
+    assert different_lines(others, turned, 1) == [2]
     longer = EvalSet(["x " * 20, "x " * 12, "x " * 13], ["a dog", "the cat", "it is"], "source", "reference")
     assert attention_lines(longer, "de") == [1, 2]
     assert attention_lines(eval_set, "de") == [0, 1]
+    long = EvalSet(["w " * 20, "w " * 30, "", "w " * 40], ["a"] * 4, "source", "reference")
+    assert attention_lines(long, "de") == [0, 1], "there is nothing to draw of the empty one"
     without_spaces = EvalSet(["我" * 30, "狗", "我有一只猫"], ["a", "b", "c"], "source", "reference")
     assert attention_lines(without_spaces, "zh") == [1, 2]
 

@@ -164,6 +164,9 @@ def test_a_trial_is_told_by_what_it_changes_of_the_recipe(root: Path) -> None:
         (f"{SETTINGS}trials: {{second: [plain]}}\n", "trials names second, which has no recipe"),
         (f"{SETTINGS}curves: [third]\n", "curves names third, which systems does not"),
         (f"{recipes}costs: {{first/plain: Plain}}\n", "costs names first/plain, which trials does not"),
+        (f"{SETTINGS}length_edges: [9, 6]\n", "length_edges should rise"),
+        (SETTINGS.replace("Second system", "First"), "systems has two of the name 'First'"),
+        (SETTINGS.replace("{valid:", "{validation:"), "texts names no valid"),
     ):
         (root / "tiny/results.yaml").write_text(lines)
         with pytest.raises(ConfigurationError, match=message):
@@ -411,11 +414,16 @@ def test_what_is_damaged_or_unknown_is_named(collected: Path) -> None:
     (collected / "first/seed-2/measured.json").write_text("{")
     with pytest.raises(ModelError, match=r"seed-2/measured.json: is missing or damaged"):
         read_systems(collected, settings)
+    (collected / "first/seed-2").rename(collected / "first/seed-two")
+    with pytest.raises(DataError, match=r"first/seed-two: is no run of a seed"):
+        read_systems(collected, settings)
+    (collected / "first/seed-two").rename(collected / "first/seed-2")
+    (collected / "first/seed-2/measured.json").write_text((collected / "first/seed-1/measured.json").read_text())
     (collected / "second").rename(collected / "third")
     with pytest.raises(DataError, match="third: has no name"):
         read_systems(collected, settings)
     with pytest.raises(DataError, match=r"results.yaml: is missing"):
-        CorpusSettings.load(collected / "first")
+        CorpusSettings.load(collected / "third")
 
 
 def test_a_translation_less_is_an_error(collected: Path) -> None:

@@ -5,6 +5,7 @@ The analyses of Li et al. 2020, Figures 3 and 4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -105,23 +106,24 @@ def scores_by_length(
     for bucket, label in enumerate(buckets.names):
         rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
         chosen = {name: [texts[row] for row in rows] for name, texts in translations.items()}
-        for name, value in _scores(label, chosen, [references[row] for row in rows], measure).items():
+        most = math.inf if metric == "ter" else 100.0
+        for name, value in _scores(label, chosen, [references[row] for row in rows], measure, most).items():
             systems[name].append(value)
     title = f"{TITLES[metric]} by length of the source"
     return Analysis(f"{metric}-by-length", title, "words of the source", TITLES[metric], "sentences", systems)
 
 
 def _scores(
-    bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: CorpusMetric
+    bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: CorpusMetric, most: float
 ) -> dict[str, BucketValue]:
-    """The score of each system's translations of the sentences in a bucket."""
+    """The score of each system's translations of the sentences in a bucket; it is from 0 to `most`."""
     size = len(references)
     if not size:
         return {name: BucketValue(bucket, 0, None) for name in systems}
     (scored,) = bootstrap(systems, references, {"": measure}, SAMPLES)
     values = {}
     for each in scored.systems:
-        interval = max(0.0, each.mean - each.half_width), min(100.0, each.mean + each.half_width)
+        interval = max(0.0, each.mean - each.half_width), min(most, each.mean + each.half_width)
         low, high = interval if size > 1 else (None, None)
         values[each.system] = BucketValue(bucket, size, each.score, low, high, each.p_value)
     return values

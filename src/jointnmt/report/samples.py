@@ -71,7 +71,8 @@ def attention_lines(eval_set: EvalSet, language: str) -> list[int]:
     sources = {line: eval_set.sources[line] for line in spread_lines(len(eval_set.sources))}
     lengths = {line: num_words(text, language) if text.strip() else 0 for line, text in sources.items()}
     short = [line for line, length in lengths.items() if 0 < length <= MOST_WORDS]
-    return sorted([*short, *sorted(lengths.keys() - set(short), key=lambda line: lengths[line])][:PICTURED])
+    long = sorted((line for line in lengths if lengths[line] > MOST_WORDS), key=lambda line: lengths[line])
+    return sorted([*short, *long][:PICTURED])
 
 
 def different_lines(runs: Sequence[RunOutputs], eval_set: EvalSet, wanted: int) -> list[int]:

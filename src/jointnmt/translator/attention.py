@@ -55,7 +55,7 @@ class AttentionTrace(NamedTuple):
 
 
 @torch.no_grad()
-def attend(translator: Translator, source: str, target: str, origin: str = "--source") -> AttentionTrace:
+def attend(translator: Translator, source: str, target: str, origin: str = "source") -> AttentionTrace:
     """The attention weights of a sentence and its given translation.
 
     Raises:

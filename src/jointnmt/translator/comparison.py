@@ -41,6 +41,8 @@ def compare(translators: Mapping[str, Translator], source: str, targets: Sequenc
         ConfigurationError: if the models are not of one language pair.
         DataError: if the source is empty, or too long for one of the models.
     """
+    if isinstance(targets, str):
+        raise TypeError("targets: should be a list of texts, and not a single one")
     if not source.strip():
         raise DataError("The source is empty: there is nothing to compare.")
     pairs = {translator.segmentation.languages for translator in translators.values()}

@@ -145,7 +145,10 @@ def next_words(
 
     Raises:
         DataError: as of `trace_search`.
+        ValueError: if `count` is below 1.
     """
+    if count < 1:
+        raise ValueError(f"count should be 1 or more (given: {count})")
     search = translator.experiment.search
     sentence = _with_prefix(translator, source, prefix, search)
     segmenter = translator.segmentation.target

@@ -84,7 +84,10 @@ class Pretrained:
                 its range.
             MissingPackageError: without the extra `hub`.
             OSError: if it cannot be written; a folder that is there stays as it was.
+            TypeError: of options that it does not know, without `push_to_hub`.
         """
+        if options and not push_to_hub:
+            raise TypeError(f"save_pretrained: {', '.join(options)}: of no use without push_to_hub, or misspelt")
         self.check_can_be_saved()
         from jointnmt.hub import HubFolder
 
