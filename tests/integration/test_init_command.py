@@ -147,6 +147,7 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
         (["data", "check", "few.tsv", "--columns", "0"], 2, "name two"),
         (["data", "check", "few.tsv", "--columns", "0,7"], 2, "has columns 0 to 1"),
         (["data", "check", "few.tsv", "--encoding", "utf-9"], 2, "no such encoding"),
+        (["data", "check", "few.tsv", "--encoding", "undefined"], 2, "no such encoding"),
         (["data", "check", "few.tsv", "--overwrite"], 2, "--fix"),
         (["data", "check", "few.tsv", "--target", "de", "--source", "de", "--fix", "NEW"], 2, "are both de. Say"),
     ],

@@ -312,6 +312,13 @@ def test_a_language_that_letters_do_not_tell_is_believed_by_its_name(tmp_path: P
     assert (target.language, target.sure) == ("en", True)
 
 
+def test_text_of_seven_bits_is_read_as_said(tmp_path: Path) -> None:
+    (tmp_path / "a.ja").write_bytes("犬が走る。\n".encode("iso2022_jp") * 3)
+    (tmp_path / "a.en").write_text("The dog runs.\n" * 3, encoding="utf-8")
+    (text,) = gather_texts([tmp_path / "a.ja", tmp_path / "a.en"], encoding="iso2022_jp")
+    assert [(pair.source, pair.target) for pair in text.pairs()] == [("犬が走る。", "The dog runs.")] * 3
+
+
 def test_other_encodings_are_named_and_read_when_said(tmp_path: Path) -> None:
     sources = "".join(f"{a}\n" for a, _ in PAIRS)
     (tmp_path / "a.de").write_bytes(sources.encode("cp1252"))

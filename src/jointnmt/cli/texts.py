@@ -75,8 +75,8 @@ def check_different(codes: tuple[str, str]) -> None:
 
 def _check_encoding(encoding: str | None) -> None:
     try:
-        "".encode(encoding or "utf-8")
-    except LookupError:
+        b"a".decode(encoding or "utf-8")
+    except (LookupError, UnicodeError):
         raise ConfigurationError(f"--encoding {encoding}: there is no such encoding. Try cp1252 or latin-1.") from None
 
 

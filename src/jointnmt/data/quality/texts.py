@@ -104,16 +104,16 @@ class GivenText:
 
     def _pair(self, line: int, row: Sequence[str]) -> GivenPair:
         for text in row:
-            if text in PROBLEMS:
-                source, target = ("" if each in PROBLEMS else each for each in row) if len(row) == 2 else ("", "")
-                return GivenPair(line, source, target, *PROBLEMS[text])
+            if text in UNUSABLE:
+                source, target = ("" if each in UNUSABLE else each for each in row) if len(row) == 2 else ("", "")
+                return GivenPair(line, source, target, *UNUSABLE[text])
         if self.kind == "lines":
             return GivenPair(line, row[0], row[1])
         return GivenPair(line, *self.selection.pick(row[0]))
 
 
 MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
-PROBLEMS = {
+UNUSABLE = {
     MISSING: ("no-counterpart", "no counterpart"),
     UNDECODABLE: ("unreadable", "wrong encoding"),
     NUL: ("unreadable", "NUL byte"),
@@ -127,6 +127,9 @@ CRLF = {"utf-16": b"\r\0\n", "utf-32": b"\r\0\0\0\n"}
 WIDE = tuple(CRLF)
 """Encodings in which a line feed is no single byte: their bytes are decoded as a whole, not line by line."""
 
+ESCAPING = ("iso2022", "hz", "utf-7")
+"""Encodings whose text is ASCII, and so UTF-8, by its bytes: whoever names one is believed."""
+
 BAD_BYTES = "\udc80"
 """What stands for bytes that cannot be decoded in such a text: half a surrogate pair, which no decoded text has."""
 
@@ -134,7 +137,7 @@ codecs.register_error("jointnmt.bad_bytes", lambda error: (BAD_BYTES, error.end)
 
 
 def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of a file, perhaps compressed, as text; in place of a bad one, a key of `PROBLEMS`.
+    """The lines of a file, perhaps compressed, as text; in place of a bad one, a key of `UNUSABLE`.
 
     Raises:
         DataError: if the file cannot be read.
@@ -211,7 +214,7 @@ def gather_texts(
 
 def _sample(text: GivenText) -> list[str]:
     lines = decoded_lines(text.files[0], text.encodings[0])
-    return [line for line in islice(lines, HEAD_LINES) if line not in PROBLEMS]
+    return [line for line in islice(lines, HEAD_LINES) if line not in UNUSABLE]
 
 
 def _with_extra_columns(text: GivenText) -> GivenText:
@@ -228,12 +231,14 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
             notes.append(f"{path}: is {found.upper()}, not UTF-8")
         elif head.startswith(b"\xef\xbb\xbf"):
             notes.append(f"{path}: begins with a byte order mark")
-        if found == "utf-8" and text.kind not in MARKUP and not _is_utf8(path, nul=encoding is None):
-            guess = _guessed(path)
-            if encoding:
-                found = codecs.lookup(encoding).name
+        named = codecs.lookup(encoding).name if encoding else ""
+        is_open = found == "utf-8" and text.kind not in MARKUP
+        if is_open and (named.startswith(ESCAPING) or not _is_utf8(path, nul=encoding is None)):
+            if named:
+                found = named
                 notes.append(f"{path}: is read as {encoding}")
             else:
+                guess = _guessed(path)
                 notes.append(f"{path}: {NOT_UTF8}" + (f"; perhaps {guess} (--encoding)" if guess else ""))
         if text.kind not in MARKUP:
             check_line_ends(path, head)
