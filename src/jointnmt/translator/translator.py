@@ -312,7 +312,7 @@ class Translator(Pretrained):
 
         Search may generate a text as other pieces than the segmentation yields for it. With `pieces`, targets are
         pieces separated by spaces (`Candidate.tokens` without the end mark), so that log-probabilities equal those of
-        search, but for rounding, which in bfloat16 and int8 comes to some tenths of a sentence's. `alternatives`: how
+        search, but for rounding: in bfloat16 and int8 up to half a nat a sentence. `alternatives`: how
         many of the likeliest pieces to give for each position of a target.
         `done`: pairs that are scored already, as of `translate_stream`.
 
