@@ -28,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
 PAGE = ROOT / "docs" / "mutants.md"
-COPIED = ("src", "tests", "recipes", "pyproject.toml")
+COPIED = ("src", "tests", "recipes", "pretrained", "pyproject.toml")
 PRELOADED = ("torch", "numpy", "pydantic", "pytest", "safetensors", "tokenizers", "lightning_fabric", "sacrebleu")
 LONGEST = 300
 """Seconds after which tests that do not end have noticed the mutant, too."""
