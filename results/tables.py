@@ -26,6 +26,7 @@ from results.trials import Trial, read_trials
 METRICS = ("bleu", "chrf")
 EMPTY = "No runs are collected yet.\n"
 ONE = "A comparison by length takes two runs.\n"
+FEW = "Fewer than two runs have the likelihoods of the references of both texts.\n"
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity
@@ -143,9 +144,9 @@ def likelihood_table(corpus: Corpus) -> str:
         longer = [length >= edge for length in lengths]
         compared = likelihood_bootstrap(known, chosen=longer)
         rows += [_likelihood_row(f"from {edge} on, less those below", sum(longer), each) for each in compared]
-    if systems and not rows:
-        return "Runs with the likelihoods of the references are too few to compare.\n"
-    return _table(["words of the source", "sentences", *known], rows) if rows else EMPTY
+    if not rows:
+        return FEW if systems else EMPTY
+    return _table(["words of the source", "sentences", *known], rows)
 
 
 def _of_both_texts(system: CollectedSystem) -> list[Likelihood]:
