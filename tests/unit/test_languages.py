@@ -6,7 +6,7 @@ from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language, check_sides, language_of_file
 
 CODES = {"de": "de", "zh-CN": "zh", "pt_BR": "pt", "zh-Hant-TW": "zh", "JA": "ja"}
-OF_THREE_LETTERS = {"zho": "zh", "cmn": "zh", "jpn": "ja", "deu-AT": "de", "hsb": "hsb", "txt": "txt"}
+OF_THREE_LETTERS = {"zho": "zh", "cmn": "zh", "jpn": "ja", "deu-AT": "de", "hsb": "hsb", "txt": "txt", "äöü": "äöü"}
 
 
 @pytest.mark.parametrize(("code", "language"), [*CODES.items(), *OF_THREE_LETTERS.items()])

@@ -5,7 +5,7 @@ for them.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
@@ -18,11 +18,11 @@ LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages written without spaces between sentences and most words."""
 
 
-@cache
+@lru_cache(1024)
 def base_language(code: str) -> str:
     """The language of a code with region or script: `zh` of `zh-CN`, `pt` of `pt_BR`, also of `zho` and `por`."""
     language = code.replace("_", "-").partition("-")[0].lower()
-    if len(language) != 3 or not language.isalpha():
+    if len(language) != 3 or not (language.isascii() and language.isalpha()):
         return language
     import langcodes  # imported here: most codes have two letters
 
