@@ -218,16 +218,20 @@ def test_translations_of_a_split_line_are_in_the_order_of_their_scores(
     """Those of its sentences are joined by rank, and the better ones may have the lower score together; samples are in
     the order of drawing."""
 
-    def candidate(text: str, mean: float, length: int) -> Candidate:
-        return Candidate(text, ("x",) * length, (mean,) * length, mean, complete=True)
+    def candidate(text: str, mean: float, length: int, complete: bool = True) -> Candidate:
+        return Candidate(text, ("x",) * length, (mean,) * length, mean, complete)
 
-    found = [candidate("a", -2.0, 10), candidate("b", -2.1, 1)], [candidate("c", -0.1, 1), candidate("d", -0.2, 10)]
+    second = candidate("c", -0.1, 1), candidate("d", -0.2, 10, complete=False)
+    found = [candidate("a", -2.0, 10), candidate("b", -2.1, 1)], [*second]
     monkeypatch.setattr(searching, "translate_sentences", lambda *_: iter(found))
     translator = make(segmentation, model={"max_length": 6})
     for search, expected in ((SearchConfig(), ["b d", "a c"]), (SamplingConfig(), ["a c", "b d"])):
         split = options(long="split", num_best=2, search=search)
         [line] = translator.translate_stream(["Hund sieht Katze . Katze hört Hund ."], split)
         assert [each.text for each in line.candidates] == expected
+        assert [each.complete for each in line.candidates] == [text == "a c" for text in expected], (
+            "cut in any sentence"
+        )
 
 
 def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segmentation: Segmentation) -> None:
