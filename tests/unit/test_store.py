@@ -378,9 +378,10 @@ def test_the_same_content_elsewhere_is_the_same_store_and_is_named_as_given(tmp_
     corpus = Corpus(tmp_path)
     prints = []
     for folder in ("one", "two"):
-        corpus.write([("ab", "c")], folder=folder)
-        made = corpus.build()
+        corpus.write([("ab", "c"), ("", "d")], folder=folder)
+        made = corpus.build(filters={"empty": "drop"})
         prints.append(made.fingerprint)
+        assert made.report.examples == {"empty source": f"{tmp_path}/{folder}/0.tsv:2"}
         assert made.origin(0) == f"{tmp_path}/{folder}/0.tsv:1"
     assert prints[0] == prints[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -77,6 +78,12 @@ class FilterReport:
     def plain(self) -> dict[str, Any]:
         """The report as JSON-compatible values."""
         return asdict(self)
+
+    def renamed(self, files: Mapping[str, Path]) -> FilterReport:
+        """The report of the same text in other places: what each file was called, and is called now."""
+        parts = {cause: example.rpartition(":") for cause, example in self.examples.items()}
+        named = {cause: f"{files.get(path, path)}:{line}" for cause, (path, _, line) in parts.items()}
+        return FilterReport(self.read, dict(self.removed), named)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> FilterReport:

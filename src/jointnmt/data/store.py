@@ -66,7 +66,8 @@ class TokenStore:
         self.directory = directory
         self.fingerprint: str = facts["fingerprint"]
         """Hash of the files' content, the filters, the segmentation and the format."""
-        self.report = FilterReport.parse(facts["report"])
+        called = facts.get("files", ())  # older stores do not say
+        self.report = FilterReport.parse(facts["report"]).renamed(dict(zip(called, files, strict=False)))
         """What the filters removed."""
         self._files = tuple(files)
         self._pairs = _Rows([directory / name for name in shards(facts["hashes"])])
