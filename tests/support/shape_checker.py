@@ -1,21 +1,28 @@
-"""The type checker that jaxtyping calls for every function of the package while the tests run.
+"""The type checker that jaxtyping calls for the package's functions while the tests run.
 
-It checks the shapes of tensors and arrays, and leaves everything else in the annotations to mypy.
+It checks the shapes of tensors and arrays, and leaves everything else in the annotations to mypy. Functions without
+shapes stay as they are: that jaxtyping calls them through its wrapper would double the time of the tests.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+import sys
 from collections.abc import Callable
+from functools import partial
 from types import EllipsisType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
+import jaxtyping
 from beartype import beartype
-from jaxtyping import AbstractArray
+from jaxtyping import AbstractArray, AbstractDtype
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 KEPT = (NoneType, EllipsisType)
+
+jaxtyped = jaxtyping.jaxtyped
 
 
 def check_shapes(function: Function) -> Function:
@@ -23,8 +30,32 @@ def check_shapes(function: Function) -> Function:
     hints = {name: _only_shapes(hint) for name, hint in function.__annotations__.items() if _has_shape(hint)}
     if not hints:
         return function
+    if "return" in hints:  # jaxtyping has the parameters checked by a function of their own, before this one
+        hints = {"return": hints["return"]}
     function.__annotations__ = hints
     return beartype(function)
+
+
+def wrap_where_shapes_are(decorated: Any = None, *, typechecker: Any) -> Any:
+    """jaxtyping's decorator of functions and classes, for those that have shapes among their annotations."""
+    if decorated is None:
+        return partial(wrap_where_shapes_are, typechecker=typechecker)
+    return jaxtyped(decorated, typechecker=typechecker) if _mentions_shape(decorated) else decorated
+
+
+def _mentions_shape(decorated: Any) -> bool:
+    """Whether a name in the annotations, which are strings still, is one of a shape: `Float`, or `Grid` made of it."""
+    owners = [one for one in decorated.__mro__ if one is not object] if inspect.isclass(decorated) else [decorated]
+    return any(
+        _is_shape(vars(sys.modules[owner.__module__]).get(word))
+        for owner in owners
+        for hint in inspect.get_annotations(owner).values()
+        for word in re.findall(r"\w+", str(hint))
+    )
+
+
+def _is_shape(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, (AbstractArray, AbstractDtype))
 
 
 def _has_shape(hint: Any) -> bool:
@@ -44,3 +75,6 @@ def _only_shapes(hint: Any) -> Any:
         return hint
     origin = get_origin(hint)
     return Union[parts] if origin in (Union, UnionType) else origin[parts]  # noqa: UP007 (parts is a tuple)
+
+
+jaxtyping.jaxtyped = wrap_where_shapes_are  # type: ignore[assignment]

@@ -207,8 +207,8 @@ def test_no_checkpoint_is_deleted_while_a_state_cannot_be_read(
 ) -> None:
     opened = safetensors.safe_open
 
-    def fail(path: Path, **options: Any) -> Any:
-        if path == directory.checkpoints / f"{name}.safetensors":
+    def fail(path: str, **options: Any) -> Any:
+        if Path(path).resolve() == directory.checkpoints / f"{name}.safetensors":
             raise OSError(errno.ESTALE, "Stale file handle")
         return opened(path, **options)
 
@@ -251,8 +251,8 @@ def test_a_state_that_may_be_whole_is_not_removed(
     run_state(directory, best=[3], latest=[3])
     opened = safetensors.safe_open
 
-    def fail(path: Path, **options: Any) -> Any:
-        if error is not None and path == directory.states.last:
+    def fail(path: str, **options: Any) -> Any:
+        if error is not None and Path(path).resolve() == directory.states.last:
             raise error
         return opened(path, **options)
 
@@ -269,20 +269,39 @@ def test_a_state_that_may_be_whole_is_not_removed(
     assert state is not None and state.path == directory.states.last
 
 
-def test_a_state_that_is_renamed_while_it_is_opened_is_read_under_its_other_name(
+@pytest.mark.parametrize("another", [False, True])
+def test_a_state_that_is_renamed_while_it_is_opened_is_read_as_it_was(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    """Also when another, of another size, takes its name before PyTorch opens the file as well."""
+    run_state(directory, best=[2], latest=[2])
+    run_state(directory, best=[3], latest=[3])
+    from_file = torch.UntypedStorage.from_file
+
+    def rename(*given: Any, **options: Any) -> Any:
+        if directory.states.last.exists():
+            directory.states.last.replace(directory.states.previous)
+            if another:
+                directory.states.last.write_bytes(b"of another size")
+        return from_file(*given, **options)
+
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", rename)
+    assert directory.states.newest_step() == 3
+    assert not directory.states.last.exists() or directory.states.last.read_bytes() == b"of another size"
+
+
+def test_a_state_that_is_renamed_before_it_is_opened_is_read_under_its_other_name(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """safetensors has PyTorch open the file a second time, which fails with an error of PyTorch's own."""
     run_state(directory, best=[2], latest=[2])
-    opened = safetensors.safe_open
+    opened = Path.open
 
-    def rename(path: Path, **options: Any) -> Any:
+    def rename(path: Path, *given: Any, **options: Any) -> Any:
         if path == directory.states.last and path.exists():
             path.replace(directory.states.previous)
-            torch.UntypedStorage.from_file(str(path), shared=False, nbytes=1)
-        return opened(path, **options)
+        return opened(path, *given, **options)
 
-    monkeypatch.setattr(safetensors, "safe_open", rename)
+    monkeypatch.setattr(Path, "open", rename)
     assert directory.states.newest_step() == 2
     directory.states.previous.replace(directory.states.last)
     state = directory.states.read(remove_damaged=True)

@@ -87,19 +87,20 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The file, whose errors while it is read become those of a model."""
+    """The file, whose errors while it is read become those of a model.
+
+    safetensors and then PyTorch open it by its name; by that of a descriptor both get the same file, even if a training
+    puts another in its place in between.
+    """
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with path.open("rb") as held, safetensors.safe_open(f"/dev/fd/{held.fileno()}", framework="pt") as file:
             yield file
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{path}: is not a checkpoint of jointnmt. {ADVICE}") from error
     except safetensors.SafetensorError as error:
         raise DamagedCheckpointError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
     except (OSError, RuntimeError) as error:
-        # PyTorch opens the file a second time and has an error of its own for one that was renamed in between.
-        renamed = isinstance(error, RuntimeError) and str(error).endswith(f"({errno.ENOENT})")
-        cause = FileNotFoundError(errno.ENOENT, str(error)) if renamed else error
-        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from cause
+        raise ModelError(f"{path}: cannot be read as a checkpoint ({error}). {ADVICE}") from error
 
 
 def _header(file: Any) -> tuple[int, str, dict[str, Any]]:
