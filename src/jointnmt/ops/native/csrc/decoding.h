@@ -39,6 +39,56 @@ void append_to_cache(const CacheLayout& g, const T* key_value, long stride, T* c
     });
 }
 
+// Those that a hypothesis attends to: the listed ones, or the first of a line.
+struct Slots {
+    const int64_t* listed;
+    long count;
+
+    Slots(const CacheLayout& g, long sentence, long row) {
+        listed = g.own ? g.own->slots + (sentence * g.rows + row) * g.own->seen : nullptr;
+        count = listed ? g.own->seen : real_keys(g.lengths, sentence, g.capacity);
+    }
+    long operator[](long j) const { return listed ? listed[j] : j; }
+
+    // Prefetches those of another line, slots of `width` numbers, that the hypothesis before, if any, doesn't share.
+    template <class T>
+    void prefetch_in(const T* line, long width, const Slots* before) const {
+        for (long j = 0; j < count; ++j)
+            if (!before || (*before)[j] != (*this)[j]) prefetch_numbers(line + (*this)[j] * width, width);
+    }
+};
+
+// Turns scores into weights that are not normalised, and returns the normaliser. There is room for a whole vector more.
+inline float softmax_weights(float* scores, long count) {
+    const float most = *std::max_element(scores, scores + count);
+    for (long j = count; j % LANES; ++j) scores[j] = -INFINITY;
+    Vector totals = {};
+    for (long j = 0; j < count; j += LANES) {
+        const Vector e = exponential(load(scores + j) - most);
+        store(scores + j, e);
+        totals += e;
+    }
+    return 1.0f / sum(totals);
+}
+
+// One head of one hypothesis: query (scaled) and out [D]; keys: of the first slot, the values `width` numbers further.
+template <class T>
+inline void attend(const float* query, const T* keys, const Slots& slots, long width, long size, float* weights,
+                   T* out) {
+    for (long j = 0; j < slots.count; ++j) {
+        const T* key = keys + slots[j] * 2 * width;
+        Vector total = {};
+        for (long d = 0; d < size; d += LANES) total += load(query + d) * load(key + d);
+        weights[j] = sum(total);
+    }
+    const float normalizer = softmax_weights(weights, slots.count);
+    for (long d = 0; d < size; d += LANES) {
+        Vector value = {};
+        for (long j = 0; j < slots.count; ++j) value += weights[j] * load(keys + slots[j] * 2 * width + width + d);
+        store(out + d, value * normalizer);
+    }
+}
+
 // q, out: [G, lines, rows, H * D]; cache: [G, lines, capacity, 2 * H * D], the keys, then the values of each slot.
 template <class T>
 void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* cache, T* out, int threads) {
@@ -48,47 +98,23 @@ void cached_attention(const CacheLayout& g, const T* q, long q_stride, const T* 
         Buffer<float> held(width + std::max(own_seen, g.capacity) + 2 * LANES);
         float *query = held.data(), *weights = query + (width + LANES - 1) / LANES * LANES;
         for (long line = begin; line < end; ++line) {
-            const long sentence = line / g.lines;
-            const T* own = cache + line * g.capacity * 2 * width;
+            const T* slots_of_line = cache + line * g.capacity * 2 * width;
+            const bool has_next = line + 1 < end && (line + 1) % g.lines;  // a line of the same sentence
             for (long r = 0; r < g.rows; ++r) {
-                const int64_t* slots = g.own ? g.own->slots + (sentence * g.rows + r) * own_seen : nullptr;
-                const long seen = slots ? own_seen : real_keys(g.lengths, sentence, g.capacity);
-                if (!seen) {
-                    std::fill_n(out + (line * g.rows + r) * width, width, T{});
+                const Slots slots(g, line / g.lines, r);
+                const T* row = q + (line * g.rows + r) * q_stride;
+                T* to = out + (line * g.rows + r) * width;
+                if (!slots.count) {
+                    std::fill_n(to, width, T{});
                     continue;
                 }
-                const T* row = q + (line * g.rows + r) * q_stride;
-                const bool has_next = line + 1 < end && (line + 1) % g.lines && (slots || !r);  // has the same slots
-                const int64_t* previous = slots && r ? slots - own_seen : nullptr;  // the row before shares most slots
-                for (long j = 0; has_next && j < seen; ++j)
-                    if (!previous || previous[j] != slots[j])
-                        prefetch_numbers(own + (g.capacity + (slots ? slots[j] : j)) * 2 * width, 2 * width);
-                for (long e = 0; e < width; e += LANES) store(query + e, load(row + e) * scale);
-                for (long h = 0; h < g.heads; ++h) {
-                    const T* keys = own + h * g.size;
-                    for (long j = 0; j < seen; ++j) {
-                        const T* key = keys + (slots ? slots[j] : j) * 2 * width;
-                        Vector total = {};
-                        for (long d = 0; d < g.size; d += LANES) total += load(query + h * g.size + d) * load(key + d);
-                        weights[j] = sum(total);
-                    }
-                    const float most = *std::max_element(weights, weights + seen);
-                    for (long j = seen; j % LANES; ++j) weights[j] = -INFINITY;
-                    Vector totals = {};
-                    for (long j = 0; j < seen; j += LANES) {
-                        const Vector e = exponential(load(weights + j) - most);
-                        store(weights + j, e);
-                        totals += e;
-                    }
-                    const float normalizer = 1.0f / sum(totals);
-                    T* to = out + (line * g.rows + r) * width + h * g.size;
-                    for (long d = 0; d < g.size; d += LANES) {
-                        Vector value = {};
-                        for (long j = 0; j < seen; ++j)
-                            value += weights[j] * load(keys + (slots ? slots[j] : j) * 2 * width + width + d);
-                        store(to + d, value * normalizer);
-                    }
+                if (has_next && (slots.listed || !r)) {
+                    const Slots before(g, line / g.lines, r ? r - 1 : 0);
+                    slots.prefetch_in(slots_of_line + g.capacity * 2 * width, 2 * width, r ? &before : nullptr);
                 }
+                for (long e = 0; e < width; e += LANES) store(query + e, load(row + e) * scale);
+                for (long h = 0; h < width; h += g.size)
+                    attend(query + h, slots_of_line + h, slots, width, g.size, weights, to + h);
             }
         }
     });
