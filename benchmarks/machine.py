@@ -75,7 +75,7 @@ def description(device: str = "cpu") -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "jointnmt": jointnmt.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join([Path(sys.executable).name, *sys.orig_argv[1:]]),
@@ -98,9 +98,9 @@ def device_options(about: str | None, quick: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _commit() -> str:
-    """Of the code that runs; `no commit` outside of a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+def commit() -> str:
+    """Of the code that runs, with `-dirty` if it has changed since; `no commit` outside of a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

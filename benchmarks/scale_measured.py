@@ -48,7 +48,6 @@ def train(case: TrainingCase, updates: int) -> Timed:
     """Time updates in this process, together with the others of its group."""
     subject = Training(case)
     reports = [next(subject.steps) for _ in range(WARM_UP + updates)]
-    subject.case = case  # `plan` counts from the first update
     return subject.plan()[WARM_UP:], [report.seconds for report in reports[WARM_UP:]]
 
 

@@ -37,7 +37,7 @@ ALONE, TURN = 100, 10
 """Sentences of the one client, and of a turn: threads of the one process spin for a while after the last sentence."""
 
 
-class Measured(NamedTuple):
+class TimedTranslation(NamedTuple):
     """What a way of translating took."""
 
     seconds: float
@@ -110,11 +110,11 @@ def on_core(core: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def measured(translate: Callable[[], list[str]], processor_seconds: Callable[[], float]) -> Measured:
+def measured(translate: Callable[[], list[str]], processor_seconds: Callable[[], float]) -> TimedTranslation:
     """A way of translating, timed."""
     processor, began = processor_seconds(), time.perf_counter()
     translations = translate()
-    return Measured(time.perf_counter() - began, processor_seconds() - processor, translations)
+    return TimedTranslation(time.perf_counter() - began, processor_seconds() - processor, translations)
 
 
 def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[float, float]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
+
+from benchmarks.machine import commit
 
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.errors import ConfigurationError
 from jointnmt.hub import portable
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.folder import new_folder
 from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.testset.records import ProgressCallback
 from jointnmt.translator import Translator
-from results.layout import TEXTS, CorpusSettings, Measured, likelihood_file, seed_folder, whole
+from results.layout import TEXTS, CollectedMeasures, CorpusSettings, likelihood_file, seed_folder
 
 
 def collect(run: Path, system: Path, device: str, progress: ProgressCallback, root: Path = Path()) -> Path:
@@ -41,7 +43,8 @@ def collect(run: Path, system: Path, device: str, progress: ProgressCallback, ro
         other = "-".join(translator.segmentation.languages)
         raise ConfigurationError(f"{run}: translates {other}, but {system.parent} is {'-'.join(languages)}.")
     folder = seed_folder(system, translator.experiment.seed)
-    with whole(folder) as unfinished:
+    with new_folder(folder) as unfinished:
+        unfinished.mkdir(parents=True)
         outputs = {name: run_outputs(translator, run, settings.eval_set(name, root), progress) for name in TEXTS}
         _write(unfinished, run, translator, outputs)
     return folder
@@ -61,7 +64,7 @@ def _write(folder: Path, run: Path, translator: Translator, outputs: dict[str, R
         likelihood_file(folder, name).write_text("".join(f"{each:.4f}\t{count}\n" for each, count in numbers))
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     counts = count_parameters(translator.experiment.model, *sizes)
-    Measured(
+    CollectedMeasures(
         weights=files.model_digest(),
         segmentation=segmentation.fingerprint(),
         lowercase=segmentation.config.lowercase,
@@ -69,14 +72,5 @@ def _write(folder: Path, run: Path, translator: Translator, outputs: dict[str, R
         embeddings=sum(counts.embeddings.values()),
         perplexity={name: found.perplexity for name, found in outputs.items()},
         cut={name: found.cut for name, found in outputs.items()},
-        commit=_commit(),
+        commit=commit(),
     ).write(folder)
-
-
-def _commit() -> str:
-    """The commit of this repository; `unknown` outside of one."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

@@ -14,9 +14,7 @@ results/CORPUS/costs.json                time of training and translating, as `b
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -27,7 +25,7 @@ from jointnmt.config import Config, read_yaml
 from jointnmt.data.corpus import DataConfig, ParallelText
 from jointnmt.data.lines import text_lines
 from jointnmt.data.pairs import read_pairs
-from jointnmt.errors import ConfigurationError, DataError, ModelError
+from jointnmt.errors import DataError, ModelError
 from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import EvaluatedSystem, SystemRun
@@ -106,7 +104,7 @@ class CorpusSettings(Config):
 
 
 @dataclass(frozen=True)
-class Measured:
+class CollectedMeasures:
     """What the weights of a run told when it was collected."""
 
     weights: str
@@ -150,7 +148,7 @@ class CollectedRun:
 
     folder: Path
     seed: int
-    measured: Measured
+    measured: CollectedMeasures
 
     def translations(self, text: str, language: str) -> list[str]:
         """Of one of the texts."""
@@ -191,25 +189,6 @@ class CollectedSystem:
         )
 
 
-@contextmanager
-def whole(folder: Path) -> Iterator[Path]:
-    """A folder to write into that gets the name `folder` at the end; after an error there is none.
-
-    Raises:
-        ConfigurationError: if `folder` is there already.
-    """
-    if folder.exists():
-        raise ConfigurationError(f"{folder}: is there already. Delete it to collect another run.")
-    unfinished = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
 def likelihood_file(run: Path, text: str) -> Path:
     """Of a collected run: its `Likelihood` of the references of one of the texts, a line each."""
     return run / f"{text}.likelihood.tsv"
@@ -243,4 +222,4 @@ def _runs(system: Path) -> Iterator[CollectedRun]:
         raise DataError(f"{system}/seed-{wrong[0]}: is no run of a seed. Move it away.")
     seeds = sorted(map(int, numbers))
     for seed in seeds:
-        yield CollectedRun(seed_folder(system, seed), seed, Measured.read(seed_folder(system, seed)))
+        yield CollectedRun(seed_folder(system, seed), seed, CollectedMeasures.read(seed_folder(system, seed)))

@@ -19,7 +19,8 @@ from jointnmt.experiment import Experiment
 from jointnmt.hub import portable
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.runs.directory import RunDirectory
-from results.layout import CorpusSettings, whole
+from jointnmt.runs.folder import new_folder
+from results.layout import CorpusSettings
 
 FOLDER = "trials"
 APART = (
@@ -67,7 +68,8 @@ def collect_trial(run: Path, folder: Path) -> Path:
     settings = CorpusSettings.load(folder.parents[2])
     if folder.parents[1].name != FOLDER or folder.name not in settings.trials.get(folder.parent.name, ()):
         raise ConfigurationError(f"{folder}: results.yaml names no such trial. Add it there, under trials.")
-    with whole(folder) as unfinished:
+    with new_folder(folder) as unfinished:
+        unfinished.mkdir(parents=True)
         files, kept = RunDirectory(run), RunDirectory(unfinished)
         experiment = files.read_experiment()
         kept.write_experiment(portable(experiment))

@@ -116,7 +116,9 @@ class TrainingConfig(Config):
             "number of best checkpoints averaged at the end, unless the best one scores higher; 1: no averaging"
         ),
     )
-    log_every: int = Field(50, ge=1, le=10**12, description="updates between log lines")
+    log_every: int = Field(
+        50, ge=1, le=10**12, description="updates between log lines; each validation and the end have one, too"
+    )
     tensorboard: bool = Field(True, description="also write TensorBoard event files")
 
     @model_validator(mode="after")

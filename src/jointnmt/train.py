@@ -324,7 +324,8 @@ class _CallableModule(ModuleType):
             mirror: address of fsspec of a copy of `out`.
 
         Returns:
-            the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations, saved states.
+            the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations,
+            the average at the end, gates of shortcuts.
 
         Raises:
             ConfigurationError, DataError, ModelError, TrainingInterruptedError: as of `train`.

@@ -70,7 +70,7 @@ def test_every_record_stands_there_once_whenever_it_was_killed(tmp_path: Path) -
         train(settings, tmp_path / "whole", NoDisplay())
     expected = log(tmp_path / "whole")
     assert {record["event"] for record in expected} >= {"train", "validation", "average"}
-    for moment in range(done[0] // 2, done[0] + 1, 2):
+    for moment in range(done[0] // 2, done[0] + 1, 3):
         run = tmp_path / f"killed-{moment}"
         with pytest.MonkeyPatch.context() as patched:
             kill_after(patched, moment)
@@ -80,6 +80,18 @@ def test_every_record_stands_there_once_whenever_it_was_killed(tmp_path: Path) -
         assert log(run) == expected, f"killed after step {moment}"
         assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
         assert (run / "validation" / "average.txt").exists()
+
+
+@pytest.mark.parametrize("ends", [{"training__max_updates": 7}, {"validation": {"every_updates": 7, "patience": 1}}])
+def test_no_update_is_left_out(tmp_path: Path, ends: dict[str, Any]) -> None:
+    """However the training ends, and its log lines lie."""
+    write_corpus(tmp_path)
+    settings = {"training__max_updates": 40, "training__log_every": 5, "training__schedule__peak_rate": 10.0} | ends
+    train(Experiment.parse(tiny_recipe(tmp_path, **settings), origin="test"), tmp_path / "run", NoDisplay())
+    records = log(tmp_path / "run")
+    trained = [record for record in records if record["event"] == "train"]
+    assert sum(record["updates"] for record in trained) == max(record["step"] for record in records)
+    assert trained[-1]["step"] % 5
 
 
 def test_a_report_that_an_older_version_left_out_is_made_up_for(tmp_path: Path) -> None:

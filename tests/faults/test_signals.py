@@ -173,7 +173,7 @@ def test_segmentation_is_learnt_where_signals_are_heeded(tmp_path: Path) -> None
 def test_processes_that_segment_are_ended_at_once(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jointnmt.data.store.POOL_BYTES", 0)
+    monkeypatch.setattr("jointnmt.data.store.POOLED_FROM_BYTES", 0)
     monkeypatch.setattr("jointnmt.data.blocks.BLOCK_LINES", 5)
     settings = experiment(corpus, data__processes=2, data__cache=str(tmp_path)).data
     segmentation = Segmentation.load(_segmented(corpus))

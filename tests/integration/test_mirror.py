@@ -9,13 +9,14 @@ import shutil
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from jointnmt.errors import ConfigurationError, JointNMTError, ModelError
 from jointnmt.experiment import Experiment
-from jointnmt.runs import checkpoint
+from jointnmt.runs import checkpoint, storage
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.mirror import LIST, Mirror
 from jointnmt.runs.storage import Folder
@@ -100,6 +101,18 @@ def test_only_a_copy_that_is_whole_counts(
     assert working >= 3  # each attempt leaves contents there, which the next one need not send
     Mirror(mirror).pull(copy)
     assert contents(copy) == contents(run)
+
+
+def test_what_a_killed_process_has_left_unfinished_is_deleted(experiment: Experiment, tmp_path: Path) -> None:
+    mirror, run = tmp_path / "mirror", tmp_path / "run"
+    interrupted(experiment, run, f"{tmp_path}/elsewhere", 4)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(storage, "publish", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is gone deletes nothing
+        Mirror(str(mirror)).push(run, 4)
+    assert {path.name[0] for path in mirror.iterdir()} == {".", "c"}
+    Mirror(str(mirror)).push(run, 4)
+    assert {path.name for path in mirror.iterdir()} == {"contents", LIST}
 
 
 def test_contents_that_nobody_names_are_deleted(experiment: Experiment, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_each_side_has_the_pieces_that_its_text_has_often_enough(joint: Any, thr
 
 def test_vocabularies_of_joint_merges_are_those_of_the_sides() -> None:
     segmentation = train(joint="merges", num_merges=60)
-    assert not segmentation.joint
+    assert not segmentation.config.shared
     merges = learnt_merges(segmentation)
     for side, texts in ((segmentation.source, GERMAN), (segmentation.target, ENGLISH)):
         letters = {letter for text in texts for letter in text if letter != " "} | {SPACE}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from results.__main__ import draw, main
 from results.collect import collect
-from results.layout import CorpusSettings, Measured, read_systems
+from results.layout import CollectedMeasures, CorpusSettings, read_systems
 from results.tables import EMPTY, FEW, ONE, TABLES, Corpus, learning_curves, read_corpus
 from results.training import ended, missing, train_missing
 from results.trials import collect_trial
@@ -89,7 +89,7 @@ def test_a_run_is_kept_with_what_it_translates(root: Path) -> None:
         assert (folder / f"{name}.en").read_text(encoding="utf-8").splitlines() == expected
     assert (folder / "log.jsonl").read_bytes() == (root / "two/log.jsonl").read_bytes()
     assert "seed: 2" in (folder / "experiment.yaml").read_text()
-    measured = Measured.read(folder)
+    measured = CollectedMeasures.read(folder)
     scored = translator.score(*zip(*PAIRS["test"], strict=True))
     tokens = [value for each in scored for value in each.token_log_probabilities]
     assert measured.perplexity["test"] == pytest.approx(2.718281828 ** -statistics.mean(tokens))
@@ -107,7 +107,7 @@ def test_a_run_is_kept_with_what_it_translates(root: Path) -> None:
     ("run", "system", "error", "message"),
     [
         ("two", "third", ConfigurationError, "names no such system; it names first, second"),
-        ("one", "first", ConfigurationError, "seed-1: is there already. Delete it"),
+        ("one", "first", ConfigurationError, "seed-1: is there already"),
         ("missing", "first", ModelError, "no trained model"),
         ("without-log", "second", OSError, "log.jsonl"),
     ],
@@ -266,7 +266,7 @@ def collected(root: Path) -> Path:
                 lines = spoilt(texts, share, seed)
                 (folder / f"{name}.en").write_text("".join(f"{line}\n" for line in lines))
             perplexity = {"valid": 2.0 * seed, "test": 3.0}
-            Measured("0", "s", False, 1234, 99, perplexity, {"valid": 0, "test": 0}, "abc").write(folder)
+            CollectedMeasures("0", "s", False, 1234, 99, perplexity, {"valid": 0, "test": 0}, "abc").write(folder)
     return root / "tiny"
 
 

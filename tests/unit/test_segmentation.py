@@ -224,10 +224,10 @@ def test_the_most_frequent_words_have_a_place() -> None:
 
 def test_a_joint_vocabulary_is_of_both_sides_and_two_are_apart() -> None:
     joint, apart = train("word"), train("word", joint=False, vocabulary_size=10, target_vocabulary_size=12)
-    assert joint.joint
+    assert joint.config.shared
     assert joint.source.encode_ids("Hund dog?") == joint.target.encode_ids("Hund dog?")
     assert joint.source.encode("Hund dog?") == ["Hund", "dog?"]
-    assert not apart.joint
+    assert not apart.config.shared
     assert apart.source.encode("Hund dog") == ["Hund", "<unk>"]
     assert apart.target.encode("Hund dog") == ["<unk>", "dog"]
     assert (apart.source.vocabulary_size, apart.target.vocabulary_size) == (10, 12)
@@ -417,7 +417,7 @@ def test_what_is_saved_is_what_is_loaded(kind: str, options: dict[str, Any], tmp
         assert loaded.target.encode_ids(text) == segmentation.target.encode_ids(text)
     loaded.save(tmp_path / "b")
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    vocabularies = ["joint.json"] if loaded.joint else ["source.json", "target.json"]
+    vocabularies = ["joint.json"] if loaded.config.shared else ["source.json", "target.json"]
     assert names == sorted([*vocabularies, "segmentation.json"])
     assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in names)
 

@@ -165,7 +165,7 @@ def test_several_processes_make_the_same_store(corpus: Corpus, count: int, monke
     monkeypatch.setattr(blocks, "BLOCK_LINES", 1)
     filters = {"duplicates": "drop"}
     one = corpus.build(filters=filters)
-    monkeypatch.setattr(store, "POOL_BYTES", 0)
+    monkeypatch.setattr(store, "POOLED_FROM_BYTES", 0)
     several = corpus.build(cache=corpus.folder / "other", processes=count, filters=filters)
     names = [sorted(path.name for path in made.directory.iterdir()) for made in (one, several)]
     assert names[0] == names[1] and len(names[0]) == 8
@@ -174,7 +174,7 @@ def test_several_processes_make_the_same_store(corpus: Corpus, count: int, monke
 
 
 def test_a_dead_process_is_an_error_that_keeps_what_is_done(corpus: Corpus, monkeypatch: Any) -> None:
-    monkeypatch.setattr(store, "POOL_BYTES", 0)
+    monkeypatch.setattr(store, "POOLED_FROM_BYTES", 0)
     corpus.write([("a@", "b")])
     with pytest.raises(LostProcessError, match=r"ended early.*data\.processes=1"):
         corpus.build(processes=2)
@@ -384,6 +384,23 @@ def test_the_same_content_elsewhere_is_the_same_store_and_is_named_as_given(tmp_
         assert made.report.examples == {"empty source": f"{tmp_path}/{folder}/0.tsv:2"}
         assert made.origin(0) == f"{tmp_path}/{folder}/0.tsv:1"
     assert prints[0] == prints[1]
+
+
+def test_files_of_either_side_are_named_as_given(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path)
+    for folder in ("one", "two"):
+        files = {}
+        for number, (side, lines) in enumerate({"source": "a\n\nc\n", "target": "d\ne\n\n"}.items()):
+            path = Path(folder, f"{number}.txt")
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).write_text(lines)
+            files[side] = str(path)
+        corpus.values["train"] = [files]
+        examples = corpus.build(filters={"empty": "drop"}).report.examples
+        assert examples == {
+            "empty source": f"{tmp_path}/{folder}/0.txt:2",
+            "empty target": f"{tmp_path}/{folder}/1.txt:3",
+        }
 
 
 def test_relative_root(corpus: Corpus, monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from jointnmt import cores
 from jointnmt.ops import waiting
 from jointnmt.ops.waiting import ALONE, CROWDED, ENOUGH_THREADS, QUIET_INTERVALS, Waiting, seconds_without_core
 
@@ -199,20 +200,21 @@ def test_without_the_runtime_or_a_count_nothing_is_watched(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("limit", "allowed"),
-    [("max 100000", None), ("200000 100000", 2), ("150000 100000", 2), ("5000 100000", 1), ("", None)],
+    [("max 100000", 48), ("200000 100000", 2), ("150000 100000", 2), ("5000 100000", 1), ("", 48)],
 )
 def test_a_container_has_as_many_threads_as_it_may_use(
-    limit: str, allowed: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[int] = []
     (tmp_path / "cpu.max").write_text(limit)
-    monkeypatch.setattr(waiting, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(cores, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(48))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     monkeypatch.setattr(waiting, "_watched", os.getpid())
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     waiting.adapt_waiting()
-    assert chosen == ([] if allowed is None else [allowed])
+    assert chosen == [allowed]
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     waiting.adapt_waiting()
-    assert len(chosen) <= 1
+    assert len(chosen) == 1

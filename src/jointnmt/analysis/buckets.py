@@ -82,9 +82,7 @@ class RatioTerms:
         return ratios({"": self}, names)[""]
 
 
-def ratios(
-    systems: Mapping[str, RatioTerms], names: Sequence[str], samples: int = SAMPLES
-) -> dict[str, list[BucketValue]]:
+def ratios(systems: Mapping[str, RatioTerms], names: Sequence[str]) -> dict[str, list[BucketValue]]:
     """For each system and bucket, sum of numerators / sum of denominators over sentences.
 
     Intervals, where at least two sentences are in a bucket, and p-values (`two_sided`, of the difference from the
@@ -93,11 +91,10 @@ def ratios(
     Args:
         systems: terms of the same sentences.
         names: of the buckets.
-        samples: number of resampled test sets.
     """
     count = len(next(iter(systems.values())).numerators)
     # Counts of each sentence in each text: ones for the original, then the samples, all drawn at once for speed.
-    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=samples)
+    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=SAMPLES)
     weights = np.vstack([np.ones(count), drawn])
     baseline, values = None, {}
     filled = {system: np.count_nonzero(terms.denominators, axis=0) for system, terms in systems.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +137,8 @@ def _known(pairs: Sequence[IdPair], stores: Iterable[TokenStore], tags: Sequence
     sources, targets = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
     wanted, found = _Known(set(pairs), sources, targets), _Known(set(), set(), set())
     for store in stores:
-        for block in _blocks(store):
+        for start in range(0, len(store), BLOCK):
+            block = store.pairs(range(start, min(start + BLOCK, len(store))))
             seen = [_untagged(source, target, tags) for source, target in block]
             found.pairs.update(wanted.pairs.intersection(seen))
             found.sources.update(wanted.sources.intersection(source for source, _ in seen))
@@ -148,15 +148,7 @@ def _known(pairs: Sequence[IdPair], stores: Iterable[TokenStore], tags: Sequence
 
 def _counts(store: TokenStore, segmentation: Segmentation) -> dict[Side, Int[np.ndarray, " V"]]:
     """Counts of each piece of both sides; tags are none."""
-    source = np.zeros(segmentation.source.vocabulary_size, dtype=np.int64)
-    target = np.zeros(segmentation.target.vocabulary_size, dtype=np.int64)
-    for block in _blocks(store):
-        for counts, rows in zip((source, target), zip(*block, strict=True), strict=True):
-            counts += np.bincount([*chain.from_iterable(rows)], minlength=len(counts))
+    source = store.piece_counts("source", segmentation.source.vocabulary_size)
+    target = store.piece_counts("target", segmentation.target.vocabulary_size)
     source[list(segmentation.source.tag_ids)] = 0
     return {"source": source, "target": target}
-
-
-def _blocks(store: TokenStore) -> Iterable[list[tuple[list[int], list[int]]]]:
-    for start in range(0, len(store), BLOCK):
-        yield store.pairs(range(start, min(start + BLOCK, len(store))))

@@ -79,7 +79,7 @@ def write_store(
             shutil.rmtree(folder)
         hashes = {path.name: hash_file(path) for path in sorted(unfinished.iterdir())}
         facts = {"fingerprint": fingerprint, "report": report.plain(), "hashes": hashes}
-        facts["files"] = [str(text.files[0]) for text in texts]
+        facts["paths"] = [str(path) for text in texts for path in text.files]
         facts["checksum"] = checksum(facts)
         (unfinished / "store.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
         unfinished.rename(directory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from jointnmt.cores import cores_allowed
 from jointnmt.data.building import Which, remove_abandoned, store_lock, write_store
 from jointnmt.data.corpus import DataConfig, ParallelText, unreadable
 from jointnmt.data.digests import hash_file
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 """Part of a store's fingerprint: a store of another format is made anew."""
 
-POOL_BYTES = 20_000_000
+POOLED_FROM_BYTES = 20_000_000
 """Files smaller than this together are segmented in this process: starting others would take longer."""
 
 
@@ -53,23 +53,23 @@ class TokenStore:
     from pages that the system may drop at any time.
     """
 
-    def __init__(self, directory: Path, files: Sequence[Path], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, directory: Path, texts: Sequence[ParallelText]) -> None:
         """Open a store that `build_store` made.
 
         Args:
             directory: of the store.
-            files: the texts' first files, as messages should name them.
-            weights: how often an epoch has the pairs of each text; None: once.
+            texts: those it was made of, with their weights, and their files as messages should name them.
         """
-        self.weights = tuple(weights or [1.0] * len(files))
+        self.weights = tuple(text.weight for text in texts)
         facts = json.loads((directory / "store.json").read_text(encoding="utf-8"))
         self.directory = directory
         self.fingerprint: str = facts["fingerprint"]
         """Hash of the files' content, the filters, the segmentation and the format."""
-        called = facts.get("files", ())  # older stores do not say
+        called = facts.get("paths", ())  # older stores do not say
+        files = [path for text in texts for path in text.files]
         self.report = FilterReport.parse(facts["report"]).renamed(dict(zip(called, files, strict=False)))
         """What the filters removed."""
-        self._files = tuple(files)
+        self._files = tuple(text.files[0] for text in texts)
         self._pairs = _Rows([directory / name for name in shards(facts["hashes"])])
         self._lengths = np.memmap(directory / LENGTHS, dtype=np.int32, mode="r").reshape(-1, 2)
 
@@ -108,9 +108,12 @@ class TokenStore:
             offsets = chunk.offsets.to_numpy().astype(np.int64)
             yield chunk.flatten().to_numpy(), offsets - offsets[0]
 
-    def target_ids(self) -> Iterator[npt.NDArray[np.int32]]:
-        """The pieces of all targets, without end marks, some thousand pairs at a time."""
-        return (ids for ids, _ in self.ids("target"))
+    def piece_counts(self, side: Literal["source", "target"], vocabulary_size: int) -> npt.NDArray[np.int64]:
+        """`[V]`: how often each piece occurs among the sentences of a side; end marks are not counted."""
+        counts = np.zeros(vocabulary_size, np.int64)
+        for pieces, _ in self.ids(side):
+            counts += np.bincount(pieces, minlength=vocabulary_size)
+        return counts
 
     def text_sizes(self) -> list[int]:
         """How many pairs there are of each of the texts, which follow each other."""
@@ -212,7 +215,7 @@ def build_store(
                 f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
                 "variable JOINTNMT_CACHE to a folder with room that you may write to."
             ) from error
-    store = TokenStore(directory, [text.files[0] for text in texts], [text.weight for text in texts])
+    store = TokenStore(directory, texts)
     level = logging.WARNING if anew and store.report.removed else logging.INFO
     if not quiet:
         logger.log(level, "%s: %s", which, store.report.render())
@@ -273,6 +276,6 @@ def _digest(path: Path) -> str:
 
 def _pool(config: DataConfig, texts: Sequence[ParallelText]) -> Pool:
     """Processes of this machine, if there is enough to do."""
-    count = config.processes or os.cpu_count() or 1
-    small = sum(path.stat().st_size for text in texts for path in text.files) < POOL_BYTES
+    count = config.processes or cores_allowed()
+    small = sum(path.stat().st_size for text in texts for path in text.files) < POOLED_FROM_BYTES
     return ThisProcess() if small or count == 1 else Processes(count)

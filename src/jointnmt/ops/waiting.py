@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from jointnmt.cores import cores_allowed
+
 INTERVAL_SECONDS = 0.5
 CROWDED, ALONE = 0.15, 0.05
 """Of each second, for how long a thread has no core: from where on threads are not alone, and until where they may be
@@ -28,21 +30,9 @@ ENOUGH_THREADS = 4
 QUIET_INTERVALS = 4
 """How many intervals in a row must look alone before threads spin long again."""
 
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-"""Of a container: microseconds of processor time in each period, and the period; Linux, control groups 2."""
-
 _lock = threading.Lock()
 _watched: int | None = None
 """The process that is watched: a fork is another one, without the thread that watches."""
-
-
-def cores_allowed() -> int | None:
-    """How many cores' time this process may take where that is limited, rounded up; None: all there is."""
-    try:
-        allowed, period = CPU_LIMIT.read_text().split()
-        return None if allowed == "max" else max(1, -(-int(allowed) // int(period)))
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
 
 
 def adapt_waiting() -> None:
@@ -56,8 +46,7 @@ def adapt_waiting() -> None:
     """
     global _watched
     with _lock:
-        most = None if "OMP_NUM_THREADS" in os.environ else cores_allowed()
-        if most is not None and torch.get_num_threads() > most:
+        if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > (most := cores_allowed()):
             torch.set_num_threads(most)
         if _watched == os.getpid() or {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
             return

@@ -80,7 +80,7 @@ def _copy(path: Path, to: Path) -> None:
         _link(str(path), str(to))
 
 
-def _link(path: str, to: str, follow_symlinks: bool = False) -> str:
+def _link(path: str, to: str) -> str:
     try:
         os.link(path, to, follow_symlinks=False)
     except OSError:  # a file system without links

@@ -73,6 +73,7 @@ class Mirror:
             ) from error
 
     def _push(self, run: Path, step: int) -> None:
+        self._folder.tidy()
         files = {path.relative_to(run).as_posix(): path for path in _files(run)}
         present = self._folder.names(CONTENTS)
         named = {}

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-
-import numpy as np
 
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.likelihood import Likelihood
@@ -181,9 +178,6 @@ def training_counts(translator: Translator, run: Path) -> list[int] | None:
     except (ConfigurationError, DataError) as error:
         logger.warning("%s: is left out of accuracy by frequency. %s", run_name(run), error)
         return None
-    counts = np.zeros(translator.segmentation.target.vocabulary_size, dtype=np.int64)
-    for start in range(0, len(store), 10_000):
-        pairs = store.pairs(range(start, min(start + 10_000, len(store))))
-        counts += np.bincount([*chain.from_iterable(target for _, target in pairs)], minlength=len(counts))
+    counts = store.piece_counts("target", translator.segmentation.target.vocabulary_size)
     counts[eos_id] = len(store)
     return [int(count) for count in counts]

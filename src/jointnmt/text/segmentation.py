@@ -60,11 +60,6 @@ class Segmentation:
         """The languages whose rules of Moses are those of source and target."""
         return self.source.rules, self.target.rules
 
-    @property
-    def joint(self) -> bool:
-        """Whether both sides share one vocabulary."""
-        return self.config.shared
-
     @classmethod
     def train(
         cls,

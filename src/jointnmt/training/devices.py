@@ -44,10 +44,14 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigurationError("training.accelerator is gpu, but torch finds no GPU here. Set it to auto or cpu.")
     kind = "cuda" if accelerator == "gpu" else "cpu"
-    several = nodes > 1 or devices not in (1, "auto") or (devices == "auto" and kind == "cuda" and _num_gpus() > 1)
+    several = (
+        nodes > 1
+        or devices not in (1, "auto")
+        or (devices == "auto" and kind == "cuda" and torch.cuda.device_count() > 1)
+    )
     try:
         fabric = Fabric(
-            accelerator="cuda" if kind == "cuda" else "cpu",
+            accelerator=kind,
             devices=devices,
             num_nodes=nodes,
             strategy=DDPStrategy(timeout=TIMEOUT) if several else "auto",
@@ -83,10 +87,6 @@ def _leave() -> None:
     """End the communication threads, which would otherwise abort the process at exit."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
-
-
-def _num_gpus() -> int:
-    return torch.cuda.device_count()
 
 
 def hardware(fabric: Fabric) -> str:

@@ -136,8 +136,7 @@ class TrainingRun:
         return None if self.validation is None else self.validation.store.fingerprint
 
     def close(self) -> None:
-        """Close logs and display."""
-        self.display.end()
+        """Close the logs."""
         if self.logs is not None:
             self.logs.close()
 
@@ -209,14 +208,19 @@ class TrainingRun:
             epochs = self.config.max_epochs - report.position.epoch
             of_epochs = self.step + epochs * report.epoch_updates - report.position.update
         self.display.step(report, self.config.planned_end(of_epochs))
-        if self.step % self.config.log_every == 0:
-            record = self.state.window.record()
-            if self.logs is not None:
-                rates = {"learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
-                epoch = report.position.epoch - report.ends_epoch  # of the update, counted from 0
-                self.logs.write("train", self.step, epoch=epoch, **record, **rates)
-            self.display.summary(self.step, record)
-            self.state = replace(self.state, window=RunningStats())
+        # What is left at the end is written, too; a validation may turn out to be the end.
+        if self.step % self.config.log_every == 0 or self._validation_is_due() or self._reason_to_stop():
+            self._summarise(report)
+
+    def _summarise(self, report: StepReport) -> None:
+        """Write a record of the updates since the last one, of which this is the newest."""
+        record = self.state.window.record()
+        if self.logs is not None:
+            rates = {"learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
+            epoch = report.position.epoch - report.ends_epoch  # of the update, counted from 0
+            self.logs.write("train", self.step, epoch=epoch, **record, **rates)
+        self.display.summary(self.step, record)
+        self.state = replace(self.state, window=RunningStats())
 
     def _validation_is_due(self) -> bool:
         config, position = self.validating, self.trainer.position

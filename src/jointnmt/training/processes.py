@@ -125,7 +125,7 @@ def of_first(make: Callable[[], Value]) -> Value:
 def state_of_first(
     read: Callable[[], SavedState | None],
     device: torch.device,
-    keep: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    keep: Callable[[Tensor], Tensor],
 ) -> SavedState | None:
     """The tensors and values that `read` returns in the first process, in every process.
 

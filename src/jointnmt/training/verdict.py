@@ -46,11 +46,9 @@ def unigram_perplexity(train: TokenStore, validation: TokenStore, vocabulary: in
 
 
 def _target_counts(store: TokenStore, vocabulary: int) -> np.ndarray:
-    """`[V]`: how often each piece occurs among the targets; end marks, which are not stored, once a pair."""
-    counts = np.zeros(vocabulary)
-    for ids in store.target_ids():
-        counts += np.bincount(ids, minlength=vocabulary)
-    counts[eos_id] += len(store)
+    """`[V]`: how often each piece occurs among the targets, and the end mark."""
+    counts = store.piece_counts("target", vocabulary)
+    counts[eos_id] = len(store)
     return counts
 
 
