@@ -115,7 +115,7 @@ def _figures(turns: Turns, reference: Turns | None) -> Row:
         "padded_share_of_cells": 1 - cells / sum(each.padded_cells for each in work),
         "base_bytes": base,
         "peak_bytes": peak,
-        "bytes_per_cell": max(peak - base, 0) / max(each.largest_batch for each in work),
+        "bytes_per_cell": max(peak - base, 0) / max(each.peak_cells for each in done),
     }
     if reference is not None:
         pairs = list(zip(reference.rounds, turns.rounds, strict=True))

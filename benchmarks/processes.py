@@ -59,7 +59,9 @@ class Round:
     process_seconds: float
     work: Work
     peak_bytes: int
-    """The most memory that the process has had so far."""
+    """The most memory that the process has had so far, warming up included."""
+    peak_cells: int
+    """The most cells that a batch has had so far, padding included."""
 
 
 class SubjectLostError(Exception):
@@ -136,20 +138,28 @@ def _serve(connection: Connection, build: Callable[[], Subject], threads: int) -
         subject = build()
         base = resident_bytes(subject.device) + subject.late_bytes
         began = time.perf_counter()
+        peak_cells = 0
         for _ in range(subject.warm_up_runs):
             _finish_run(subject)
+            peak_cells = max(peak_cells, subject.work().largest_batch)
         connection.send((base, time.perf_counter() - began))
         while (command := connection.recv()) != "stop":
-            connection.send(_profiled(subject) if command == "profile" else _timed(subject))
+            if command == "profile":
+                connection.send(_profiled(subject))
+                continue
+            timed = _timed(subject, peak_cells)
+            peak_cells = timed.peak_cells
+            connection.send(timed)
     except Exception as error:
         connection.send(SubjectLostError(f"{type(error).__name__}: {error}"))
 
 
-def _timed(subject: Subject) -> Round:
+def _timed(subject: Subject, peak_cells: int) -> Round:
     wall, process = time.perf_counter(), time.process_time()
     _finish_run(subject)
     wall, process = time.perf_counter() - wall, time.process_time() - process
-    return Round(wall, process, subject.work(), peak_bytes(subject.device))
+    work = subject.work()
+    return Round(wall, process, work, peak_bytes(subject.device), max(peak_cells, work.largest_batch))
 
 
 def _profiled(subject: Subject) -> dict[str, float]:
