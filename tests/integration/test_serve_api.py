@@ -81,6 +81,24 @@ def test_forms_and_query_parameters_are_understood(client: TestClient) -> None:
     assert client.post("/translate", json={**values, "api_key": None, "format": None, "more": 1}).json() == expected
 
 
+@pytest.mark.parametrize("way", ["form", "query"])
+def test_forms_and_queries_are_utf_8_and_need_not_be_escaped(client: TestClient, way: str) -> None:
+    expected = translate(client, "schöner Hund & Katze")
+
+    def sent(text: bytes) -> Any:
+        fields = b"q=" + text + b"&source=de&target=en"
+        if way == "query":
+            return client.post(f"/translate?{fields.decode()}")
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        return client.post("/translate", content=fields, headers=headers)
+
+    assert sent(b"sch%C3%B6ner+Hund+%26+Katze").json() == expected
+    if way == "form":
+        assert sent("schöner Hund %26 Katze".encode()).json() == expected
+    refused = sent(b"sch%F6ner")
+    assert refused.status_code == 400 and "UTF-8" in refused.json()["error"]
+
+
 def test_alternatives_are_further_translations(client: TestClient, translator: Translator) -> None:
     options = TranslationOptions(num_best=3)
     best = next(translator.translate_stream(["die Katze sieht"], options))
@@ -306,6 +324,11 @@ def test_v1_scores_as_the_translator_does(client: TestClient, translator: Transl
     assert "targets" in error(client, "/v1/score", model="main", sources=sources, targets=["one"])
 
 
+def test_v1_scores_no_translation_of_nothing(client: TestClient) -> None:
+    message = error(client, "/v1/score", model="main", sources=["der", " "], targets=["the", "dog"])
+    assert message.startswith("line 2: an empty line cannot have a target")
+
+
 def test_v1_takes_lines_and_says_what_is_none(client: TestClient) -> None:
     pairs = {"model": "main", "sources": ["der Hund"], "targets": ["the\ndog"]}
     assert "Send each line by itself, or whole texts to /translate" in error(client, "/v1/score", **pairs)
@@ -408,7 +431,11 @@ def test_the_description_of_the_api_needs_no_network(client: TestClient) -> None
     for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
         assert f'"static/swagger-ui/{name}"' in page.text.replace("'", '"'), "its addresses are relative"
         assert client.get(f"/static/swagger-ui/{name}").status_code == 200
-    paths = client.get("/openapi.json").json()["paths"]
+    description = client.get("/openapi.json").json()
+    paths = description["paths"]
+    assert not [path for path, each in paths.items() if "422" in next(iter(each.values()))["responses"]]
+    assert "ErrorAnswer" in description["components"]["schemas"]
+    assert "HTTPValidationError" not in description["components"]["schemas"]
     assert {"/translate", "/languages", "/detect", "/v1/translate", "/v1/attention", "/metrics"} <= paths.keys()
 
 

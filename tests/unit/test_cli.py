@@ -13,13 +13,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 import jointnmt
 from jointnmt.cli.command import command_of
 from jointnmt.cli.main import COMMANDS, EXIT_CODES, app
-from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+from jointnmt.errors import ConfigurationError, DataError, JointNMTError, MissingPackageError, ModelError
 from jointnmt.interruption import STOP_SIGNALS
+from jointnmt.runs.loading import read_experiment
+from jointnmt.shipped import locate_run
+from support.tiny import tiny_recipe, write_corpus
 from support.tiny_run import write_run
 
 Invoke = Callable[..., Result]
@@ -403,3 +407,74 @@ sys.stdout.write(" ".join(wanted - of_torch))
     assert {"jointnmt", "safetensors"} <= looked_for
     assert not looked_for & FORBIDDEN
     assert not {name for name in looked_for if not name.startswith("_")} - sys.stdlib_module_names - NEEDED_FOR_A_LINE
+
+
+def test_a_text_of_several_lines_is_no_sentence(invoke: Invoke, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    for text, problem in (("der Hund\ndie Katze", "several lines"), ("der\0Hund", "NUL byte")):
+        result = invoke("translate", run, text)
+        assert result.exit_code == DataError.exit_code and problem in result.stderr
+    assert invoke("translate", run, "der Hund\n").exit_code == 0
+
+
+@pytest.mark.parametrize("given", [["-"], ["--input", "-"]])
+def test_a_minus_is_standard_input(invoke: Invoke, tmp_path: Path, given: list[str]) -> None:
+    run = write_run(tmp_path / "run")
+    assert invoke("translate", run, *given, input="der\n").stdout == invoke("translate", run, "der").stdout
+
+
+def test_results_are_not_written_as_if_they_were_compressed(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("translate", write_run(tmp_path / "run"), "der", "--out", tmp_path / "out.en.gz")
+    assert result.exit_code == ConfigurationError.exit_code and "Name out.en" in result.stderr
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("wrong", [["--tag", "<x>"], ["--num-best", 9]])
+def test_wrong_options_do_not_touch_what_an_interrupted_call_has_left(
+    invoke: Invoke, tmp_path: Path, wrong: list[object]
+) -> None:
+    (tmp_path / "in.de").write_text("der\n")
+    part = tmp_path / "out.en.part"
+    part.write_text("line\n")
+    run = write_run(tmp_path / "run")
+    result = invoke("translate", run, "--input", tmp_path / "in.de", "--out", tmp_path / "out.en", *wrong)
+    assert result.exit_code == ConfigurationError.exit_code
+    assert part.read_text() == "line\n"
+
+
+def test_an_average_replaces_nothing_of_a_training(invoke: Invoke, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    model = run / "model.safetensors"
+    (run / "checkpoints").mkdir(exist_ok=True)
+    for out in (run / "experiment.yaml", run / "checkpoints" / "last.safetensors", model):
+        before = out.read_bytes() if out.exists() else b""
+        result = invoke("average", run, "--checkpoint", model, "--out", out)
+        assert result.exit_code == ConfigurationError.exit_code, result.output
+        assert (out.read_bytes() if out.exists() else b"") == before
+    assert invoke("average", run, "--checkpoint", model, "--out", tmp_path / "mean.safetensors").exit_code == 0
+
+
+def test_a_package_that_is_broken_is_no_error_of_ours(invoke: Invoke, command: Callable[..., None]) -> None:
+    def broken() -> None:
+        raise ImportError("libcudart.so.12: cannot open shared object file", name="torch._C")
+
+    command(broken)
+    result = invoke("info")
+    assert result.exit_code == MissingPackageError.exit_code
+    assert "torch is not installed, or is broken (libcudart.so.12" in result.stderr
+
+
+def test_an_ensemble_where_one_model_is_wanted_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    for find, name in ((read_experiment, f"{run}+{run}"), (locate_run, "package:one+package:two")):
+        with pytest.raises(ModelError, match=r"Ensembles, A\+B, are for translate"):
+            find(Path(name))
+
+
+def test_a_training_is_not_written_to_a_file(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    write_corpus(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(tiny_recipe(tmp_path)))
+    result = invoke("train", tmp_path / "recipe.yaml", "--out", tmp_path / "file")
+    assert result.exit_code == ConfigurationError.exit_code, result.output
+    assert (tmp_path / "file").read_text() == "text"

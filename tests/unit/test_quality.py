@@ -165,6 +165,21 @@ def write_tmx(path: Path, pairs: list[tuple[str, str]]) -> None:
     path.write_text(f"{head}\n{units}\n</body></tmx>", encoding="utf-8")
 
 
+def test_codes_within_sentences_are_no_text(tmp_path: Path) -> None:
+    coded = 'Ein <bpt i="1">&lt;b&gt;</bpt>fetter<ept i="1">&lt;/b&gt;</ept> Hund<ph x="1">&lt;br&gt;</ph>.'
+    units = f'<tu><tuv xml:lang="de"><seg>{coded}</seg></tuv><tuv xml:lang="en"><seg>A dog.</seg></tuv></tu>'
+    (tmp_path / "a.tmx").write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', "utf-8")
+    unit = (
+        f'<trans-unit id="1"><source>{coded.replace("i=", "id=").replace("x=", "id=")}</source><target>A dog.</target>'
+    )
+    file = f'<file source-language="de" target-language="en" original="a" datatype="x"><body>{unit}</trans-unit></body>'
+    start = '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">'
+    (tmp_path / "b.xliff").write_text(f"{start}{file}</file></xliff>", "utf-8")
+    for name in ("a.tmx", "b.xliff"):
+        (text,) = gather_texts([tmp_path / name])
+        assert [(pair.source, pair.target) for pair in text.pairs()] == [("Ein fetter Hund.", "A dog.")]
+
+
 def write_many_languages(path: Path, pairs: list[tuple[str, str]]) -> None:
     """A translation memory with German, English and French, or what stands for it."""
     units = "".join(

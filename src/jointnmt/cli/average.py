@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import RunArgument
 from jointnmt.errors import ConfigurationError
 
@@ -37,11 +38,12 @@ def average(
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
         raise ConfigurationError("Give one of --best, --last and --checkpoint.")
-    if out.is_dir():
-        raise ConfigurationError(
-            f"--out {out}: is a directory. Name the file to write, such as {out}/model.safetensors."
-        )
     paths = choose_checkpoints(run, best, last, checkpoints)
+    check_output(out, paths)
+    if RunDirectory(run).owns(out):
+        raise ConfigurationError(
+            f"--out {out}: is the training's own. Name another file, such as {run}/model.safetensors."
+        )
     average_into(out, paths)
     if out.resolve() == RunDirectory(run).model.resolve():
         logger.warning("%s: `jointnmt train` with this RUN makes it again, as training.average_best says", out)

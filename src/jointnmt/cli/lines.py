@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from jointnmt.compression import compression_of, plain_name
 from jointnmt.data.corpus import lines_of_stream
 from jointnmt.data.lines import lines_or_errors
 from jointnmt.errors import ConfigurationError, DataError
@@ -84,6 +85,8 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
         raise ConfigurationError(f"{path}: is read, and the result would be written over it. Name another file.")
     if path.is_dir():
         raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
+    if compression_of(path):
+        raise ConfigurationError(f"{path}: results are not compressed. Name {plain_name(path)}, and compress it after.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
 
@@ -103,7 +106,11 @@ def writer(stream: IO[bytes]) -> Callable[[str], None]:
     """What writes a line to a stream, at once."""
 
     def write(line: str) -> None:
-        stream.write(line.encode("utf-8") + b"\n")
-        stream.flush()
+        try:
+            stream.write(line.encode("utf-8") + b"\n")
+            stream.flush()
+        except OSError as error:
+            error.filename = error.filename or stream.name
+            raise
 
     return write

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 import jointnmt
 from jointnmt.cli.command import command_of
-from jointnmt.errors import ConfigurationError, JointNMTError
+from jointnmt.errors import ConfigurationError, JointNMTError, MissingPackageError
 from jointnmt.extras import Extra, extra
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
@@ -215,6 +215,11 @@ def _explain(error: BaseException) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         return f"error: {where}{error.strerror}. Check the path, the permissions and the free space.", (
             ConfigurationError.exit_code
+        )
+    if isinstance(error, ImportError) and not (error.name or "").startswith("jointnmt"):
+        package = f"The package {error.name.partition('.')[0]}" if error.name else "A package that this needs"
+        return f"error: {package} is not installed, or is broken ({error}). Install it again.", (
+            MissingPackageError.exit_code
         )
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     return (

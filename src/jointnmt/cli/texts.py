@@ -75,7 +75,7 @@ def check_different(codes: tuple[str, str]) -> None:
 
 def _check_encoding(encoding: str | None) -> None:
     try:
-        b"a".decode(encoding or "utf-8")
+        "a".encode(encoding or "utf-8").decode(encoding or "utf-8")
     except (LookupError, UnicodeError):
         raise ConfigurationError(f"--encoding {encoding}: there is no such encoding. Try cp1252 or latin-1.") from None
 

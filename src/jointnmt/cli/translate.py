@@ -82,6 +82,7 @@ def translate(
     Empty lines stay empty. Translations are written in the order of the lines, each as soon as it is computed. After an
     interruption the lines so far are in `NAME.part`, and `--resume` goes on.
     """
+    input = None if input == Path("-") else input  # as of other commands: standard input
     given = _given(texts or [], text or [], input)
     if resume and (input is None or output is None):
         raise ConfigurationError("--resume needs --input and --out: what has been read before can be read again.")
@@ -117,6 +118,8 @@ def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> lis
         ConfigurationError: if there are texts and a file, or one of the texts is the name of a file; if there is
             nothing to read.
     """
+    if texts == ["-"] and not more and input is None:
+        return None
     given = [*texts, *more]
     if given and input is not None:
         raise ConfigurationError("Give what to translate either as text or by --input, not both.")

@@ -19,6 +19,7 @@ from jointnmt.data.digests import hash_file
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.translator import Translation, TranslationOptions, Translator
+from jointnmt.translator.searching import check_options
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class TranslationJob:
         if self.typed and logger.isEnabledFor(logging.INFO):
             stderr().print(greeting(translator), highlight=False, soft_wrap=True)
         began = time.perf_counter()
+        check_options(translator, self.options)  # before what an interrupted call has left is begun again
         with self._opened(translator, resume) as (write, done):
             number = done
             for number, translation in enumerate(self._translations(translator, done), start=done + 1):

@@ -173,6 +173,11 @@ class RunDirectory:
         if allowed:
             logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(allowed.values()))
 
+    def owns(self, path: Path) -> bool:
+        """Whether a path is of what a training goes on from, or its models are read by; the weights are not."""
+        kept = (self.experiment, self.segmentation, self.checkpoints, self.log, self.validation, self.versions)
+        return any(path.resolve().is_relative_to(each.resolve()) for each in kept)
+
     def is_trained(self) -> bool:
         """Whether a training has saved anything here."""
         return self.model.exists() or any(self.checkpoints.glob("*.safetensors"))

@@ -67,7 +67,7 @@ class SavedStates:
             try:
                 yield checkpoint.read_outline(path).values
             except ModelError as error:
-                missing = isinstance(error.__cause__, FileNotFoundError)
+                missing = isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
                 if not (missing or (skip_damaged and isinstance(error, DamagedCheckpointError))):
                     raise
 

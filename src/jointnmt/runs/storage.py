@@ -60,6 +60,8 @@ class Folder:
         with _naming(self, under or "the folder", "listed"):
             self._fs.invalidate_cache()
             if not self._fs.isdir(folder):
+                if self._fs.isfile(folder):
+                    raise ConfigurationError(f"{self.address}: is a file, not a folder. Choose another name.")
                 return set()
             return {found.rpartition("/")[2] for found in self._fs.ls(folder, detail=False)}
 

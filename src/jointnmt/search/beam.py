@@ -28,6 +28,21 @@ class SearchConfig(RulesConfig):
     beam_size: int = Field(5, ge=1, le=10_000, description="hypotheses kept for each sentence")
 
 
+def check_num_best(num_best: int, config: SearchConfig) -> None:
+    """Refuse to look for fewer translations than one, or more than the beam has.
+
+    Raises:
+        ConfigurationError: saying which.
+    """
+    if num_best < 1:
+        raise ConfigurationError(f"num_best is {num_best}, but must be at least 1.")
+    if num_best > config.beam_size:
+        raise ConfigurationError(
+            f"{num_best} best translations were asked for, but beam_size is {config.beam_size}: raise it to at least "
+            f"{num_best}."
+        )
+
+
 @torch.no_grad()
 def beam_search(
     model: TranslationModel,
@@ -52,13 +67,7 @@ def beam_search(
         ValueError: if the model is in training mode, or sources or prefixes are refused (see `Rules.of`).
     """
     check_evaluating(model)
-    if num_best < 1:
-        raise ConfigurationError(f"num_best is {num_best}, but must be at least 1.")
-    if num_best > config.beam_size:
-        raise ConfigurationError(
-            f"{num_best} best translations were asked for, but beam_size is {config.beam_size}: raise it to at least "
-            f"{num_best}."
-        )
+    check_num_best(num_best, config)
     rules = Rules.of(source, config, prefixes)
     found: list[list[Hypothesis]] = [[] for _ in rules.limits]
     beams = BeamState.begin(len(source), config.beam_size, filled=1)

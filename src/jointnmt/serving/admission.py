@@ -174,6 +174,9 @@ def _sentences(
     scored: bool,
 ) -> list[Sentence]:
     given = targets or [""] * len(sources)
+    for line, (source, target) in enumerate(zip(sources, given, strict=True), start=1):
+        if scored and target.strip() and not source.strip():
+            raise RequestError(400, f"line {line}: an empty line cannot have a target. Leave both empty.")
     try:
         source_tokens = engine.source_tokens(sources)
         target_tokens = engine.target_tokens(given) if any(given) else [1] * len(given)  # the end mark

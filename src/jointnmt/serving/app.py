@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -61,7 +62,24 @@ def _routes(services: Services) -> FastAPI:
     app.include_router(v1_exploration.router)
     _add_operations(app, services)
     _add_pages(app)
+    _describe_own_errors(app)
     return app
+
+
+def _describe_own_errors(app: FastAPI) -> None:
+    """Leave FastAPI's answer to a wrong body, 422, out of the description: `_invalid` answers with 400."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        found = describe()
+        for operations in found["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            found["components"]["schemas"].pop(name, None)
+        return found
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _add_operations(app: FastAPI, services: Services) -> None:

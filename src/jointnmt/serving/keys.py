@@ -11,9 +11,10 @@ import secrets
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import yaml
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from jointnmt.config import Config, read_yaml
 from jointnmt.errors import ConfigurationError
@@ -34,7 +35,13 @@ class Key(Config):
 class KeyFile(Config):
     """The file of keys."""
 
-    keys: tuple[Key, ...] = Field(description="whom the server lets in")
+    keys: tuple[Key, ...] = Field((), description="whom the server lets in; without any, nobody")
+
+    @field_validator("keys", mode="before")
+    @classmethod
+    def _none_left(cls, value: Any) -> Any:
+        """What is left of a list in YAML after its last entry is deleted is null."""
+        return () if value is None else value
 
 
 def digest(key: str) -> str:

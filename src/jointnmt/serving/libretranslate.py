@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -283,12 +284,26 @@ async def _values(request: Request) -> dict[str, Any]:
         return {name: value for name, value in values.items() if value is not None}
     if body.startswith(b"{"):  # which would be one key of a form
         raise RequestError(400, NO_JSON)
-    form = await request.form()
+    if request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
+        form = _fields(body)
+    else:
+        form = [(name, value) for name, value in (await request.form()).multi_items() if isinstance(value, str)]
     # Forms end lines as the web does; texts have the same length either way with plain line feeds.
-    sent = [(name, value.replace("\r\n", "\n")) for name, value in form.multi_items() if isinstance(value, str)]
-    given: dict[str, Any] = {**request.query_params, **dict(sent)}
-    texts = [value for name, value in (*request.query_params.multi_items(), *sent) if name == "q"]
-    return {**given, "q": texts} if len(texts) > 1 else given
+    sent = _fields(request.scope["query_string"]) + [(name, value.replace("\r\n", "\n")) for name, value in form]
+    texts = [value for name, value in sent if name == "q"]
+    return {**dict(sent), **({"q": texts} if len(texts) > 1 else {})}
+
+
+def _fields(encoded: bytes) -> list[tuple[str, str]]:
+    """Names and values of a query or a form, percent-encoded or as they are.
+
+    Raises:
+        RequestError: if they are no UTF-8, which Starlette would take for Latin-1, or replace.
+    """
+    try:
+        return parse_qsl(encoded.decode("utf-8"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise RequestError(400, "The parameters are not UTF-8. Send them in UTF-8.") from None
 
 
 def _parse(kind: type[Any], values: dict[str, Any]) -> Any:

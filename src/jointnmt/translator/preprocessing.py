@@ -93,10 +93,19 @@ def tagged(
     """
     if tag is None:
         return _warned_of_the_first_untagged(texts, known) if needed else iter(texts)
-    if tag not in known:
+    check_tag(tag, known)
+    return (text if isinstance(text, DataError) or not text.strip() else f"{tag} {text}" for text in texts)
+
+
+def check_tag(tag: str | None, known: Sequence[str]) -> None:
+    """Refuse a tag that a model does not have.
+
+    Raises:
+        ConfigurationError: naming those it has.
+    """
+    if tag is not None and tag not in known:
         has = f"It has {', '.join(known)}." if known else "It has none."
         raise ConfigurationError(f"The model has learnt no tag {tag!r}. {has}")
-    return (text if isinstance(text, DataError) or not text.strip() else f"{tag} {text}" for text in texts)
 
 
 def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Sequence[str]) -> Iterator[str | DataError]:
@@ -282,4 +291,8 @@ def _no_text(line: Line) -> DataError | None:
             text.encode("utf-8")
         except UnicodeEncodeError:
             return DataError(f"{line.origin}: holds an unpaired surrogate, so it is not text. Correct it.")
+        if "\0" in text:
+            return DataError(f"{line.origin}: holds a NUL byte, so it is not text. Remove it.")
+        if "\n" in text.rstrip("\r\n"):
+            return DataError(f"{line.origin}: has several lines. Give each by itself, or all of them in a file.")
     return None

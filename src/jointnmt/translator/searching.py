@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.search import Hypothesis, SamplingConfig, beam_search, sample, sentence_generator
+from jointnmt.search import Hypothesis, SamplingConfig, SearchConfig, beam_search, sample, sentence_generator
+from jointnmt.search.beam import check_num_best
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import space_of
 from jointnmt.text.segmenter import Segmenter
@@ -19,7 +20,15 @@ from jointnmt.translator.batching import computed, plan_window, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
 from jointnmt.translator.limits import Search
 from jointnmt.translator.options import TranslationOptions
-from jointnmt.translator.preprocessing import EncodedSentence, Line, checked_texts, numbered_lines, pair_lines, tagged
+from jointnmt.translator.preprocessing import (
+    EncodedSentence,
+    Line,
+    check_tag,
+    checked_texts,
+    numbered_lines,
+    pair_lines,
+    tagged,
+)
 from jointnmt.translator.results import Candidate, Counts, Translation, with_end_mark
 
 if TYPE_CHECKING:
@@ -37,7 +46,11 @@ def translate_stream(
     done: int,
 ) -> Iterator[Translation]:
     """See `Translator.translate_stream`."""
-    _check_options(translator, options)
+    check_options(translator, options)
+    if options.long == "split" and translator.max_length is None:
+        logger.warning(
+            "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
+        )
     counts = Counts()
     for window in windows(_numbered(translator, lines, options, prefixes, origin), options.window):
         if window[-1].number <= done:
@@ -49,18 +62,22 @@ def translate_stream(
     counts.warn()
 
 
-def _check_options(translator: Translator, options: TranslationOptions) -> None:
-    """Refuse what the model cannot give, or what is beyond the limits; warn of what has no effect."""
+def check_options(translator: Translator, options: TranslationOptions) -> None:
+    """Refuse what the model cannot give, or what is beyond the limits.
+
+    Raises:
+        ConfigurationError: saying what.
+    """
     if options.gates and not translator.only_model().has_shortcuts:
         raise ConfigurationError(
             "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or "
             "leave gates out."
         )
-    if options.long == "split" and translator.max_length is None:
-        logger.warning(
-            "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
-        )
-    width = beam_size(_search_of(translator, options))
+    check_tag(options.tag, translator.segmentation.source.tags)
+    search = _search_of(translator, options)
+    if isinstance(search, SearchConfig):
+        check_num_best(options.num_best, search)
+    width = beam_size(search)
     if options.limits and (refused := options.limits.refused_breadth(options.num_best, width)):
         raise ConfigurationError(refused)
 

@@ -93,6 +93,18 @@ def test_a_key_has_its_rate_and_no_other_key_pays_for_it(tmp_path: Path, monkeyp
         access.admit(slow)
 
 
+@pytest.mark.parametrize("left", ["keys:\n", "keys: []\n", "{}\n"])
+def test_the_last_key_can_be_taken_back(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "keys.yaml"
+    key = add_key(path, "weblate", None)
+    path.write_text(left)
+    with pytest.raises(RequestError):
+        Access(read_keys(path)).admit(key)
+    assert Access(read_keys(path)).needs_key
+    add_key(path, "omegat", None)
+    assert [each.name for each in read_keys(path)] == ["omegat"]
+
+
 @pytest.mark.parametrize("text", ["keys: 3", "keys: [{name: a, sha256: short}]", "other: []"])
 def test_a_file_that_is_none_of_keys_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "keys.yaml").write_text(text)

@@ -15,6 +15,8 @@ from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 
 MARKUP = (".tmx", ".xliff")
+CODES = ("bpt", "ept", "ph", "it", "ut")
+"""Elements within sentences whose content is code of another format."""
 
 
 def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple[int, str, str, str, str]]:
@@ -117,6 +119,7 @@ def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]
     from translate.storage.tmx import tmxfile
 
     memory = tmxfile.parsestring(content)
+    _drop_codes(memory.document)
     units = [
         (
             unit.xmlelement.sourceline or 0,
@@ -130,12 +133,20 @@ def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]
     return memory.sourcelanguage, units
 
 
+def _drop_codes(tree: Any) -> None:
+    """Remove the elements that hold codes of a format, such as `<br>`, and not words; the text after them stays."""
+    from lxml.etree import strip_elements
+
+    strip_elements(tree, *(f"{{*}}{name}" for name in CODES), with_tail=False)
+
+
 def _document(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
     from translate.storage.xliff import Xliff1File
     from translate.storage.xliff2 import Xliff2File
 
     document: Any = (Xliff2File if b"xliff:document:2" in content[:4096] else Xliff1File).parsestring(content)
     source, target = document.getsourcelanguage() or "source", document.gettargetlanguage() or "target"
+    _drop_codes(document.document)
     units = [
         (unit.xmlelement.sourceline or 0, {source: str(unit.source or ""), target: str(unit.target or "")})
         for unit in document.units
