@@ -146,7 +146,7 @@ def test_json_lines_are_kept_byte_for_byte(run: Path, tmp_path: Path) -> None:
     lines = [
         '{"text": "der Hund",   "number": 1.10, "big": 123456789012345678901234567890, "x": [null, {"y": "\\u00e4"}]}',
         '{"text": ""}',
-        ' {"id": 1e400 , "text": "die Katze ."} ',
+        ' {"id": 1e400 , "text": "die\\nKatze ."} ',
     ]
     (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     out = translated(run, InputCorpus.find(str(tmp_path / "in.jsonl")), str(tmp_path / "out"), 2)

@@ -91,8 +91,9 @@ class ShardTranslator:
         self._out.write(name, rows.written([None if each.error is not None else each.text for each in found]))
 
     def _lines(self, translator: Translator, rows: ShardRows, shard: Shard) -> list[Line]:
-        """The texts with their numbers in the whole corpus, by which samples are drawn."""
-        path, texts = self._job.corpus.paths[shard.file], rows.texts
+        """The texts with their numbers in the whole corpus, by which samples are drawn; line breaks become spaces."""
+        path = self._job.corpus.paths[shard.file]
+        texts = (text if isinstance(text, DataError) else text.replace("\n", " ") for text in rows.texts)
         marked = tagged(texts, self._job.options.tag, translator.segmentation.source.tags)
         return [
             Line(shard.first + i + 1, f"{path}:{shard.first_in_file + i + 1}", "", "", text)
