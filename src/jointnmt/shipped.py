@@ -36,12 +36,12 @@ def locate_run(run: Path) -> Path:
     name = name.removeprefix(OF_PACKAGE)
     if name not in shipped_models():
         raise ModelError(
-            f"{run}: there is no such model in the package. It has: {', '.join(shipped_models())}.{of_one_model(run)}"
+            f"{run}: there is no such model in the package. It has: {', '.join(shipped_models())}.{ensemble_hint(run)}"
         )
     return MODELS / name
 
 
-def of_one_model(run: Path) -> str:
+def ensemble_hint(run: Path) -> str:
     """What a message adds that a model was not found, if its name is that of an ensemble."""
     ensemble = "+" in str(run)
     return " Ensembles, A+B, are for translate, translate-corpus, score and evaluate only." if ensemble else ""

@@ -77,7 +77,8 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
         read: the files of which the result is made, where they are files.
 
     Raises:
-        ConfigurationError: if it is a folder, is in none, or is one of the files that are read.
+        ConfigurationError: if it is a folder, is in none, is one of the files that are read, or has the name of a
+            compressed one.
     """
     if path is None:
         return

@@ -82,7 +82,7 @@ def translate(
     Empty lines stay empty. Translations are written in the order of the lines, each as soon as it is computed. After an
     interruption the lines so far are in `NAME.part`, and `--resume` goes on.
     """
-    input = None if input == Path("-") else input  # as of other commands: standard input
+    input = None if input == Path("-") else input  # standard input, as in a pipe of commands
     given = _given(texts or [], text or [], input)
     if resume and (input is None or output is None):
         raise ConfigurationError("--resume needs --input and --out: what has been read before can be read again.")

@@ -16,7 +16,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.parts import Parts
 from jointnmt.runs.weights import read_weights, weights_of_state, with_tied
-from jointnmt.shipped import of_one_model
+from jointnmt.shipped import ensemble_hint
 from jointnmt.text.segmentation import Segmentation
 
 
@@ -73,7 +73,7 @@ def read_experiment(run: Path) -> Experiment:
     if not configuration.is_file():
         raise ModelError(
             f"{run}: there is no trained model here ({configuration.name} is missing). Check the path: it should be "
-            f"the directory that training wrote, jointnmt train RECIPE --out RUN.{of_one_model(run)}"
+            f"the directory that training wrote, jointnmt train RECIPE --out RUN.{ensemble_hint(run)}"
         )
     try:
         return RunDirectory(run).read_experiment()
