@@ -115,7 +115,7 @@ def test_the_file_shows_all_views_without_a_network(page: Page, runs: list[Path]
 
 
 def test_sentences_of_a_file_are_told_apart_by_their_place(page: Page, runs: list[Path], tmp_path: Path) -> None:
-    texts = [(SOURCE, OWN), (SOURCE, "the cat"), ("der Hund\ndie Katze", "the")]
+    texts = [(SOURCE, OWN), (SOURCE, "the cat"), ("der Hund und die Katze", "the")]
     options = [option for text, own in texts for option in ("--text", text, "--translation", own)]
     page.goto(explored(runs[:1], tmp_path / "page.html", *options).as_uri())
     expect(page.get_by_label("Translation by grid").locator("ol > li [data-word='0']")).to_have_count(3)

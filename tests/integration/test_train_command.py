@@ -150,11 +150,11 @@ def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> 
     assert "`jointnmt train` with this RUN makes it again" in " ".join(own.output.split())
 
 
-def test_average_of_nothing_or_into_a_directory_is_refused(tmp_path: Path) -> None:
+def test_average_of_nothing_or_into_a_folder_is_refused(tmp_path: Path) -> None:
     nowhere = call("average", tmp_path / "nowhere", "--best", 2, "--out", tmp_path / "x")
     assert (nowhere.exit_code, "there is no run here" in " ".join(nowhere.stderr.split())) == (4, True)
-    directory = call("average", tmp_path, "--best", 2, "--out", tmp_path)
-    assert (directory.exit_code, "is a directory" in " ".join(directory.stderr.split())) == (2, True)
+    folder = call("average", tmp_path, "--best", 2, "--out", tmp_path)
+    assert (folder.exit_code, "is a folder" in " ".join(folder.stderr.split())) == (2, True)
 
 
 def test_validation_measures_what_scoring_and_translating_give(run: Path) -> None:

@@ -38,12 +38,12 @@ def average(
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
         raise ConfigurationError("Give one of --best, --last and --checkpoint.")
-    paths = choose_checkpoints(run, best, last, checkpoints)
-    check_output(out, paths)
+    check_output(out, checkpoints or ())
     if RunDirectory(run).owns(out):
         raise ConfigurationError(
             f"--out {out}: is the training's own. Name another file, such as {run}/model.safetensors."
         )
+    paths = choose_checkpoints(run, best, last, checkpoints)
     average_into(out, paths)
     if out.resolve() == RunDirectory(run).model.resolve():
         logger.warning("%s: `jointnmt train` with this RUN makes it again, as training.average_best says", out)
