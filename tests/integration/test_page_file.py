@@ -214,8 +214,9 @@ def test_60_sentences_of_60_tokens_do_not_stutter(page: Page, runs: list[Path], 
     expect(page.locator(".line")).to_have_count(60)
     key, sentence = milliseconds(page, MOVE, 40), milliseconds(page, NEXT, 59)
     print(f"a key: {key:.0f} ms; a sentence: {sentence:.0f} ms")
-    assert key < 50
-    assert sentence < 150
+    # What people feel as at once; drawing all 60 sentences anew would take seconds on any machine.
+    assert key < 100
+    assert sentence < 300
 
 
 def milliseconds(page: Page, script: str, steps: int) -> float:
