@@ -1,97 +1,63 @@
 """What lexical shortcuts cost in training: models with and without them, side by side in one run.
 
-    python -m benchmarks.shortcuts [--repeats N] [--out FILE.json]
+    python -m benchmarks.shortcuts [--rounds N] [--models FAMILY/SIZE ...] [--out FILE.json]
 
-Prints, for each model, seconds an update (forward, backward, Adam) of batches of equal sentence lengths, and the ratio
-to the same model without shortcuts: the median over rounds, in each of which all models take their turn. Seconds are
-those of this process on the CPU, with one thread, so that other processes on the machine disturb little.
+Prints, for each model, seconds an update in bfloat16, of batches of equal sentence lengths, and their ratio to the same
+model without shortcuts: medians over rounds, in each of which all models take their turn. Seconds are those of the
+process on the CPU, with one thread, so that other processes on the machine disturb little.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import torch
-
+from benchmarks.comparing import compare
 from benchmarks.machine import write_figures
-from benchmarks.sizes import SIZES, model_config
-from jointnmt.models import FAMILIES, TranslationModel, build_model
-from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory
+from benchmarks.training import TrainingCase, equal_pairs
+from jointnmt.models import FAMILIES
+from jointnmt.models.layers.shortcut import ShortcutKind
 
-LENGTHS = {"IWSLT": 23, "Multi30k": 14}
+LENGTHS = {"IWSLT": 23, "Multi30k": 14, "tiny": 3}
 """Mean tokens of a sentence on either side."""
 TOKENS = 1024
-MODELS = [f"{family}/{size}" for size in LENGTHS for family in FAMILIES]
-VARIANTS = {"none": None, "plain": {"kind": "plain"}, "fusion": {"kind": "fusion"}}
+MODELS = [f"{family}/{size}" for size in ("IWSLT", "Multi30k") for family in FAMILIES]
+KINDS: tuple[ShortcutKind | None, ...] = (None, "plain", "fusion")
 
 
-class Subject:
-    """One model in training."""
-
-    def __init__(self, family: str, size: str, variant: str) -> None:
-        config = model_config(family, size, embeddings="all", shortcuts=VARIANTS[variant])
-        vocabulary = SIZES[size].vocabulary
-        torch.manual_seed(0)
-        self.model: TranslationModel = build_model(config, vocabulary, vocabulary)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
-        length = LENGTHS[size]
-        self.batch = torch.randint(4, vocabulary, (2, TOKENS // length, length))
-
-    def update(self) -> float:
-        """Seconds of one update."""
-        began = time.process_time()
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = self.model(*self.batch)
-        loss, _ = cross_entropy_sums(logits, self.batch[1], 0.1)
-        (loss / self.batch[1].numel()).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
-        return time.process_time() - began
+def cases(family: str, size: str) -> list[TrainingCase]:
+    """A model without shortcuts, and with each kind of them."""
+    pairs = TOKENS // LENGTHS[size]
+    return [equal_pairs(family, size, "bfloat16", pairs, LENGTHS[size], kind) for kind in KINDS]
 
 
-def compare(family: str, size: str, repeats: int) -> list[dict[str, Any]]:
-    """A row for each variant of one model."""
-    subjects = {variant: Subject(family, size, variant) for variant in VARIANTS}
-    for subject in subjects.values():
-        subject.update()
-    rounds = [{variant: subject.update() for variant, subject in subjects.items()} for _ in range(repeats)]
+def rows(family: str, size: str, rounds: int) -> list[dict[str, Any]]:
+    """Of a model, what an update takes with each kind of shortcuts."""
+    group = cases(family, size)
+    seconds = [row["process_seconds"] for row in compare(group, rounds, threads=1, profiled=False)]
     return [
-        {
-            "model": f"{family}, {size} size",
-            "shortcuts": variant,
-            "parameters": sum(parameter.numel() for parameter in subject.model.parameters()),
-            "seconds": median(each[variant] for each in rounds),
-            "ratio": median(each[variant] / each["none"] for each in rounds),
-        }
-        for variant, subject in subjects.items()
+        {"model": f"{family}/{size}", "shortcuts": case.shortcuts, "seconds": own, "ratio": own / seconds[0]}
+        for case, own in zip(group, seconds, strict=True)
     ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print a table, and write it as JSON if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=9, help="rounds of each comparison")
-    parser.add_argument("--models", nargs="*", default=MODELS)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    bound_kernel_cache()
-    rows = []
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--models", nargs="*", default=MODELS, metavar="FAMILY/SIZE")
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    measured = []
     for model in options.models:
         family, size = model.split("/")
-        for row in compare(family, size, options.repeats):
-            rows.append(row)
-            print(
-                "{model:30} {shortcuts:7} {parameters:>11,} {seconds:8.3f} s  x {ratio:.3f}".format(**row), flush=True
-            )
+        for row in rows(family, size, options.rounds):
+            measured.append(row)
+            print("{model:24} {shortcuts!s:7} {seconds:8.3f} s  x {ratio:.3f}".format(**row), flush=True)
     if options.out:
-        write_figures(options.out, rows=rows)
+        write_figures(options.out, rows=measured)
 
 
 if __name__ == "__main__":

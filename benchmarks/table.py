@@ -31,7 +31,7 @@ from benchmarks.comparing import Case, compare
 from benchmarks.decoding import DecodingCase
 from benchmarks.machine import description, product_rate
 from benchmarks.machines import FOLDER, Row, table
-from benchmarks.training import TrainingCase
+from benchmarks.training import equal_pairs
 from jointnmt.models import FAMILIES
 from jointnmt.models.layers.shortcut import ShortcutKind
 from jointnmt.ops.native.build import processor
@@ -70,12 +70,7 @@ def cases(size: str) -> Iterator[tuple[str, list[Case]]]:
 
 
 def _training(task: str, family: str, size: str, precision: str, shortcuts: ShortcutKind | None) -> Case:
-    pairs = TRAINED.get(family, FEWER)
-    lengths = np.full(10 * pairs, TOKENS)
-    limits = pairs * TOKENS, pairs * TOKENS**2
-    return TrainingCase(
-        family, size, precision, "product", lengths, lengths, *limits, updates=1, shortcuts=shortcuts
-    )  # fmt: skip
+    return equal_pairs(family, size, precision, TRAINED.get(family, FEWER), TOKENS, shortcuts)
 
 
 def _decoding(task: str, family: str, size: str, precision: str, shortcuts: ShortcutKind | None) -> Case:

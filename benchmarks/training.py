@@ -82,6 +82,17 @@ class TrainingCase:
         return Training(self)
 
 
+def equal_pairs(
+    family: str, size: str, precision: str, pairs: int, tokens: int, shortcuts: ShortcutKind | None
+) -> TrainingCase:
+    """One update a run, of so many pairs with so many tokens on either side, end mark counted."""
+    lengths = np.full(10 * pairs, tokens)
+    limits = pairs * tokens, pairs * tokens**2
+    return TrainingCase(
+        family, size, precision, "product", lengths, lengths, *limits, updates=1, shortcuts=shortcuts
+    )  # fmt: skip
+
+
 class Training:
     """Updates of one model, one after the other through the corpus: forward, backward, clipping, Adam."""
 

@@ -428,9 +428,19 @@ def two_threads() -> Iterator[None]:
 def test_time_on_the_cpu_is_that_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks"])
     assert command.options().threads == 1
-    monkeypatch.setattr(shortcuts, "compare", lambda *_: [])
-    shortcuts.main()
-    assert torch.get_num_threads() == 1
+
+
+def test_the_cost_of_shortcuts_is_relative_to_the_model_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def compare(group: list[TrainingCase], rounds: int, threads: int, profiled: bool) -> list[dict[str, float]]:
+        assert (rounds, threads, profiled) == (2, 1, False)
+        return [{"process_seconds": {None: 2.0, "plain": 3.0, "fusion": 4.0}[case.shortcuts]} for case in group]
+
+    monkeypatch.setattr(shortcuts, "compare", compare)
+    shortcuts.main(["--models", "transformer/tiny", "--rounds", "2", "--out", str(tmp_path / "costs.json")])
+    rows = json.loads((tmp_path / "costs.json").read_text())["rows"]
+    assert [(row["shortcuts"], row["ratio"]) for row in rows] == [(None, 1.0), ("plain", 1.5), ("fusion", 2.0)]
 
 
 def test_growth_has_a_row_for_each_point_and_a_figure() -> None:
