@@ -17,7 +17,7 @@ from support.runs import assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 from support.tried import SCALE, Tried, long_tier
 
-KILLS, WORKERS = 3 * SCALE, 3
+KILLS, WORKERS = 3 * SCALE, 2
 
 
 def kill(machine: Machine, rank: int) -> None:

@@ -491,7 +491,9 @@ def test_parts_of_a_preparation_begin_without_what_they_have_left(
 
 @pytest.mark.slow
 def test_each_part_of_a_preparation_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In this process: one of its own for each part would take most of the time."""
     monkeypatch.setattr(preparation, "FILE_PAIRS", 1500)
+    monkeypatch.setattr(preparation, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     found = preparation.prepare(tmp_path, 4000, 1, list(preparation.PARTS))
     assert len(list(tmp_path.glob("*.tsv"))) == 3
     assert 3500 < found["store"]["kept"] < 4000
@@ -514,13 +516,16 @@ def test_workers_of_ray_and_plain_processes_take_turns(monkeypatch: pytest.Monke
     assert [count for _, count in called] == [2] * 8 + [40] * 6
     assert (found["plain_start_seconds"], found["cluster_start_seconds"]) == (1.0, 2.0)
     assert (found["plain_seconds"], found["cluster_seconds"]) == (5.0, 8.0)
+    assert (found["efficiency"], found["efficiency_without_start"]) == (5 / 8, 4 / 6)
 
 
 @pytest.mark.slow
-def test_workers_of_ray_are_compared_with_plain_processes(tmp_path: Path) -> None:
-    found = cluster.measure(str(write_run(tmp_path / "run", model={"max_length": 100})), 40, 10, rounds=1)
-    assert found["lines"] == 40
-    assert found["efficiency"] == found["plain_seconds"] / found["cluster_seconds"]
+def test_workers_of_ray_translate_as_plain_processes_do(tmp_path: Path) -> None:
+    run, lines = write_run(tmp_path / "run", model={"max_length": 100}), ["der Hund", "die Katze", "ein Hund"] * 5
+    assert min(cluster._both(str(run), lines, tmp_path / "both", shard_rows=10)) > 0
+    (tmp_path / "both" / "0.en").write_text("another\n")
+    with pytest.raises(AssertionError, match="other translations"):
+        cluster._check(tmp_path / "both")
 
 
 def test_both_engines_translate_the_same_sentences_to_the_same_lengths() -> None:
