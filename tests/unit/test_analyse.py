@@ -149,6 +149,18 @@ def test_accuracy_is_counted_by_position_and_by_frequency() -> None:
     ]
 
 
+def test_accuracies_of_tokens_that_are_frequent_elsewhere_are_not_compared() -> None:
+    """A model that was trained on other text has other tokens in a bucket, though its pieces are the same."""
+    tokens = [[5, 6]] * FEWEST_COMPARED
+    first = Predictions([[True, False]] * FEWEST_COMPARED, [[7, 70]] * FEWEST_COMPARED, tokens)
+    other = replace(first, frequencies=[[70, 7]] * FEWEST_COMPARED)
+    systems, buckets = {"first": first, "other": other}, Buckets((10, 100), lowest=1)
+    found = accuracies_by_frequency(systems, buckets)
+    assert found.other_tokens == ("other",)
+    assert all(each.p_value is None for each in found.systems["other"])
+    assert accuracies_by_position(systems).other_tokens == ()
+
+
 def test_accuracies_of_other_pieces_are_not_compared() -> None:
     tokens = [[5, 6]] * FEWEST_COMPARED
     first = Predictions([[True, False]] * FEWEST_COMPARED, [[7, 7]] * FEWEST_COMPARED, tokens)
@@ -158,10 +170,10 @@ def test_accuracies_of_other_pieces_are_not_compared() -> None:
         found = accuracies({"first": first, "better": better, "other": other})
         p_values = {name: [each.p_value for each in values if each.size] for name, values in found.systems.items()}
         assert p_values == {"first": [None], "better": [pytest.approx(1 / 1001)], "other": [None]}
-        assert found.other_pieces == ("other",)
+        assert found.other_tokens == ("other",)
         table = analysis_picture(found).table
         assert table is not None and table.caption.endswith(
-            "and p against first; other: not compared with first, which has other pieces"
+            "and p against first; other: not compared with first, whose buckets have other tokens"
         )
 
 
@@ -176,7 +188,10 @@ def test_what_is_not_compared_is_said_below_the_table(runs: list[Path], tmp_path
     texts = ["--source", str(tmp_path / "de"), "--reference", str(tmp_path / "en"), "--out", str(tmp_path / "out")]
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", *map(str, runs), *texts, "--metric", "bleu"])
     assert result.exit_code == 0, result.output
-    assert " ".join(result.stdout.split()).count("other pieces than first has, so not compared with it: second") == 2
+    assert (
+        " ".join(result.stdout.split()).count("with other tokens in its buckets than first, so not compared: second")
+        == 2
+    )
 
 
 def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:

@@ -26,6 +26,7 @@ from support.contrastive import WMT16, lingeval, suite_of, wsd
         (lambda items: items[1].update(source=3), "item 2: 'source' is a number"),
         (lambda items: items[1].update(source=None), "item 2: 'source' is null"),
         (lambda items: items[1].update(source="\ud800"), "item 2: 'source' holds an unpaired surrogate"),
+        (lambda items: items[1].update(source="one\ntwo"), "item 2: 'source' has several lines"),
         (lambda items: items[1].update({WMT16: "many"}), "'12/345'"),
         (lambda items: items.insert(0, []), "item 1: is a list"),
         (lambda items: items.clear(), "no items"),

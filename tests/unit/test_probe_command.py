@@ -17,6 +17,7 @@ from jointnmt.cli.main import app
 from jointnmt.data.building import Which
 from jointnmt.data.store import text_fingerprint
 from jointnmt.experiment import Experiment
+from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
@@ -172,6 +173,15 @@ def test_without_rounds_there_is_what_needs_no_training(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     names = {path.stem.partition("-")[0] for path in (folder / "out").glob("*.csv")}
     assert names == {"similarity", "gate", "sparseness"}
+
+
+def test_tags_of_a_model_of_which_nothing_is_measured_by_class_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TranslationModel, "has_shortcuts", False)
+    tags, warning = {"source_tags": "tags.de"}, "tags are without effect"
+    assert warning in probe(folder, "--set", "max_rounds=0", **tags).stderr
+    assert warning not in probe(folder, "--set", "max_rounds=1", **tags).stderr
 
 
 def test_known_pairs_are_left_out_and_counted(folder: Path) -> None:

@@ -193,9 +193,10 @@ def test_a_schedule_that_ends_keeps_its_shape() -> None:
     """Or else the trainings would be compared at a rate that has not fallen."""
     whole = experiment(FAMILIES["transformer"][0](embed_dim=16, num_heads=2, ffn_dim=40))
     schedule = whole.training.schedule.model_copy(update={"warmup_steps": 40, "zero_at": 1000})
-    training = whole.training.model_copy(update={"max_updates": 1000, "schedule": schedule})
+    training = whole.training.model_copy(update={"max_updates": 1000, "max_epochs": 3, "schedule": schedule})
     base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=100)["base"].training
     assert (base.max_updates, base.schedule.zero_at, base.schedule.warmup_steps) == (100, 100, 4)
+    assert base.max_epochs is None, "epochs would end it sooner"
     sooner = schedule.model_copy(update={"warmup_steps": 0, "zero_at": 500})  # the training ends there
     training = training.model_copy(update={"schedule": sooner})
     base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=100)["base"].training

@@ -21,7 +21,6 @@ from jointnmt.evaluation.significance import (
     Runs,
     bootstrap,
     likelihood_bootstrap,
-    paired_bootstrap,
 )
 
 LENGTHS = Buckets((10, 20, 30, 40))
@@ -43,8 +42,8 @@ class Analysis:
     systems: Mapping[str, Sequence[BucketValue]]
     ideal: float | None = None
     """The value of a perfect system, if it is not an end of the scale."""
-    other_pieces: tuple[str, ...] = ()
-    """Systems whose tokens are other ones than the first's, so that a difference from it is not tested."""
+    other_tokens: tuple[str, ...] = ()
+    """Systems whose buckets have other tokens than the first's, so that a difference from it is not tested."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ def comparisons_by_length(
     samples: int = SAMPLES,
     likelihoods: Mapping[str, Sequence[Likelihood]] | None = None,
 ) -> Iterator[LengthComparison]:
-    """The comparisons of `paired_bootstrap`, over runs and sentences, for each bucket of source lengths.
+    """The comparisons of `bootstrap`, over runs and sentences, for each bucket of source lengths.
 
     Args:
         systems: the translations of each, or those of each of its runs.
@@ -171,7 +170,7 @@ def comparisons_by_length(
             return [[each[row] for row in rows] for each in as_several(texts)]
 
         parts = {name: chosen(runs) for name, runs in systems.items()}
-        compared = paired_bootstrap(parts, chosen(references), measures, samples) if rows else []
+        compared = bootstrap(parts, chosen(references), measures, samples) if rows else []
         if rows and likelihoods:
             of_bucket = {name: [each.of(rows) for each in runs] for name, runs in likelihoods.items()}
             compared += likelihood_bootstrap(of_bucket, samples)
@@ -186,7 +185,7 @@ def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buck
     }
     title = "Next-token accuracy by position in the target"
     facts = "accuracy-by-position", title, "position, in pieces", "accuracy", "target tokens"
-    return Analysis(*facts, _accuracies(predictions, places, buckets), other_pieces=_other_pieces(predictions))
+    return Analysis(*facts, _accuracies(predictions, places, buckets), other_tokens=_other_tokens(predictions, places))
 
 
 def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buckets = FREQUENCIES) -> Analysis:
@@ -200,27 +199,33 @@ def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buc
     }
     title = "Next-token accuracy by frequency of the token"
     facts = "accuracy-by-frequency", title, "occurrences in the training text", "accuracy", "target tokens"
-    return Analysis(*facts, _accuracies(predictions, places, buckets), other_pieces=_other_pieces(predictions))
+    return Analysis(*facts, _accuracies(predictions, places, buckets), other_tokens=_other_tokens(predictions, places))
 
 
 def _accuracies(
     predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]], buckets: Buckets
 ) -> dict[str, list[BucketValue]]:
-    """Accuracies, with p-values of systems that predict the same tokens as the first."""
+    """Accuracies, with p-values of systems whose buckets have the same tokens as the first's."""
     shares = {}
     for name, each in predictions.items():
         everything = [[1] * len(row) for row in each.hits]
         shares[name] = RatioTerms(*(_table(amounts, places[name], buckets) for amounts in (each.hits, everything)))
     found = ratios(shares, buckets.names)
-    for name in _other_pieces(predictions):
+    for name in _other_tokens(predictions, places):
         found[name] = [replace(value, p_value=None) for value in found[name]]
     return found
 
 
-def _other_pieces(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
-    """The systems whose references are cut into other tokens than the first's."""
-    first = next(iter(predictions.values())).tokens
-    return tuple(name for name, each in predictions.items() if each.tokens != first)
+def _other_tokens(
+    predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]]
+) -> tuple[str, ...]:
+    """The systems whose buckets have other tokens than the first's: for their pieces, or for their training text."""
+    first = next(iter(predictions))
+    return tuple(
+        name
+        for name, each in predictions.items()
+        if each.tokens != predictions[first].tokens or places[name] != places[first]
+    )
 
 
 def _table(

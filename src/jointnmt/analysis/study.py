@@ -73,6 +73,8 @@ def study_run(
     if model.has_shortcuts:
         with show("measuring gates", sentences) as advance:
             measurements += measure_gates(model, held_out.text, advance)
+    if text.tags and not (probes or model.has_shortcuts):
+        logger.warning("%s: tags are without effect: neither probes nor gates are measured", run)
     rounds = {
         str(each.state): {"rounds": each.rounds, "best_round": each.best_round, "stopping_accuracies": each.accuracies}
         for each in trainings

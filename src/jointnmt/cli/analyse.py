@@ -87,10 +87,12 @@ def analyse(
 def _table(analysis: Analysis) -> Table:
     caption = f"95% intervals by bootstrap; n: {analysis.unit}"
     first, *others = analysis.systems
-    if len(others) > len(analysis.other_pieces):
+    if len(others) > len(analysis.other_tokens):
         caption += f"; *: p < {SIGNIFICANT} against {first}, by paired bootstrap"
-    if analysis.other_pieces:
-        caption += f"; other pieces than {first} has, so not compared with it: {', '.join(analysis.other_pieces)}"
+    if analysis.other_tokens:
+        caption += (
+            f"; with other tokens in its buckets than {first}, so not compared: {', '.join(analysis.other_tokens)}"
+        )
     table = Table(title=analysis.title, caption=caption)
     table.add_column(analysis.bucketed_by)
     table.add_column("n", justify="right")

@@ -102,9 +102,10 @@ def evaluate(
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
     A system is a file of translations (--hypothesis), a RUN, which translates the source, or several of either that
-    differ in their seeds (--system). Further systems are compared with the first one by paired bootstrap resampling,
-    and, where there are several runs, over seeds and sentences. Perplexity is a run's on the (first) reference. Outputs
-    of runs are cached: after an interruption, the same command resumes.
+    differ in their seeds (--system). All others are compared with the first one, of files before
+    RUNs before --system, by paired bootstrap resampling, and, where there are several runs, over seeds and sentences.
+    Perplexity is a run's on the (first) reference. Outputs of runs are cached: after an interruption, the same command
+    resumes.
 
     BLEU, chrF and TER are sacrebleu's, with its signatures. The papers' BLEU (multi_bleu) is that of multi-bleu.perl
     -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it. compound_bleu is that of

@@ -198,6 +198,8 @@ def _text(value: Mapping[str, Any], key: str, place: str) -> str:
         raise DataError(
             f"{place}: {key!r} holds an unpaired surrogate or NUL, so it is not text. Correct or remove the item."
         )
+    if "\n" in text.rstrip("\r\n"):
+        raise DataError(f"{place}: {key!r} has several lines, but must be one sentence. Correct or remove the item.")
     return text
 
 

@@ -6,6 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+NEGLIGIBLE = 1e-40
+"""Shares of the choices of signs below it are left out: of thousands of differences, nearly all sums are so rare."""
+
 
 def sign_flip_p_value(differences: Iterable[int]) -> float:
     """The two-sided p-value of independent differences, whose signs are chance if the systems are alike.
@@ -25,12 +28,13 @@ def _sums_of_random_signs(sizes: Mapping[int, int]) -> dict[int, float]:
     """The distribution of the sum of so many numbers of each size."""
     found = {0: 1.0}
     for size, count in sizes.items():
-        signed = [(size * (2 * positive - count), share) for positive, share in enumerate(_binomial(count)) if share]
+        shares = [(positive, share) for positive, share in enumerate(_binomial(count)) if share > NEGLIGIBLE]
+        signed = [(size * (2 * positive - count), share) for positive, share in shares]
         summed: dict[int, float] = defaultdict(float)
         for total, probability in found.items():
             for more, share in signed:
                 summed[total + more] += probability * share
-        found = summed
+        found = {total: share for total, share in summed.items() if share > NEGLIGIBLE}
     return found
 
 

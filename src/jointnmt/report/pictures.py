@@ -79,10 +79,10 @@ def analysis_picture(analysis: Analysis) -> Picture:
     ]:
         caption += f"; nothing is in {listed(empty)}"
     first, *others = analysis.systems
-    if len(others) > len(analysis.other_pieces):
+    if len(others) > len(analysis.other_tokens):
         caption += f", and p against {first}"
-    if analysis.other_pieces:
-        caption += f"; {listed(analysis.other_pieces)}: not compared with {first}, which has other pieces"
+    if analysis.other_tokens:
+        caption += f"; {listed(analysis.other_tokens)}: not compared with {first}, whose buckets have other tokens"
     table = Table(caption, columns, rows)
     return _picture(
         analysis.title,

@@ -40,7 +40,8 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     Args:
         experiment: to be scaled.
         epsilon: added layers, and added width in units of E.
-        updates: replaces `training.max_updates`; in a schedule with `zero_at`, that and the warm-up go along.
+        updates: replaces `training.max_updates` and `training.max_epochs`; in a schedule with `zero_at`, that and the
+            warm-up go along.
 
     Raises:
         ConfigurationError: if there is no validation text, the family has no depth, or the training is to begin
@@ -70,7 +71,7 @@ def _of_length(training: TrainingConfig, updates: int) -> TrainingConfig:
         share = updates / (training.planned_end() or updates)
         warmup, zero_at = (each and max(1, round(share * each)) for each in (schedule.warmup_steps, schedule.zero_at))
         schedule = schedule.model_copy(update={"warmup_steps": warmup, "zero_at": zero_at})
-    return training.model_copy(update={"max_updates": updates, "schedule": schedule})
+    return training.model_copy(update={"max_updates": updates, "max_epochs": None, "schedule": schedule})
 
 
 class RunOutcome(Config):
