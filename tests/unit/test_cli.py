@@ -446,7 +446,8 @@ def test_an_average_replaces_nothing_of_a_training(invoke: Invoke, tmp_path: Pat
     run = write_run(tmp_path / "run")
     model = run / "model.safetensors"
     (run / "checkpoints").mkdir(exist_ok=True)
-    for out in (run / "experiment.yaml", run / "checkpoints" / "last.safetensors", model):
+    (tmp_path / "recipe.yaml").write_text("name: mine\n")
+    for out in (run / "experiment.yaml", run / "checkpoints" / "last.safetensors", model, tmp_path / "recipe.yaml"):
         before = out.read_bytes() if out.exists() else b""
         result = invoke("average", run, "--checkpoint", model, "--out", out)
         assert result.exit_code == ConfigurationError.exit_code, result.output

@@ -21,6 +21,7 @@ from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, feature
 from jointnmt.data.quality.check import CheckedText, check_texts
 from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean, write_pairs
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
+from jointnmt.data.quality.markup import select_languages
 from jointnmt.data.quality.problems import comparable, is_copy, is_garbled, problem_of
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
@@ -155,6 +156,24 @@ def test_overlap_is_told_by_the_parts_that_files_are_named_for(tmp_path: Path) -
     assert [each.text.part for each in checked] == ["train", "test"]
     assert checked[0].counts() == {"overlap": 1} and checked[0].problems[5]
     assert checked[1].counts() == {}
+
+
+@pytest.mark.parametrize(
+    ("named", "languages"),
+    [
+        ({"source": "de", "target": "en-US"}, ("de", "en-US")),
+        ({"source": "de", "target": "en-GB"}, ("de", "en-GB")),
+        ({"source": "en-US", "target": "en-GB"}, ("en-US", "en-GB")),
+        ({"source": "de", "target": "en"}, ("de", "en-GB")),
+        ({}, ("de", "en-GB")),
+    ],
+)
+def test_regions_are_told_apart(named: dict[str, str], languages: tuple[str, str], tmp_path: Path) -> None:
+    texts = {"de": "Farbe", "en-GB": "colour", "en-US": "color"}
+    unit = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in texts.items())
+    memory = f'<tmx version="1.4"><header srclang="de"/><body><tu>{unit}</tu></body></tmx>'
+    (tmp_path / "a.tmx").write_text(memory, encoding="utf-8")
+    assert select_languages(tmp_path / "a.tmx", ".tmx", None, **named).languages == languages
 
 
 def write_tmx(path: Path, pairs: list[tuple[str, str]]) -> None:

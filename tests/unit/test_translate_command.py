@@ -255,6 +255,20 @@ def test_what_an_interrupted_call_has_left_is_not_discarded_in_silence(invoke: I
     assert "--resume" not in invoke("translate", *files).stderr
 
 
+def test_what_mends_a_line_may_change_on_resuming(invoke: Invoke, tmp_path: Path) -> None:
+    """The lines that are done had no fault; another beam would have made other lines of them."""
+    (tmp_path / "de").write_bytes(b"und\n" * 200 + b"\xff\nund\n")
+    files = "--input", tmp_path / "de", "--out", tmp_path / "en"
+    assert invoke("translate", *files).exit_code == 3
+    done = (tmp_path / "en.part").read_bytes()
+    assert done
+    assert invoke("translate", *files, "--resume", "--on-invalid", "skip", "--beam", "2").exit_code == 2
+    result = invoke("translate", *files, "--resume", "--on-invalid", "skip")
+    assert result.exit_code == 0, result.stderr
+    lines = (tmp_path / "en").read_bytes()
+    assert lines.startswith(done) and lines.splitlines()[200:] == [b"", lines.splitlines()[0]]
+
+
 def test_a_missing_model_has_its_exit_code(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["translate", str(tmp_path)], input=TEXT)
     assert result.exit_code == 4

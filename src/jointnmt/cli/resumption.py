@@ -48,6 +48,7 @@ def resumable_output(
         done = 0
         if resume and stream.tell():
             _check(part, made_of, facts)
+            write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
             done = _cut(stream, rows_have_numbers)
             logger.info("%s: goes on after line %d", path, done)
         else:
@@ -61,6 +62,10 @@ def resumable_output(
     made_of.unlink()
 
 
+REMEDIES = ("options.long: error -> ", "options.on_invalid: error -> ")
+"""What may change: lines that are done had no such fault, and are what they would be."""
+
+
 def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
     try:
         before = dict(json.loads(made_of.read_text(encoding="utf-8")))
@@ -69,7 +74,7 @@ def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
             f"{part}: cannot be resumed: {made_of}, which says what it was made of, is missing or damaged. "
             "Leave --resume out to begin again."
         ) from None
-    changed = differences(before, json.loads(json.dumps(facts)))
+    changed = [each for each in differences(before, json.loads(json.dumps(facts))) if not each.startswith(REMEDIES)]
     if changed := [re.sub(r": [0-9a-f]{64} -> [0-9a-f]{64}$", ": another file", each) for each in changed]:
         raise ConfigurationError(
             f"{part}: was made of something else: {'; '.join(changed)}. Give what it was made of, or leave --resume "

@@ -115,7 +115,7 @@ def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Seque
         if not isinstance(text, DataError) and text.strip() and not split_tag(text, known)[0]:
             logger.warning(
                 "Text %d begins with no tag, but all that this model was trained on has one: %s. Without it, "
-                "translations are poor. Give one for all texts (--tag, in Python tag=), or put one before each.",
+                "translations are poor. Give one for all texts (translate --tag, in Python tag=), or one before each.",
                 number,
                 ", ".join(known),
             )

@@ -47,7 +47,7 @@ def select_languages(
         path: of the file.
         kind: one of `MARKUP`.
         columns: codes of both languages as they stand in the file, if they are named.
-        source: code of the source language, which chooses among more than two; None: not said.
+        source: code of the source language, which chooses among more than two, or among regions; None: not said.
         target: likewise.
 
     Raises:
@@ -61,8 +61,9 @@ def select_languages(
     common = [language for language, _ in counts.most_common()]
     if columns is not None:
         source, target = columns
-    elif len(set(map(base_language, common))) <= 2:
-        source, target = None, None
+    elif len(bases := set(map(base_language, common))) <= 2:
+        # Codes are as one writes them, unless they have to tell regions apart.
+        source, target = (code if len(bases) < len(common) and code in common else None for code in (source, target))
     named = [None if code is None else _present(path, common, code) for code in (source, target)]
     likely = sorted(common, key=lambda each: stated is None or base_language(each) != base_language(stated))
     first = named[0] or _another(likely, named[1]) or "source"
