@@ -102,8 +102,8 @@ def evaluate(
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
     A system is a file of translations (--hypothesis), a RUN, which translates the source, or several of either that
-    differ in their seeds (--system). All others are compared with the first one, of files before
-    RUNs before --system, by paired bootstrap resampling, and, where there are several runs, over seeds and sentences.
+    differ in their seeds (--system). The first one, of files before RUNs before --system, is what all others are
+    compared with: by paired bootstrap resampling, and, where there are several runs, over seeds and sentences.
     Perplexity is a run's on the (first) reference. Outputs of runs are cached: after an interruption, the same command
     resumes.
 

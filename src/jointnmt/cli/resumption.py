@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 Write = Callable[[str], None]
 
+REMEDIES = ("options.long: error -> ", "options.on_invalid: error -> ")
+"""What may change on resuming: lines that are done had no such fault, and are what they would be."""
+
 
 @contextmanager
 def resumable_output(
@@ -37,7 +40,7 @@ def resumable_output(
         resume: append to what an interrupted call has left, if there is something.
 
     Raises:
-        ConfigurationError: if that was made of other facts, or another process is writing it.
+        ConfigurationError: if that was made of other facts, but for `REMEDIES`, or another process is writing it.
     """
     part, made_of = part_of(path), path.with_name(f"{path.name}.part.json")
     with part.open("ab+") as stream:
@@ -48,22 +51,17 @@ def resumable_output(
         done = 0
         if resume and stream.tell():
             _check(part, made_of, facts)
-            write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
             done = _cut(stream, rows_have_numbers)
             logger.info("%s: goes on after line %d", path, done)
         else:
             if stream.tell():
                 logger.warning("%s: of an interrupted call, is begun again; --resume would have gone on", part)
             stream.truncate(0)
-            write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
         with named_at_the_end(path, part, "; the same command with --resume goes on"):
             yield writer(stream), done
             os.fsync(stream.fileno())
     made_of.unlink()
-
-
-REMEDIES = ("options.long: error -> ", "options.on_invalid: error -> ")
-"""What may change: lines that are done had no such fault, and are what they would be."""
 
 
 def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
