@@ -44,7 +44,7 @@ def average(
             f"--out {out}: is the training's own. Name another file, such as {run}/model.safetensors."
         )
     if out.is_file() and out.suffix != ".safetensors":
-        raise ConfigurationError(f"--out {out}: is there, and by its name no file of weights. Name another one, *.safetensors.")
+        raise ConfigurationError(f"--out {out}: is there, and no file of weights. Name another one, *.safetensors.")
     paths = choose_checkpoints(run, best, last, checkpoints)
     average_into(out, paths)
     if out.resolve() == RunDirectory(run).model.resolve():
