@@ -6,8 +6,9 @@ combines them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -120,6 +121,12 @@ def differences_by_key(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
         for key in sorted(old_flat.keys() | new_flat.keys())
         if old_flat.get(key, absent) != new_flat.get(key, absent)
     }
+
+
+def in_words(changed: Collection[str], most: int = 5) -> str:
+    """Differences for a message: the first ones, and how many more there are."""
+    more = [f"and {len(changed) - most:,} more"] if len(changed) > most else []
+    return "; ".join([*islice(changed, most), *more])
 
 
 def merged(old: Any, new: Any) -> Any:

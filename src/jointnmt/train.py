@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jointnmt.config import override
+from jointnmt.config import in_words, override
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
 from jointnmt.data.pool import Pool
@@ -159,7 +159,7 @@ def _check_same(experiment: Experiment) -> None:
     """
     if forbidden := changes(of_first(experiment.plain), experiment).forbidden:
         raise ConfigurationError(
-            f"The recipe of this process is not that of the first one: {'; '.join(forbidden.values())}. Give all "
+            f"The recipe of this process is not that of the first one: {in_words(forbidden.values())}. Give all "
             "processes of a training the same recipe and settings."
         )
 

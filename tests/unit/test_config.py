@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from jointnmt.config import override, read_yaml
+from jointnmt.config import differences, in_words, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES, ModelSettings
@@ -136,3 +136,13 @@ def test_r_drop_needs_dropout(tmp_path: Path) -> None:
     grid = {"family": "reformer-fast", "embed_dim": 16, "num_heads": 2, "shared_dropout": True, **none}
     with pytest.raises(ValueError, match=r"training\.r_drop needs dropout"):
         Experiment.model_validate({**tiny_recipe(tmp_path, training__r_drop=5.0), "model": grid})
+
+
+def test_only_some_of_many_differences_are_told() -> None:
+    changed = differences({"a": 1, "b": {"c": 2}}, {f"{name}": 0 for name in range(6)})
+    assert len(changed) == 8
+    assert (
+        in_words(changed)
+        == "0: (absent) -> 0; 1: (absent) -> 0; 2: (absent) -> 0; 3: (absent) -> 0; 4: (absent) -> 0; and 3 more"
+    )
+    assert in_words(changed[-2:]) == "a: 1 -> (absent); b.c: 2 -> (absent)"

@@ -176,6 +176,18 @@ def test_regions_are_told_apart(named: dict[str, str], languages: tuple[str, str
     assert select_languages(tmp_path / "a.tmx", ".tmx", None, **named).languages == languages
 
 
+def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
+    units = "".join(
+        f'<tu><tuv xml:lang="de"><seg>Farbe</seg></tuv><tuv xml:lang="{code}"><seg>{text}</seg></tuv></tu>'
+        for code, text in (("en-GB", "colour"), ("en-US", "color"), ("en-GB", "colour"))
+    )
+    path = tmp_path / "a.tmx"
+    path.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
+    (text,) = gather_texts([path], source="de", target="en-GB")
+    assert [pair.target for pair in text.pairs()] == ["colour", "color", "colour"]
+    assert text.notes == (f"{path}: 1 of 3 units have no en-GB; taken are 1 of en-US",)
+
+
 def write_tmx(path: Path, pairs: list[tuple[str, str]]) -> None:
     units = "\n".join(
         f'<tu><tuv xml:lang="en"><seg>{b}</seg></tuv><tuv xml:lang="de-DE"><seg>{a}</seg></tuv></tu>' for a, b in pairs

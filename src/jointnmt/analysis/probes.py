@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jointnmt.analysis.states import SIDES, Side, State, hidden_states, pieces
-from jointnmt.config import Config, differences
+from jointnmt.config import Config, differences, in_words
 from jointnmt.data.batch import Batch
 from jointnmt.data.length_buckets import BatchConfig, plan_batches
 from jointnmt.errors import ConfigurationError
@@ -167,7 +167,7 @@ class ProbeTraining:
         tensors, values = checkpoint.read(path)
         if changed := differences(values["facts"], facts):
             raise ConfigurationError(
-                f"{path}: this probe was trained with other settings ({'; '.join(changed)}). Choose another --out, or "
+                f"{path}: this probe was trained with other settings ({in_words(changed)}). Choose another --out, or "
                 "delete this folder to train again."
             )
         self.accuracies = values["accuracies"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from jointnmt.cli.lines import named_at_the_end, part_of, writer
-from jointnmt.config import differences
+from jointnmt.config import differences, in_words
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.checkpoint import write_text
 
@@ -75,7 +75,7 @@ def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
     changed = [each for each in differences(before, json.loads(json.dumps(facts))) if not each.startswith(REMEDIES)]
     if changed := [re.sub(r": [0-9a-f]{64} -> [0-9a-f]{64}$", ": another file", each) for each in changed]:
         raise ConfigurationError(
-            f"{part}: was made of something else: {'; '.join(changed)}. Give what it was made of, or leave --resume "
+            f"{part}: was made of something else: {in_words(changed)}. Give what it was made of, or leave --resume "
             "out to begin again."
         )
 

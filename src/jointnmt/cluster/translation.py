@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from jointnmt.cluster.corpus import Shard, shards_of
 from jointnmt.cluster.session import connected, room_for_workers
 from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob, ShardTranslator, load_packed, packed
-from jointnmt.config import differences
+from jointnmt.config import differences, in_words
 from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
 from jointnmt.runs.storage import HIDDEN, Folder
 from jointnmt.translator import Translator
@@ -193,7 +193,7 @@ def _check_folder(out: Folder, facts: dict[str, Any]) -> None:
         ) from error
     if changed := differences(before, json.loads(json.dumps(facts))):
         raise ConfigurationError(
-            f"{out.address}: was made of something else: {'; '.join(changed)}. Give what it was made of, or name "
+            f"{out.address}: was made of something else: {in_words(changed)}. Give what it was made of, or name "
             "another folder by --out."
         )
 

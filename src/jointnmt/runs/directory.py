@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from jointnmt.bounded_yaml import parse_yaml
-from jointnmt.config import differences, read_yaml
+from jointnmt.config import differences, in_words, read_yaml
 from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
@@ -161,7 +161,7 @@ class RunDirectory:
 
     def _check(self, experiment: Experiment) -> None:
         allowed, forbidden = changes(self.read_experiment().plain(), experiment)
-        other = "; ".join(forbidden.values())
+        other = in_words(forbidden.values())
         if forbidden and not self.is_trained():
             logger.info("%s: nothing was trained here yet; starting with another configuration: %s", self.path, other)
             return
@@ -326,7 +326,7 @@ class RunDirectory:
         if forbidden := changes(theirs.plain(), wanted).forbidden:
             raise ConfigurationError(
                 f"{mirror.address}: is the mirror of a training with another configuration than "
-                f"{self.path if mine >= 0 else 'the recipe'}: {'; '.join(forbidden.values())}. Choose another address "
+                f"{self.path if mine >= 0 else 'the recipe'}: {in_words(forbidden.values())}. Choose another address "
                 "for --mirror."
             )
         if step > mine:

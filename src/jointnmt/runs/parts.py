@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from jointnmt.config import Config, differences
+from jointnmt.config import Config, differences, in_words
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.models import ModelConfig
@@ -90,7 +90,7 @@ class Parts:
             ) from error
         if changed := differences(configuration.plain(), self.configuration.plain()):
             raise ModelError(
-                f"experiment.yaml is not the configuration that {weights} was trained with: {'; '.join(changed[:5])}. "
+                f"experiment.yaml is not the configuration that {weights} was trained with: {in_words(changed)}. "
                 "The model would translate otherwise than it was trained to. Bring the old file back; settings of a "
                 "translation are options of the command or of `translate`."
             )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jointnmt.config import differences, differences_by_key, merged
+from jointnmt.config import differences, differences_by_key, in_words, merged
 from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
 
@@ -92,6 +92,6 @@ def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], pat
     one, other = ({WEIGHTS: 1.0, **told} for told in (stored, expected))
     if changed := differences(merged(other, one), merged(one, other)):  # a key that one version lacks is none
         raise ModelError(
-            f"{path}: is a checkpoint of another training: {'; '.join(changed[:5])}. Bring the right file back, or "
+            f"{path}: is a checkpoint of another training: {in_words(changed)}. Bring the right file back, or "
             "train again."
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jointnmt.config import Config
+from jointnmt.config import Config, in_words
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
 from jointnmt.runs import checkpoint
@@ -167,7 +167,7 @@ def trained_outcome(
         if forbidden:
             ended = " The schedule ends with the run, so that a longer run cannot go on from a shorter one."
             raise ConfigurationError(
-                f"{file}: was measured with another configuration: {'; '.join(forbidden.values())}."
+                f"{file}: was measured with another configuration: {in_words(forbidden.values())}."
                 f"{ended if SCHEDULE_END in forbidden else ''} Choose another directory for --out, or go back to the "
                 "old configuration."
             )

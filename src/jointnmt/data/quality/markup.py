@@ -69,8 +69,21 @@ def select_languages(
     first = named[0] or _another(likely, named[1]) or "source"
     second = named[1] or _another(common, first) or "target"
     rest = [each for each in common if base_language(each) not in (base_language(first), base_language(second))]
-    note = f"{path}: read are the languages {first} and {second}, not {', '.join(rest)}" if rest else ""
-    return PairFields(note="" if all(named) else note, languages=(first, second))
+    told = rest and not all(named)
+    notes = [f"{path}: read are the languages {first} and {second}, not {', '.join(rest)}"] if told else []
+    notes += [note for language in (first, second) if (note := _other_regions(path, units, language))]
+    return PairFields(note="; ".join(notes), languages=(first, second))
+
+
+def _other_regions(path: Path, units: Sequence[tuple[int, dict[str, str]]], language: str) -> str:
+    """What to say if units lack a language, and the same one of another region is taken in its place."""
+    taken = Counter(
+        next(each for each in texts if base_language(each) == base_language(language))
+        for _, texts in units
+        if language not in texts and _of_language(texts, language) is not None
+    )
+    where = " and ".join(f"{count:,} of {other}" for other, count in taken.items())
+    return f"{path}: {taken.total():,} of {len(units):,} units have no {language}; taken are {where}" if taken else ""
 
 
 def _present(path: Path, languages: Sequence[str], code: str) -> str:
