@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
-    from jointnmt import train as train
+    from jointnmt.train import train_recipe as train
     from jointnmt.translator import Translator
 
 warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks

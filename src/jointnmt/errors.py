@@ -35,7 +35,7 @@ class MissingPackageError(JointNMTError):
 
 
 class LostProcessError(JointNMTError):
-    """Another process of the same training has ended, or cannot be reached."""
+    """A process that this one works with has ended, or cannot be reached."""
 
     exit_code = 6
 

@@ -63,6 +63,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
     Raises:
         ConfigurationError: if `out` belongs to something else, or the training would never end.
         DataError: if the data cannot be used.
+        LostProcessError: if another process, of this training or of the segmentation of its text, has ended.
         ModelError: if the loss is not finite, or all checkpoints are damaged.
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
@@ -303,42 +304,44 @@ def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> Non
         )
 
 
+def train_recipe(
+    recipe: Path | str | Mapping[str, Any] | Experiment,
+    out: Path | str,
+    settings: Sequence[str] = (),
+    display: Display | None = None,
+    mirror: str | None = None,
+) -> list[dict[str, Any]]:
+    """Train a recipe into the RUN directory `out`, or resume the training in it: what `jointnmt.train` is.
+
+    Args:
+        recipe: the file of a recipe; its values, all of them, as values cannot have `extends`; or an experiment.
+        out: the directory; `Translator.load(out)` translates with what is in it.
+        settings: values of the recipe to replace, as `training.max_updates=100`.
+        display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
+        mirror: address of fsspec of a copy of `out`.
+
+    Returns:
+        the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations,
+        the average at the end, gates of shortcuts.
+
+    Raises:
+        ConfigurationError, DataError, LostProcessError, ModelError, TrainingInterruptedError: as of `train`.
+    """
+    if isinstance(recipe, Experiment):
+        experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
+    elif isinstance(recipe, str | Path):
+        experiment = Experiment.load(Path(recipe), settings)
+    else:
+        experiment = Experiment.parse(override(recipe, settings), "recipe")
+    experiment.check_start("recipe")
+    train(experiment, Path(out), display or NoDisplay(), mirror)
+    return read_records(RunDirectory(Path(out)).log)
+
+
 class _CallableModule(ModuleType):
-    """`jointnmt.train(recipe, out)` and `jointnmt.train.train(experiment, out, display)` are both there to be used."""
+    """A package has one attribute `train`: this module, which is called as the function of the package."""
 
-    def __call__(
-        self,
-        recipe: Path | str | Mapping[str, Any] | Experiment,
-        out: Path | str,
-        settings: Sequence[str] = (),
-        display: Display | None = None,
-        mirror: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Train a recipe into the RUN directory `out`, or resume the training in it.
-
-        Args:
-            recipe: the file of a recipe; its values, all of them, as values cannot have `extends`; or an experiment.
-            out: the directory; `Translator.load(out)` translates with what is in it.
-            settings: values of the recipe to replace, as `training.max_updates=100`.
-            display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
-            mirror: address of fsspec of a copy of `out`.
-
-        Returns:
-            the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations,
-            the average at the end, gates of shortcuts.
-
-        Raises:
-            ConfigurationError, DataError, ModelError, TrainingInterruptedError: as of `train`.
-        """
-        if isinstance(recipe, Experiment):
-            experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
-        elif isinstance(recipe, str | Path):
-            experiment = Experiment.load(Path(recipe), settings)
-        else:
-            experiment = Experiment.parse(override(recipe, settings), "recipe")
-        experiment.check_start("recipe")
-        train(experiment, Path(out), display or NoDisplay(), mirror)
-        return read_records(RunDirectory(Path(out)).log)
+    __call__ = staticmethod(train_recipe)
 
 
 sys.modules[__name__].__class__ = _CallableModule

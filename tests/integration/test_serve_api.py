@@ -329,6 +329,12 @@ def test_v1_scores_no_translation_of_nothing(client: TestClient) -> None:
     assert message.startswith("line 2: an empty line cannot have a target")
 
 
+def test_v1_names_the_pair_that_cannot_be_scored(client: TestClient) -> None:
+    pairs = {"sources": ["der Hund"] * 5, "targets": [*["the dog"] * 4, "no-piece"]}
+    message = error(client, "/v1/score", model="main", pieces=True, **pairs)
+    assert message.startswith("line 5: the target holds 'no-piece'"), message
+
+
 def test_v1_takes_lines_and_says_what_is_none(client: TestClient) -> None:
     pairs = {"model": "main", "sources": ["der Hund"], "targets": ["the\ndog"]}
     assert "Send each line by itself, or whole texts to /translate" in error(client, "/v1/score", **pairs)

@@ -201,6 +201,10 @@ def test_a_schedule_that_ends_keeps_its_shape() -> None:
     training = training.model_copy(update={"schedule": sooner})
     base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=100)["base"].training
     assert (base.max_updates, base.schedule.zero_at, base.schedule.warmup_steps) == (100, 100, 0)
+    schedule = whole.training.schedule.model_copy(update={"warmup_steps": 990, "zero_at": 1000})
+    training = whole.training.model_copy(update={"max_updates": 1000, "schedule": schedule})
+    base = three_runs(whole.model_copy(update={"training": training}), epsilon=1, updates=10)["base"].training
+    assert (base.schedule.zero_at, base.schedule.warmup_steps) == (10, 9), "a warm-up ends before the rate is 0"
 
 
 def test_epsilon_divides_the_differences() -> None:

@@ -57,8 +57,9 @@ def scale(
 ) -> None:
     """Scale a recipe in depth and width by the gradient of its validation cross-entropy (Li et al. 2020, Eqs. 7-11).
 
-    Trains it unchanged, deeper, and wider, in DIR/base, DIR/depth and DIR/width. Finished runs are not trained again,
-    interrupted ones resume. If the gradient leads to no larger model, the reason is printed, with exit code 2.
+    Trains it unchanged, deeper, and wider, in FOLDER/base, FOLDER/depth and FOLDER/width. Finished runs are not
+    trained again, interrupted ones resume. If the gradient leads to no larger model, the reason is printed, with exit
+    code 2.
     """
     if not (math.isfinite(ratio) and ratio > 1):
         raise ConfigurationError(f"--ratio {ratio:g}: must be a number above 1.")

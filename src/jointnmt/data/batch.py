@@ -154,7 +154,7 @@ def collate_sources(sources: Sequence[Sequence[int]]) -> Int[Tensor, "B S"]:
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int = 0) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, padded on the right with `pad_id` to the longest one, or to `width`."""
-    width = max(width, *(len(row) for row in rows))
+    width = max([width, *map(len, rows)])
     return torch.tensor([[*row, *[pad_id] * (width - len(row))] for row in rows], dtype=torch.long)
 
 

@@ -150,7 +150,7 @@ class Share:
     """Where they begin in the batch."""
     batch: Indices
     counts: bool = True
-    """Whether they are part of the update, or computed for company (see `shard_each`)."""
+    """Whether they are part of the update, or a dummy that keeps the processes in step (see `shard_each`)."""
 
 
 def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:

@@ -22,6 +22,7 @@ from jointnmt.data.pool import Pool, Processes, ThisProcess
 from jointnmt.data.segmenting import pyarrow
 from jointnmt.data.store_check import LENGTHS, fault, shards
 from jointnmt.errors import ConfigurationError, DataError, reason
+from jointnmt.text.special import eos_id
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -113,6 +114,12 @@ class TokenStore:
         counts = np.zeros(vocabulary_size, np.int64)
         for pieces, _ in self.ids(side):
             counts += np.bincount(pieces, minlength=vocabulary_size)
+        return counts
+
+    def target_token_counts(self, vocabulary_size: int) -> npt.NDArray[np.int64]:
+        """`[V]`: how often a model generates each piece: the pieces of all targets, and an end mark for each."""
+        counts = self.piece_counts("target", vocabulary_size)
+        counts[eos_id] = len(self)
         return counts
 
     def text_sizes(self) -> list[int]:

@@ -175,10 +175,10 @@ def embedding_tables(
 def checkpointed(layer: nn.Module, config: ModelSettings, x: Tensor, *arguments: Any) -> Tensor:
     """`layer(x, *arguments)`; with activation checkpointing, computed again in the backward pass.
 
-    Not where the layer tells its attention weights, as it would tell them twice.
+    Not where the layer records its attention weights, as it would record them twice.
     """
-    tells = any(isinstance(argument, AttentionMaps) for argument in arguments)
-    if config.activation_checkpointing and layer.training and torch.is_grad_enabled() and not tells:
+    records = any(isinstance(argument, AttentionMaps) for argument in arguments)
+    if config.activation_checkpointing and layer.training and torch.is_grad_enabled() and not records:
         result: Tensor = checkpoint(layer, x, *arguments, use_reentrant=False)
     else:
         result = layer(x, *arguments)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jointnmt.errors import ModelError
-from jointnmt.ops import Repetition
+from jointnmt.ops import MultiStepDecoder
 
 if TYPE_CHECKING:
     from jointnmt.models.common import ModelSettings
@@ -35,16 +35,16 @@ class DecoderState(Protocol):
         ...
 
 
-class Repeatable(ABC):
-    """A decoder state whose next positions may be computed without the model's `step`."""
+class MultiStepState(ABC):
+    """A decoder state that may decode several positions without the model's `step`."""
 
     @abstractmethod
-    def repetition(self) -> Repetition | None:
-        """How they are, if they can be: the rows stay, and the tokens that `select` has led to are the next."""
+    def multi_step_decoder(self) -> MultiStepDecoder | None:
+        """What decodes them, if they can be: the rows stay, and the tokens that `select` has led to are the next."""
 
     @abstractmethod
-    def repeated(self, slots: Int[Tensor, "N t"]) -> None:
-        """Take note of positions that were computed so, by the slots of each row's past."""
+    def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
+        """Take over positions that were decoded so, as the slots of each row's past."""
 
 
 class AttentionRecord(NamedTuple):

@@ -28,7 +28,7 @@ from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed
 from jointnmt.ops.pooling import attention_pool
-from jointnmt.ops.positions import Repetition, advance_positions
+from jointnmt.ops.positions import MultiStepDecoder, advance_positions
 from jointnmt.ops.search import (
     BeamStep,
     Continuations,
@@ -48,9 +48,9 @@ __all__ = [
     "Float32Linear",
     "Hypotheses",
     "Int8Linear",
+    "MultiStepDecoder",
     "Normed",
     "OwnSlots",
-    "Repetition",
     "adapt_waiting",
     "add_norm",
     "advance_beams",

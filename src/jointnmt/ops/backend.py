@@ -54,6 +54,11 @@ def backend(name: Name, gemm: Gemm = "fastest") -> Iterator[None]:
         _choice = before
 
 
+def graphs_enabled() -> bool:
+    """Whether computations may be recorded and replayed, as they are unless the environment has JOINTNMT_GRAPHS=0."""
+    return os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
+
+
 def implementation() -> _Choice:
     """What `backend` has chosen, to be compared."""
     return _choice

@@ -11,7 +11,6 @@ import functools
 import gc
 import logging
 import math
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from jointnmt.ops.backend import graphs_enabled
 from jointnmt.ops.out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ uncapturable: set[torch.device] = set()
 
 def captures(device: torch.device) -> bool:
     """Whether computations on this device may be captured."""
-    return device.type == "cuda" and device not in uncapturable and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
+    return device.type == "cuda" and device not in uncapturable and graphs_enabled()
 
 
 def address(tensor: Tensor) -> Hashable:

@@ -23,15 +23,15 @@ from jointnmt.ops.search import (
     HAS_NAN,
     BeamStep,
     Hypotheses,
+    allocate_hypotheses,
+    allocate_step,
     check_tokens,
     pointers,
-    room_for_hypotheses,
-    room_for_step,
 )
 
 
 @dataclass(frozen=True)
-class Repetition:
+class MultiStepDecoder:
     """How a decoder state computes its next positions by kernels alone, until its caches are full."""
 
     recorded: Recorded
@@ -49,7 +49,7 @@ class Repetition:
     """Slots of each sentence."""
 
     def _argument(self, slots: Sequence[Tensor]) -> DecoderArgument:
-        """As the kernels take it; `slots` are two of memory for those of each row, the first has them."""
+        """As the kernels take it; `slots` are two buffers for those of each row, the first has them."""
         recording, given = self.recorded.recording, self.recorded.given
         return DecoderArgument(
             recording.program, len(recording.kernels), self.table.data_ptr(), self.positions.data_ptr(), self.scale,
@@ -72,9 +72,9 @@ class Advanced(NamedTuple):
 
 
 def advance_positions(
-    decoder: Repetition, hypotheses: Hypotheses, required: Int[Tensor, "P B"], banned: Sequence[int], end: int
+    decoder: MultiStepDecoder, hypotheses: Hypotheses, required: Int[Tensor, "P B"], banned: Sequence[int], end: int
 ) -> Advanced:
-    """Continue the K hypotheses of each sentence as `advance_beams` does, until there is something to look at.
+    """Continue the K hypotheses of each sentence as `advance_beams` does, until a sentence may have settled.
 
     Args:
         decoder: its rows are those of the hypotheses.
@@ -99,29 +99,29 @@ def advance_positions(
         raise ValueError(f"{len(decoder.table)} embeddings, {most} positions, {required.shape[1]} sentences do not fit")
     slots = torch.empty(2, rows * (columns + most), dtype=torch.long, device="cpu")
     slots[0, : rows * columns] = decoder.slots.flatten()
-    turns = _Turns(hypotheses, most)
-    candidates, ranks, continued = room_for_step(sentences, beams)
+    buffers = _DoubleBuffer(hypotheses, most)
+    candidates, ranks, continued = allocate_step(sentences, beams)
     never, computed = (ctypes.c_int64 * len(banned))(*banned), ctypes.c_int64()
     found = call(
         "advance_positions", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), length, most,
-        ctypes.byref(decoder._argument(list(slots))), pointers(turns.first),
+        ctypes.byref(decoder._argument(list(slots))), pointers(buffers.first),
         ctypes.byref(Restriction(required.data_ptr(), ctypes.addressof(never), len(banned), end)),
-        pointers(candidates), ranks, continued, pointers([*turns.room[0], *turns.room[1]]), ctypes.byref(computed),
+        pointers(candidates), ranks, continued, pointers([*buffers.room[0], *buffers.room[1]]), ctypes.byref(computed),
     )  # fmt: skip
     done = computed.value
     has_nan, any_settled = bool(found & HAS_NAN), bool(found & ANY_SETTLED)
-    step = BeamStep(candidates, ranks, continued, turns.after(done), has_nan, any_settled)
-    return Advanced(done, turns.after(done - 1), step, slots[done % 2, : rows * (columns + done)].view(rows, -1))
+    step = BeamStep(candidates, ranks, continued, buffers.after(done), has_nan, any_settled)
+    return Advanced(done, buffers.after(done - 1), step, slots[done % 2, : rows * (columns + done)].view(rows, -1))
 
 
-class _Turns:
-    """The hypotheses after each position, in two of memory by turns."""
+class _DoubleBuffer:
+    """The hypotheses after each position, written to two buffers in turn."""
 
     def __init__(self, hypotheses: Hypotheses, most: int) -> None:
         """Begin with hypotheses, which are kept; there will be at most so many positions."""
         self.first = Hypotheses(*(each.contiguous() for each in hypotheses))
         self._sentences, self._beams, self._tokens = hypotheses.token_log_probabilities.shape
-        self.room = [room_for_hypotheses(self._sentences, self._beams, self._tokens + most) for _ in range(2)]
+        self.room = [allocate_hypotheses(self._sentences, self._beams, self._tokens + most) for _ in range(2)]
 
     def after(self, positions: int) -> Hypotheses:
         """Those after the last position, or the one before it."""

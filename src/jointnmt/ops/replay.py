@@ -8,7 +8,6 @@ is moved there. `JOINTNMT_GRAPHS=0` turns this off, as it does CUDA graphs.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from jointnmt.ops.backend import implementation, kernels_read
+from jointnmt.ops.backend import graphs_enabled, implementation, kernels_read
 from jointnmt.ops.cuda_graph import Computation
 from jointnmt.ops.fusing import has_hooks
 from jointnmt.ops.linear import MANY_ROWS
@@ -38,7 +37,7 @@ def replays(x: Tensor) -> bool:
         and x.numel() > 0
         and active() is None
         and not torch.autograd.profiler._is_profiler_enabled
-        and os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
+        and graphs_enabled()
     )
 
 

@@ -142,7 +142,7 @@ def advance_beams(
     return BeamStep(candidates, ranks, picked.rows, survivors, has_nan, bool(settled))
 
 
-def room_for_hypotheses(sentences: int, beams: int, tokens: int) -> Hypotheses:
+def allocate_hypotheses(sentences: int, beams: int, tokens: int) -> Hypotheses:
     """Memory for the beams of sentences."""
     return Hypotheses(
         torch.empty(sentences, beams, tokens + 1, dtype=torch.long, device="cpu"),
@@ -151,7 +151,7 @@ def room_for_hypotheses(sentences: int, beams: int, tokens: int) -> Hypotheses:
     )
 
 
-def room_for_step(sentences: int, beams: int) -> tuple[Continuations, Tensor, Tensor]:
+def allocate_step(sentences: int, beams: int) -> tuple[Continuations, Tensor, Tensor]:
     """Memory for candidates, for ranks, and for the rows that survivors continue."""
     kinds = torch.long, torch.long, torch.float32
     candidates = Continuations(*(torch.empty(sentences, 2 * beams, dtype=kind, device="cpu") for kind in kinds))
@@ -168,8 +168,8 @@ def _native(
     restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned), end)
     old = Hypotheses(*(each.contiguous() for each in hypotheses))
     (candidates, ranks, rows), survivors = (
-        room_for_step(sentences, beams),
-        room_for_hypotheses(sentences, beams, length + 1),
+        allocate_step(sentences, beams),
+        allocate_hypotheses(sentences, beams, length + 1),
     )
     found = call(
         "advance_beams", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), length,

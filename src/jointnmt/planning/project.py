@@ -25,6 +25,7 @@ from jointnmt.planning.speed import machine as this_machine
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
+from jointnmt.text.special import num_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit
 def _is_longer(segmenter: Segmenter, text: str, limit: int) -> bool:
     """Whether a sentence has more pieces than a limit, end mark included; no piece has less than a character."""
     most = len(unicodedata.normalize("NFC", text)) + 2  # the mark of its first word, and the end mark
-    return most > limit and len(segmenter.encode_ids(text)) + 1 > limit
+    return most > limit and num_tokens(segmenter.encode_ids(text)) > limit
 
 
 def _segmented(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
@@ -139,8 +140,8 @@ def _segmented(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segm
     sides = tuple(list(side) for side in zip(*text, strict=True))
     segmentation = Segmentation.train(config, sides[0], sides[1], *parts.languages)
     sources, targets = segmentation.source.encode_ids_batch(sides[0]), segmentation.target.encode_ids_batch(sides[1])
-    pieces = round(sum(len(ids) + 1 for ids in targets) * pairs / len(text))
-    longest = max(len(ids) + 1 for ids in (*sources, *targets))
+    pieces = round(sum(map(num_tokens, targets)) * pairs / len(text))
+    longest = max(map(num_tokens, (*sources, *targets)))
     return segmentation, CorpusCounts(pairs, words, pieces, longest)
 
 

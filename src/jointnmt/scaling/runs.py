@@ -69,7 +69,8 @@ def _of_length(training: TrainingConfig, updates: int) -> TrainingConfig:
     schedule = training.schedule
     if schedule.zero_at is not None:
         share = updates / (training.planned_end() or updates)
-        warmup, zero_at = (each and max(1, round(share * each)) for each in (schedule.warmup_steps, schedule.zero_at))
+        zero_at = max(1, round(share * schedule.zero_at))
+        warmup = schedule.warmup_steps and min(zero_at - 1, max(1, round(share * schedule.warmup_steps)))
         schedule = schedule.model_copy(update={"warmup_steps": warmup, "zero_at": zero_at})
     return training.model_copy(update={"max_updates": updates, "max_epochs": None, "schedule": schedule})
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.interface import DecoderState, Repeatable, TranslationModel
+from jointnmt.models.interface import DecoderState, MultiStepState, TranslationModel
 from jointnmt.ops import BeamStep, Continuations, advance_beams, advance_positions
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
@@ -99,19 +99,19 @@ def beam_search(
 def _ahead(
     beams: BeamState, state: DecoderState, rules: Rules, position: int
 ) -> tuple[BeamState, BeamStep, int] | None:
-    """The next positions until there is something to look at, if the state can repeat itself without the model.
+    """The next positions until a sentence may have settled, if the state can decode several without `step`.
 
     Returns the beams before the last of them, what it leads to, and the position after it.
 
     Raises:
         ModelError: if the model's output is not a number.
     """
-    if not isinstance(state, Repeatable) or (repetition := state.repetition()) is None:
+    if not isinstance(state, MultiStepState) or (decoder := state.multi_step_decoder()) is None:
         return None
-    required = rules.required_from(beams.sentences, position, len(repetition.positions))
-    found = advance_positions(repetition, beams.hypotheses, required, rules.banned, eos_id)
+    required = rules.required_from(beams.sentences, position, len(decoder.positions))
+    found = advance_positions(decoder, beams.hypotheses, required, rules.banned, eos_id)
     check_numbers(not found.step.has_nan)
-    state.repeated(found.slots)
+    state.take_positions(found.slots)
     return replace(beams, hypotheses=found.before), found.step, position + found.positions
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from jointnmt.analysis.attention import By, View, attention_numbers
 from jointnmt.analysis.inspection import Inspection, inspect_pair
-from jointnmt.config import Config
-from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.search import SamplingConfig, SearchConfig, target_limit
+from jointnmt.errors import DataError
+from jointnmt.search import SearchConfig, target_limit
 from jointnmt.search.rules import MOST_LENGTH_PENALTY
+from jointnmt.text.special import num_tokens
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
 from jointnmt.translator.batching import plan_window
@@ -20,8 +20,10 @@ from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
 from jointnmt.translator.given import SCORED_TOKENS
 from jointnmt.translator.limits import Search
+from jointnmt.translator.options import changed_search
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
+from jointnmt.translator.searching import check_options
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
 """Of a batch of a Transformer on a CPU: ten times the translator's own. Those that wait at the same time are few and of
@@ -97,11 +99,11 @@ class Engine:
         Raises:
             DataError: if one of them is not Unicode text.
         """
-        return [len(ids) + 1 for ids in self._translator.segmentation.source.encode_ids_batch(texts)]
+        return [num_tokens(ids) for ids in self._translator.segmentation.source.encode_ids_batch(texts)]
 
     def target_tokens(self, texts: Sequence[str]) -> list[int]:
         """Likewise of texts in the target language."""
-        return [len(ids) + 1 for ids in self._translator.segmentation.target.encode_ids_batch(texts)]
+        return [num_tokens(ids) for ids in self._translator.segmentation.target.encode_ids_batch(texts)]
 
     def search(self, settings: dict[str, Any], sampling: bool = False) -> Search:
         """The model's own way of searching, with `settings` in place of its values.
@@ -109,12 +111,7 @@ class Engine:
         Raises:
             ConfigurationError: naming what is wrong.
         """
-        kind: type[Config] = SamplingConfig if sampling else SearchConfig
-        own = self._translator.experiment.search.plain()
-        values = {name: value for name, value in own.items() if name in kind.model_fields} | settings
-        found = kind.parse(values, origin="request")
-        assert isinstance(found, SamplingConfig | SearchConfig)
-        return found
+        return changed_search(self._translator.experiment.search, sampling, settings, origin="request")
 
     def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
         """Which sentences to translate together with the first one, itself included, as the translator would."""
@@ -151,18 +148,24 @@ class Engine:
         self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation | DataError]:
         """Likewise, but an error takes the place of a translation, and does not disturb the others."""
-        lines = [
-            Line(number + 1, f"line {number + 1}", text, prefix)
-            for number, text, prefix in zip(numbers, texts, prefixes, strict=True)
-        ]
+        lines = _lines(numbers, texts, prefixes)
         found = self._translator.translate_lines(lines, replace(options, on_invalid="skip"))
         return [each if each.error is None else DataError(each.error) for each in found]
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], pieces: bool, alternatives: int = 0
+        self,
+        numbers: Sequence[int],
+        sources: Sequence[str],
+        targets: Sequence[str],
+        pieces: bool,
+        alternatives: int = 0,
     ) -> list[ScoredTranslation]:
-        """How probable the model finds each target, given its source."""
-        return list(self._translator.score_stream(sources, targets, pieces=pieces, alternatives=alternatives))
+        """How probable the model finds each target, given its source; `numbers` are places in the request, from 0.
+
+        Raises:
+            DataError: of the first that cannot be scored.
+        """
+        return self._translator.score_lines(_lines(numbers, sources, targets), pieces, alternatives)
 
     def check_length(self, source: str, most_tokens: int) -> None:
         """Refuse a text of more tokens.
@@ -219,14 +222,12 @@ class Engine:
         Raises:
             ConfigurationError: if it cannot.
         """
-        if options.gates and not self.info.has_gates:
-            raise ConfigurationError("Gates were asked for, but this model has no lexical shortcuts.")
-        search = options.search or self._translator.experiment.search
-        if isinstance(search, SearchConfig) and options.num_best > search.beam_size:
-            raise ConfigurationError(
-                f"{options.num_best} best translations were asked for, but the beam is {search.beam_size} wide: raise "
-                "beam_size."
-            )
+        check_options(self._translator, options)
+
+
+def _lines(numbers: Sequence[int], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
+    given = zip(numbers, sources, targets, strict=True)
+    return [Line(number + 1, f"line {number + 1}", source, target) for number, source, target in given]
 
 
 def _check_tokens(text: str, tokens: Sequence[int], most: int) -> None:

@@ -179,7 +179,7 @@ def _by_model(engine: Engine, texts: Texts, budget: Budget) -> dict[str, Any]:
     if not translation.candidates:
         raise DataError(EMPTY)
     pieces = " ".join(translation.candidates[0].tokens[:-1])
-    [scored] = engine.score([source], [pieces], pieces=True, alternatives=ALTERNATIVES)
+    [scored] = engine.score([0], [source], [pieces], pieces=True, alternatives=ALTERNATIVES)
 
     def inspected(target: str | None) -> dict[str, Any]:
         return plain_inspection(engine.inspect(source, target, budget.tokens), budget.weights)

@@ -70,8 +70,8 @@ class Scoring:
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[ScoredTranslation]:
         """Their scores."""
-        sources, targets = [each.source for each in sentences], [each.target for each in sentences]
-        return self.engine.score(sources, targets, self.pieces, self.alternatives)
+        numbers, sources = [each.number for each in sentences], [each.source for each in sentences]
+        return self.engine.score(numbers, sources, [each.target for each in sentences], self.pieces, self.alternatives)
 
 
 @dataclass(frozen=True, eq=False)

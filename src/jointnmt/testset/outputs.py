@@ -14,7 +14,7 @@ from jointnmt.runs.training_text import open_text_of_run
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.records import CachedTask, ProgressCallback, Record, cached_records, run_name
 from jointnmt.text.languages import check_sides
-from jointnmt.text.special import eos_id, with_end
+from jointnmt.text.special import with_end
 from jointnmt.translator import LoadOptions, TranslationOptions, Translator
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 
@@ -178,6 +178,4 @@ def training_counts(translator: Translator, run: Path) -> list[int] | None:
     except (ConfigurationError, DataError) as error:
         logger.warning("%s: is left out of accuracy by frequency. %s", run_name(run), error)
         return None
-    counts = store.piece_counts("target", translator.segmentation.target.vocabulary_size)
-    counts[eos_id] = len(store)
-    return [int(count) for count in counts]
+    return store.target_token_counts(translator.segmentation.target.vocabulary_size).tolist()

@@ -111,6 +111,7 @@ class Trainer:
 
         Raises:
             DataError: if a single sentence pair does not fit in memory, or, with `training.sharded`, a batch.
+            LostProcessError: if another process of the training has ended.
             ModelError: if a loss is not finite, unless such updates are skipped.
         """
         while True:
@@ -225,7 +226,7 @@ class Trainer:
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
         """The sums of this update over all processes."""
-        batches = [batch for batch in batches if batch.num_target_tokens]  # without those computed for company
+        batches = [batch for batch in batches if batch.num_target_tokens]  # without dummies
         mine = Sums(
             loss=sum(each.loss for each in losses),
             loss_units=sum(len(batch) if self._by_sentence else batch.num_target_tokens for batch in batches),

@@ -12,7 +12,6 @@ from jointnmt.data.store import TokenStore
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
-from jointnmt.text.special import eos_id
 from jointnmt.training.schedule import shorter_warmup
 
 NEAR = 0.8
@@ -40,16 +39,9 @@ def unigram_perplexity(train: TokenStore, validation: TokenStore, vocabulary: in
     Each piece counts once more than it occurs, so that none has probability 0. It is what a model comes to that has
     learnt which pieces are frequent, and nothing of the source or of the words before.
     """
-    known, asked = (_target_counts(store, vocabulary) for store in (train, validation))
+    known, asked = (store.target_token_counts(vocabulary) for store in (train, validation))
     log_probabilities = np.log(known + 1) - np.log(known.sum() + vocabulary)
     return float(np.exp(-(asked * log_probabilities).sum() / asked.sum()))
-
-
-def _target_counts(store: TokenStore, vocabulary: int) -> np.ndarray:
-    """`[V]`: how often each piece occurs among the targets, and the end mark."""
-    counts = store.piece_counts("target", vocabulary)
-    counts[eos_id] = len(store)
-    return counts
 
 
 def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vocabulary: int) -> Verdict:

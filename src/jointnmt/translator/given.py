@@ -34,20 +34,30 @@ def score_stream(
     done: int = 0,
 ) -> Iterator[ScoredTranslation]:
     """See `Translator.score_stream`."""
-    compute = partial(_scores, translator, alternatives=alternatives)
     for window, lines in _encoded_windows(translator, sources, targets, origin, pieces):
-        if window[-1].number <= done:
+        if window[-1].number > done:
+            scores = _score_window(translator, window, lines, alternatives)
+            yield from (scored for line, scored in zip(window, scores, strict=True) if line.number > done)
+
+
+def score_lines(
+    translator: Translator, window: Sequence[Line], pieces: bool, alternatives: int
+) -> Iterator[ScoredTranslation]:
+    """See `Translator.score_lines`."""
+    return _score_window(translator, window, translator.preprocessor(pieces=pieces).encode(window), alternatives)
+
+
+def _score_window(
+    translator: Translator, window: Sequence[Line], lines: Sequence[Sequence[EncodedSentence]], alternatives: int
+) -> Iterator[ScoredTranslation]:
+    found = _in_batches(translator, lines, partial(_scores, translator, alternatives=alternatives))
+    for line, sentences in zip(window, lines, strict=True):
+        if not sentences:
+            yield ScoredTranslation(line.source, line.target)
             continue
-        found = _in_batches(translator, lines, compute)
-        for line, sentences in zip(window, lines, strict=True):
-            if not sentences:
-                scored = ScoredTranslation(line.source, line.target)
-            else:
-                rescored, choices = next(found)
-                scored = _scored(translator, line, sentences[0].target, rescored)
-                scored = replace(scored, alternatives=choices) if alternatives else scored
-            if line.number > done:
-                yield scored
+        rescored, choices = next(found)
+        scored = _scored(translator, line, sentences[0].target, rescored)
+        yield replace(scored, alternatives=choices) if alternatives else scored
 
 
 def align_stream(

@@ -94,13 +94,13 @@ class TranslationOptions:
 
 
 def changed_search(
-    default: SearchConfig | SamplingConfig, sampled: bool, changes: Mapping[str, Any]
+    default: SearchConfig | SamplingConfig, sampled: bool, changes: Mapping[str, Any], origin: str = "options"
 ) -> SearchConfig | SamplingConfig:
-    """Beam search or sampling with the settings of `default` that it has, and these changes.
+    """Beam search or sampling with the settings of `default` that it has, and these changes; `origin` names them.
 
     Raises:
         ConfigurationError: if a value is not valid, or a setting is of the other kind.
     """
     kind = SamplingConfig if sampled else SearchConfig
     settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
-    return kind.parse({**settings, **changes}, origin="options")
+    return kind.parse({**settings, **changes}, origin=origin)

@@ -22,7 +22,7 @@ from jointnmt.translator.batching import MOST_CELLS, OVERHEAD_CELLS, default_cel
 from jointnmt.translator.description import description
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
-from jointnmt.translator.given import align_stream, score_stream
+from jointnmt.translator.given import align_stream, score_lines, score_stream
 from jointnmt.translator.options import OnLong, TranslationOptions
 from jointnmt.translator.precision import PrecisionChoice, choose_translation_precision
 from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
@@ -308,13 +308,17 @@ class Translator(Pretrained):
         alternatives: int = 0,
         done: int = 0,
     ) -> Iterator[ScoredTranslation]:
-        """The log-probability of each target given its source, in total and token by token.
+        """The log-probability of each target given its source, in total and token by token, in nats.
 
-        Search may generate a text as other pieces than the segmentation yields for it. With `pieces`, targets are
-        pieces separated by spaces (`Candidate.tokens` without the end mark), so that log-probabilities equal those of
-        search, but for rounding: in bfloat16 and int8 up to half a nat a sentence. `alternatives`: how
-        many of the likeliest pieces to give for each position of a target.
-        `done`: pairs that are scored already, as of `translate_stream`.
+        Args:
+            sources: text.
+            targets: a translation of each.
+            origin: names the lines in error messages.
+            pieces: targets are pieces separated by spaces (`Candidate.tokens` without the end mark), as search may
+                generate a text as other pieces than the segmentation yields for it. Log-probabilities equal those of
+                search then, but for rounding: in bfloat16 and int8 up to half a nat a sentence.
+            alternatives: how many of the likeliest pieces to give for each position of a target.
+            done: pairs that are scored already, as of `translate_stream`.
 
         Raises:
             DataError: naming the line, if a source is too long for the model, or empty while its target is not; if the
@@ -322,6 +326,16 @@ class Translator(Pretrained):
             ModelError: if the model's output is not a number.
         """
         return score_stream(self, sources, targets, origin, pieces, alternatives, done)
+
+    def score_lines(
+        self, lines: Sequence[Line], pieces: bool = False, alternatives: int = 0
+    ) -> list[ScoredTranslation]:
+        """Score lines, which bring their targets, as one window: what `translate_lines` is to `translate_stream`.
+
+        Raises:
+            DataError, ModelError: as of `score_stream`.
+        """
+        return list(score_lines(self, lines, pieces, alternatives))
 
     def align_stream(self, sources: Iterable[str], targets: Iterable[str], origin: str = "input") -> Iterator[Aligned]:
         """Soft alignments of sources and their given translations.

@@ -134,6 +134,21 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
 
 
+def test_without_kernels_integers_are_multiplied_in_float32() -> None:
+    """Under autocast as well: nothing but the result is rounded to bfloat16."""
+    torch.manual_seed(17)
+    layer, x = torch.nn.Linear(512, 512), torch.randn(64, 512)
+    with backend("plain"), torch.autocast("cpu", torch.bfloat16):
+        int8 = Int8Linear.of(layer)
+        own = int8(x)
+    rows = x.bfloat16().float()
+    scales = rows.abs().amax(dim=1, keepdim=True) / 127
+    sums = (rows / scales).round().double() @ int8.weight.double().t()
+    expected = sums * scales.double() * int8.scales.double() + layer.bias.double()
+    assert own.dtype == torch.bfloat16
+    assert_close(own.double(), expected, rtol=1.01 * 2**-8, atol=1e-5)
+
+
 @needs_gemm
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("kind", [BFloat16Linear.of, Float32Linear.of, Int8Linear.of])

@@ -13,7 +13,7 @@ import jointnmt.search.beam as beam
 from jointnmt.data.batch import pad_rows
 from jointnmt.errors import ModelError
 from jointnmt.models import TranslationModel, build_model
-from jointnmt.models.interface import Repeatable
+from jointnmt.models.interface import MultiStepState
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import advance_positions
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
@@ -114,11 +114,11 @@ def test_a_search_that_is_recorded_sees_each_position(computed: list[int]) -> No
 def test_what_does_not_fit_is_refused() -> None:
     model = prepared("transformer")
     state = model.start(SOURCES).select(torch.arange(len(SOURCES)).repeat_interleave(4))
-    assert isinstance(state, Repeatable) and state.repetition() is None, "nothing is recorded yet"
+    assert isinstance(state, MultiStepState) and state.multi_step_decoder() is None, "nothing is recorded yet"
     for _ in range(2):
         _, state = model.step(torch.full((state.num_rows,), bos_id), state)
-    assert isinstance(state, Repeatable)
-    decoder = state.repetition()
+    assert isinstance(state, MultiStepState)
+    decoder = state.multi_step_decoder()
     assert decoder is not None
     beams = BeamState.begin(len(SOURCES), 4, filled=1).hypotheses
     free = torch.full((3, len(SOURCES)), -1)
@@ -140,6 +140,6 @@ def test_rows_that_became_more_are_not_replayed_as_they_were() -> None:
     state = model.start(SOURCES)
     for _ in range(2):
         _, state = model.step(torch.full((state.num_rows,), bos_id), state)
-    assert isinstance(state, Repeatable) and state.repetition() is not None
+    assert isinstance(state, MultiStepState) and state.multi_step_decoder() is not None
     state = state.select(torch.arange(len(SOURCES)).repeat_interleave(4))
-    assert isinstance(state, Repeatable) and state.repetition() is None
+    assert isinstance(state, MultiStepState) and state.multi_step_decoder() is None

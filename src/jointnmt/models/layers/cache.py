@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jointnmt.data.batch import send
-from jointnmt.models.interface import Repeatable
+from jointnmt.models.interface import MultiStepState
 from jointnmt.models.layers.embedding import TokenEmbedding
-from jointnmt.ops import AttentionMask, OwnSlots, Repetition, append_to_cache, empty
+from jointnmt.ops import AttentionMask, MultiStepDecoder, OwnSlots, append_to_cache, empty
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, captures
 from jointnmt.ops.replay import KernelRunner, replays
 
@@ -145,7 +145,7 @@ class KeyValueCache:
             self.stored = compaction.apply(self.stored, used=None if self._slots.fixed else self._slots.used)
 
 
-class CachedState(Repeatable, Generic[Constants]):
+class CachedState(MultiStepState, Generic[Constants]):
     """The `DecoderState` of every family: one cache a layer, tensors of the source, and each row's own slots.
 
     The N rows are R rows of each of G sentences, side by side.
@@ -246,8 +246,8 @@ class CachedState(Repeatable, Generic[Constants]):
         caches = (cache.stored for cache in self.caches)
         return [self._supply.own.memory, self.real, self.lengths, *_tensors(self.constants), *caches]
 
-    def repetition(self) -> Repetition | None:
-        """See `Repeatable.repetition`."""
+    def multi_step_decoder(self) -> MultiStepDecoder | None:
+        """See `MultiStepState.multi_step_decoder`."""
         recorded = self._kernels.ready(self.num_sentences, self.rows_per_sentence, self._memory())
         embedding = self._embedding
         if recorded is None or torch.is_grad_enabled() or not replays(recorded.given):
@@ -258,10 +258,12 @@ class CachedState(Repeatable, Generic[Constants]):
         positions, table = embedding.positions[begin : begin + room], embedding.weight
         if not len(positions) or not table.dtype == positions.dtype == torch.float32 or not table.is_contiguous():
             return None
-        return Repetition(recorded, table, embedding.scale, positions, self._supply.own, self.slots, self._supply.used)
+        return MultiStepDecoder(
+            recorded, table, embedding.scale, positions, self._supply.own, self.slots, self._supply.used
+        )
 
-    def repeated(self, slots: Int[Tensor, "N t"]) -> None:
-        """See `Repeatable.repeated`."""
+    def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
+        """See `MultiStepState.take_positions`."""
         self._supply.used += self.rows_per_sentence * (slots.shape[1] - self.slots.shape[1])
         self.slots = slots
         self._supply.own.update(slots, self._supply.used - self.rows_per_sentence)

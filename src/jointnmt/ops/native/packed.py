@@ -10,7 +10,7 @@ from jaxtyping import Float, Int8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.ops.autocast import to_autocast_dtype
+from jointnmt.ops.autocast import no_autocast, to_autocast_dtype
 from jointnmt.ops.backend import kernels_read, uses_kernels
 from jointnmt.ops.fusing import fusable
 from jointnmt.ops.native import library
@@ -175,7 +175,7 @@ class Int8Linear(PackedLinear):
         x = to_autocast_dtype(x)
         if uses_kernels(x, self.in_features) and has_int8_gemm():
             return super()._multiply(x, bias)
-        with torch.no_grad():
+        with torch.no_grad(), no_autocast(x):
             integers, scales = _quantised(x.flatten(0, -2).float())
             # As float32, in which such sums are exact for about a thousand inputs: PyTorch's products of integers are
             # slow without AVX-512, and overflow without VNNI.
