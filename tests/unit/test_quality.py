@@ -176,6 +176,46 @@ def test_regions_are_told_apart(named: dict[str, str], languages: tuple[str, str
     assert select_languages(tmp_path / "a.tmx", ".tmx", None, **named).languages == languages
 
 
+def test_a_unit_with_several_translations_makes_as_many_pairs(tmp_path: Path) -> None:
+    unit = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in (("de", "Ja."), ("en", "Yes.")))
+    unit += '<tuv xml:lang="en"><seg>Indeed.</seg></tuv>'
+    path = tmp_path / "a.tmx"
+    alone = '<tu><tuv xml:lang="de"><seg>Nein.</seg></tuv></tu>'
+    path.write_text(f'<tmx version="1.4"><header srclang="de"/><body><tu>{unit}</tu>{alone}</body></tmx>', "utf-8")
+    (text,) = gather_texts([path])
+    found = [(pair.source, pair.target, pair.problem, pair.detail) for pair in text.pairs()]
+    assert found[:2] == [("Ja.", "Yes.", "", ""), ("Ja.", "Indeed.", "", "")]
+    assert found[2:] == [("Nein.", "", "unreadable", "no en side")], "the side that is there is shown"
+
+
+def xliff_unit(number: int, source: str, target: str, state: str) -> str:
+    return f'<trans-unit id="{number}"><source>{source}</source><target{state}>{target}</target></trans-unit>'
+
+
+def test_documents_say_language_and_state_of_their_units(tmp_path: Path) -> None:
+    units = [("Ja.", "Yes.", ""), ("Nein.", "Nein.", ' state="needs-translation"'), ("Gut.", "Good.", ' state="final"')]
+    english = "".join(xliff_unit(number, *unit) for number, unit in enumerate(units))
+    files = "".join(
+        f'<file source-language="de" target-language="{code}" original="{code}" datatype="x"><body>{body}</body></file>'
+        for code, body in (("en", english), ("fr", xliff_unit(9, "Ja.", "Oui.", "")))
+    )
+    path = tmp_path / "a.xliff"
+    path.write_text(f'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">{files}</xliff>', "utf-8")
+    (text,) = gather_texts([path], source="de", target="en")
+    found = [(pair.source, pair.target, pair.problem, pair.detail) for pair in text.pairs()]
+    assert found == [
+        ("Ja.", "Yes.", "", ""),
+        ("Nein.", "Nein.", "untranslated", "state needs-translation"),
+        ("Gut.", "Good.", "", ""),
+        ("Ja.", "", "unreadable", "no en side"),
+    ]
+
+
+def test_a_side_of_invisible_characters_is_empty(tmp_path: Path) -> None:
+    path = table(tmp_path / "mine.tsv", [*PAIRS[:20], ("\ufeff\u200b ", "Yes."), *PAIRS[20:40]])
+    assert check(path)[0].counts() == {"empty": 1}
+
+
 def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
     units = "".join(
         f'<tu><tuv xml:lang="de"><seg>Farbe</seg></tuv><tuv xml:lang="{code}"><seg>{text}</seg></tuv></tu>'

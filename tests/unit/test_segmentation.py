@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import string
 import subprocess
 import sys
@@ -52,7 +53,19 @@ def knowing_all_letters(kind: str, split_punctuation: bool = False) -> Segmenter
 
 def prepared(text: str) -> str:
     """What a text is before it is cut, by other means than the code's."""
+    text = re.sub("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]", "", text)
     return unicodedata.normalize("NFC", " ".join(text.split())).replace(SPACE, "_")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_invisible_characters_are_not_seen(kind: str) -> None:
+    """Soft hyphens, zero width spaces, marks of direction, byte order marks; but joiners are, as letters have them."""
+    plain, full = "der Schlüssel ist gut", "\ufeff\u200eder Schlüs\u00adsel\u200b ist\u202c gut\u2060"
+    learnt = train(kind, [plain, full], ["the key"])
+    assert learnt.source.encode_ids(full) == learnt.source.encode_ids(plain)
+    assert not learnt.source.encode_ids("\ufeff\u00ad \u200b")
+    assert not [piece for piece in map(learnt.source.piece, range(learnt.source.vocabulary_size)) if "\u00ad" in piece]
+    assert learnt.source.encode_ids("Schlüs\u200dsel") != learnt.source.encode_ids("Schlüssel")
 
 
 # --- round trips

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from jointnmt.data.corpus import DataConfig, ParallelText, read_lines
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.errors import DataError
+from jointnmt.text.invisible import is_blank
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport
 
 def _require_content(source: str, target: str, files: Sequence[Path], line: int) -> None:
     for side, content, path in (("source", source, files[0]), ("target", target, files[-1])):
-        if not content or content.isspace():
+        if is_blank(content):
             raise _BadPairError("empty", f"empty {side}", f"{path}:{line}")
 
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Self
 
 from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.invisible import without_invisible
 from jointnmt.text.moses import Moses, PunctuationNormalizer, Truecaser
 from jointnmt.text.pieces import SPACE
 
@@ -35,7 +36,11 @@ class TextPreprocessor:
         )
 
     def apply(self, text: str) -> str:
-        """Text with collapsed white space, and with normalised punctuation, Moses tokens and true case if asked for."""
+        """Text without invisible characters, with collapsed white space.
+
+        If asked for, with normalised punctuation, Moses tokens and true case.
+        """
+        text = without_invisible(text)
         if self.normalizer:
             text = self.normalizer.normalize(text)
         text = " ".join(text.split())

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.text.invisible import is_blank
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.sentences import split_sentences
@@ -94,7 +95,7 @@ def tagged(
     if tag is None:
         return _warned_of_the_first_untagged(texts, known) if needed else iter(texts)
     check_tag(tag, known)
-    return (text if isinstance(text, DataError) or not text.strip() else f"{tag} {text}" for text in texts)
+    return (text if isinstance(text, DataError) or is_blank(text) else f"{tag} {text}" for text in texts)
 
 
 def check_tag(tag: str | None, known: Sequence[str]) -> None:
@@ -112,7 +113,7 @@ def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Seque
     texts = iter(texts)
     for number, text in enumerate(texts, start=1):
         yield text
-        if not isinstance(text, DataError) and text.strip() and not split_tag(text, known)[0]:
+        if not isinstance(text, DataError) and not is_blank(text) and not split_tag(text, known)[0]:
             logger.warning(
                 "Text %d begins with no tag, but all that this model was trained on has one: %s. Without it, "
                 "translations are poor. Give one for all texts (translate --tag, in Python tag=), or one before each.",

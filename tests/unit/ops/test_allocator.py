@@ -6,6 +6,7 @@ import errno
 import gc
 import mmap
 import os
+import sys
 import threading
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 
 from jointnmt.ops.native import allocator as memory
 from jointnmt.ops.native.allocator import CachingAllocator
+from jointnmt.ops.native.recording import Memory
 
 LARGE = memory.SMALLEST  # elements of float32: four times the smallest
 
@@ -133,6 +135,22 @@ def test_what_is_not_allocated_can_be_given_back(allocator: CachingAllocator) ->
     del kept
     allocator.empty_cache()
     assert (allocator.reserved_bytes, allocator.allocated_bytes, allocator._free) == (0, 0, [])
+
+
+def test_no_code_of_python_runs_when_memory_comes_back(allocator: CachingAllocator) -> None:
+    """Or a signal's handler might run in it, of which Python discards what it raises."""
+    ran: list[str] = []
+    recorded = Memory()
+    for make in (allocator.empty, recorded.empty):
+        tensor = make((LARGE,), torch.float32)
+        sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            del tensor
+        finally:
+            sys.setprofile(None)
+        address = make((LARGE,), torch.float32).data_ptr()
+        assert address == make((LARGE,), torch.float32).data_ptr(), "it has come back all the same"
+    assert not ran
 
 
 def test_a_system_without_huge_pages_will_do(allocator: CachingAllocator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,32 @@ MARKUP = (".tmx", ".xliff")
 CODES = ("bpt", "ept", "ph", "it", "ut")
 """Elements within sentences whose content is code of another format."""
 
+UNTRANSLATED = ("new", "needs-translation", "initial")
+"""States of a unit of a document whose target is no translation yet, perhaps a copy of the source."""
+
+
+@dataclass
+class _Unit:
+    """A sentence in several languages."""
+
+    line: int
+    """0: not known."""
+    texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By the codes of languages; a translation memory may have several in one."""
+    state: str = ""
+    """Why it is not translated, if it says so."""
+
+    def code_of(self, language: str) -> str | None:
+        """The code of a language, or of the same one of another region; None: there is no such text."""
+        if language in self.texts:
+            return language
+        return next((code for code in self.texts if base_language(code) == base_language(language)), None)
+
+    def of(self, language: str) -> list[str]:
+        """The texts of a language, or of the same one of another region."""
+        code = self.code_of(language)
+        return [] if code is None else self.texts[code]
+
 
 def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple[int, str, str, str, str]]:
     """Line, source, target, problem and why in words of each unit; line breaks within a sentence become spaces.
@@ -28,12 +56,13 @@ def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple
         DataError: if the file is damaged, or has another format than its name says.
     """
     source, target = (language or "" for language in selection.languages)
-    for number, (line, texts) in enumerate(_read(path, kind)[1], start=1):
-        sides = [_of_language(texts, language) for language in (source, target)]
-        if sides[0] is None or sides[1] is None:
-            yield line or number, "", "", "unreadable", f"no {source if sides[0] is None else target} side"
-        else:
-            yield line or number, " ".join(sides[0].split()), " ".join(sides[1].split()), "", ""
+    for number, unit in enumerate(_read(path, kind)[1], start=1):
+        sides = [[" ".join(text.split()) for text in unit.of(language)] for language in (source, target)]
+        problem, detail = ("untranslated", unit.state) if unit.state else ("", "")
+        if not all(sides):
+            problem, detail = "unreadable", f"no {target if sides[0] else source} side"
+        for pair in product(*(side or [""] for side in sides)):
+            yield unit.line or number, *pair, problem, detail
 
 
 def select_languages(
@@ -55,7 +84,7 @@ def select_languages(
         DataError: if there is no pair in it.
     """
     stated, units = _read(path, kind)
-    counts = Counter(language for _, texts in units for language in texts)
+    counts = Counter(language for unit in units for language in unit.texts)
     if not counts:
         raise DataError(f"{path}: is empty: there is no pair in it.")
     common = [language for language, _ in counts.most_common()]
@@ -75,13 +104,9 @@ def select_languages(
     return PairFields(note="; ".join(notes), languages=(first, second))
 
 
-def _other_regions(path: Path, units: Sequence[tuple[int, dict[str, str]]], language: str) -> str:
+def _other_regions(path: Path, units: Sequence[_Unit], language: str) -> str:
     """What to say if units lack a language, and the same one of another region is taken in its place."""
-    taken = Counter(
-        next(each for each in texts if base_language(each) == base_language(language))
-        for _, texts in units
-        if language not in texts and _of_language(texts, language) is not None
-    )
+    taken = Counter(code for unit in units if (code := unit.code_of(language)) not in (None, language))
     where = " and ".join(f"{count:,} of {other}" for other, count in taken.items())
     return f"{path}: {taken.total():,} of {len(units):,} units have no {language}; taken are {where}" if taken else ""
 
@@ -106,15 +131,9 @@ def _another(languages: Sequence[str], known: str | None) -> str | None:
     )
 
 
-def _of_language(texts: dict[str, str], language: str) -> str | None:
-    if language in texts:
-        return texts[language]
-    return next((text for each, text in texts.items() if base_language(each) == base_language(language)), None)
-
-
 @lru_cache(4)
-def _read(path: Path, kind: str) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
-    """The source language that the file states, and its units: line, and text by language."""
+def _read(path: Path, kind: str) -> tuple[str | None, list[_Unit]]:
+    """The source language that the file states, and its units."""
     with extra("data"):
         from lxml.etree import LxmlError
     try:
@@ -128,22 +147,18 @@ def _read(path: Path, kind: str) -> tuple[str | None, list[tuple[int, dict[str, 
         raise DataError(f"{path}: is no {kind.removeprefix('.').upper()} file, or is damaged: {why}.") from error
 
 
-def _memory(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
+def _memory(content: bytes) -> tuple[str | None, list[_Unit]]:
     from translate.misc.xml_helpers import getXMLlang
     from translate.storage.tmx import tmxfile
 
     memory = tmxfile.parsestring(content)
     _drop_codes(memory.document)
-    units = [
-        (
-            unit.xmlelement.sourceline or 0,
-            {
-                str(getXMLlang(node) or node.get("lang")): unit.getNodeText(node) or ""
-                for node in unit.getlanguageNodes()
-            },
-        )
-        for unit in memory.units
-    ]
+    units = []
+    for given in memory.units:
+        unit = _Unit(given.xmlelement.sourceline or 0)
+        for node in given.getlanguageNodes():
+            unit.texts[str(getXMLlang(node) or node.get("lang"))].append(given.getNodeText(node) or "")
+        units.append(unit)
     return memory.sourcelanguage, units
 
 
@@ -154,16 +169,26 @@ def _drop_codes(tree: Any) -> None:
     strip_elements(tree, *(f"{{*}}{name}" for name in CODES), with_tail=False)
 
 
-def _document(content: bytes) -> tuple[str | None, list[tuple[int, dict[str, str]]]]:
+def _document(content: bytes) -> tuple[str | None, list[_Unit]]:
     from translate.storage.xliff import Xliff1File
     from translate.storage.xliff2 import Xliff2File
 
     document: Any = (Xliff2File if b"xliff:document:2" in content[:4096] else Xliff1File).parsestring(content)
     source, target = document.getsourcelanguage() or "source", document.gettargetlanguage() or "target"
     _drop_codes(document.document)
-    units = [
-        (unit.xmlelement.sourceline or 0, {source: str(unit.source or ""), target: str(unit.target or "")})
-        for unit in document.units
-        if not unit.isheader()
-    ]
+    units = []
+    for given in document.units:
+        if not given.isheader():
+            file = next(given.xmlelement.iterancestors("{*}file"), {})  # in version 1, each has its own languages
+            codes = file.get("source-language") or source, file.get("target-language") or target
+            unit = _Unit(given.xmlelement.sourceline or 0, state=_untranslated(given.xmlelement))
+            for code, text in zip(codes, (given.source, given.target), strict=True):
+                unit.texts[code].append(str(text or ""))
+            units.append(unit)
     return source, units
+
+
+def _untranslated(unit: Any) -> str:
+    """What a unit of a document says of its translation, if it is still to be made."""
+    stated = [each.get("state") for each in unit.iter("{*}target", "{*}segment")]
+    return next((f"state {state}" for state in stated if state in UNTRANSLATED), "")

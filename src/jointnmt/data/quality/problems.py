@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.texts import GivenPair
+from jointnmt.text.invisible import is_blank
 
 PROBLEMS = {
     "unreadable": "lines that are no pair: wrong encoding, NUL bytes, no JSON, a key or a side is missing",
     "columns": "lines with another number of columns than the others",
     "no-counterpart": "lines at the end of one file that the other lacks",
+    "untranslated": "units of a document whose translation is marked as still to be made",
     "header": "a first line with names of columns",
     "empty": "a side is empty",
     "long": "a side is longer than a sentence is",
@@ -54,7 +56,7 @@ def problem_of(pair: GivenPair) -> str:
         return pair.problem
     if pair.line == 1 and is_heading(pair.source) and is_heading(pair.target):
         return "header"
-    if not pair.source.strip() or not pair.target.strip():
+    if is_blank(pair.source) or is_blank(pair.target):
         return "empty"
     garbled = is_garbled(pair.source) or is_garbled(pair.target)
     if not garbled and (_CONTROL.search(pair.source) or _CONTROL.search(pair.target)):

@@ -13,9 +13,10 @@ import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -42,8 +43,7 @@ class Block:
     before: Self | None = None
     after: Self | None = None
     free: bool = False
-    in_use: weakref.ref[memoryview] | None = None
-    """Its memory while there are tensors over it."""
+    in_use: Lease | None = None
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -51,12 +51,31 @@ class Block:
         return self.size, self.number, self.start
 
 
+class Lease(weakref.ref[memoryview]):
+    """Memory while there are tensors over it; `callback` is told of their end.
+
+    It has to be a function of C: Python discards what is raised in a callback, such as by the handler of a signal. Of
+    such a function no handler runs.
+    """
+
+    __slots__ = ("block",)
+    block: Any
+    """What the memory is of."""
+
+    @classmethod
+    def of(cls, memory: memoryview, callback: Callable[[Self], object], block: object) -> Self:
+        """The lease of a block."""
+        lease = cls(memory, callback)
+        lease.block = block
+        return lease
+
+
 class CachingAllocator:
     """Memory for tensors of the CPU, kept when they are freed. Threads may share it."""
 
     def __init__(self) -> None:
         self._free: list[Block] = []  # by rank; no two of them side by side
-        self._returned: deque[Block] = deque()  # a block comes back at any time, also while another is taken
+        self._returned: deque[Lease] = deque()  # a block comes back at any time, also while another is taken
         self._lock = threading.Lock()
         self._arenas = 0
         self.reserved_bytes = self.allocated_bytes = self.peak_allocated_bytes = 0
@@ -72,21 +91,17 @@ class CachingAllocator:
             return torch.empty(shape, dtype=dtype, device="cpu")
         block = self._take(size)
         memory = memoryview(block.arena)[block.start : block.start + size]
-        block.in_use = weakref.ref(memory, lambda _: self._return(block))  # the tensors over it hold it
+        block.in_use = Lease.of(memory, self._returned.append, block)  # the tensors over it hold it
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload]
-
-    def _return(self, block: Block) -> None:
-        block.in_use = None  # or it would hold itself
-        self._returned.append(block)
 
     def _take(self, size: int) -> Block:
         size = _rounded(size, mmap.PAGESIZE)
         with self._lock:
-            for block in reversed(list(self._returned)):  # the last one may still be in the cache
-                if size <= block.size < size + SMALLEST:
-                    self._returned.remove(block)
-                    return block
+            for lease in reversed(list(self._returned)):  # the last one may still be in the cache
+                if size <= lease.block.size < size + SMALLEST:
+                    self._returned.remove(lease)
+                    return lease.block  # type: ignore[no-any-return]
             self._sort_in()
             at = bisect_left(self._free, (size, 0, 0), key=lambda block: block.rank)
             block = self._free.pop(at) if at < len(self._free) else self._new_arena(size)
@@ -106,7 +121,9 @@ class CachingAllocator:
 
     def _sort_in(self) -> None:
         while self._returned:
-            self._put_back(self._returned.popleft())
+            block = self._returned.popleft().block
+            block.in_use = None  # or it would hold itself
+            self._put_back(block)
 
     def _unused(self) -> list[Block]:
         """Free blocks that are whole arenas."""

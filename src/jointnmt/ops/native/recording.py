@@ -12,18 +12,17 @@ import functools
 import math
 import struct
 import threading
-import weakref
 from array import array
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jointnmt.ops.native.allocator import allocator
+from jointnmt.ops.native.allocator import Lease, allocator
 
 ALLOCATING = {"aten::empty.memory_format", "aten::set_.source_Storage_storage_offset"}
 """Operations of PyTorch beside views that compute nothing."""
@@ -32,33 +31,41 @@ CHUNK = 2**18
 """Bytes that are taken at once, for results that are smaller."""
 
 
+class _MemoryPart(NamedTuple):
+    """Memory of a size, somewhere in a chunk."""
+
+    address: int
+    size: int
+    chunk: Tensor
+
+
 class Memory:
     """Memory for the results of recorded kernels, which a later kernel may reuse, but nothing else may."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)  # addresses in chunks, by size
+        self._free: dict[int, list[_MemoryPart]] = defaultdict(list)  # by size
         self._chunks: list[tuple[int, int]] = []  # where each begins and ends
         self._rest = 0, 0, torch.empty(0)  # the part of the last chunk that was never taken
-        self._in_use: dict[int, weakref.ref[memoryview]] = {}  # by address
+        self._in_use: dict[int, Lease] = {}  # by address
+        self._returned: deque[Lease] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialised tensor, whose memory is free again when the last tensor over it is gone."""
         count = math.prod(shape)
         size = max(1, -(-count * dtype.itemsize // ALIGNMENT)) * ALIGNMENT
+        while self._returned:
+            freed: _MemoryPart = self._returned.popleft().block
+            del self._in_use[freed.address]
+            self._free[freed.size].append(freed)
         free = self._free[size]
-        address, chunk = free.pop() if free else self._take(size)
-        array = (ctypes.c_ubyte * size).from_address(address)
-        array.owner = chunk  # type: ignore[attr-defined]  # kept by tensors over it, whatever becomes of this object
+        part = free.pop() if free else self._take(size)
+        array = (ctypes.c_ubyte * size).from_address(part.address)
+        array.owner = part.chunk  # type: ignore[attr-defined]  # kept by tensors over it, whatever becomes of this
         memory = memoryview(array)
-
-        def give_back(_: weakref.ref[memoryview]) -> None:
-            del self._in_use[address]
-            free.append((address, chunk))
-
-        self._in_use[address] = weakref.ref(memory, give_back)
+        self._in_use[part.address] = Lease.of(memory, self._returned.append, part)
         return torch.frombuffer(memory, dtype=dtype)[:count].view(shape)
 
-    def _take(self, size: int) -> tuple[int, Tensor]:
+    def _take(self, size: int) -> _MemoryPart:
         begin, end, chunk = self._rest
         if end - begin < size:
             chunk = allocator.empty((max(size, CHUNK) + ALIGNMENT,), torch.uint8)
@@ -66,7 +73,7 @@ class Memory:
             end = chunk.data_ptr() + chunk.numel()
             self._chunks.append((begin, end))
         self._rest = begin + size, end, chunk
-        return begin, chunk
+        return _MemoryPart(begin, size, chunk)
 
     @property
     def size(self) -> int:
