@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import lzma
@@ -497,6 +498,9 @@ def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Pat
         ("a.tsv", b"PK\x03\x04\x14", "document of an office program, not text"),
         ("a.parquet", b"PAR1\x15\x04", "a Parquet table, not text"),
         ("a.tsv", gzip.compress(b"a\tb\n", mtime=0), r"compressed by gzip.*\.gz"),
+        ("a.tsv", lzma.compress(b"a\tb\n"), r"compressed by xz.*\.xz"),
+        ("a.tsv", bz2.compress(b"a\tb\n"), r"compressed by bzip2.*\.bz2"),
+        ("a.tsv.zst", b"\x28\xb5\x2f\xfd\x04\x00\x19\x00", r"compressed by zstd\. Decompress it\."),
     ],
 )
 def test_files_without_text_are_refused_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:

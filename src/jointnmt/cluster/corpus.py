@@ -27,7 +27,7 @@ from jointnmt.cluster.rows import (
     lines_from,
 )
 from jointnmt.compression import compression_of, plain_name
-from jointnmt.data.corpus import BYTE_ORDER_MARK, UNREADABLE, check_line_ends, lines_of_stream
+from jointnmt.data.corpus import BYTE_ORDER_MARK, UNREADABLE, check_beginning, lines_of_stream
 from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.runs.storage import file_system
 
@@ -220,7 +220,7 @@ def _indexed_text(stream: Any, name: str, shard_rows: int) -> IndexedFile:
     digest, bounds, lines, size, last = hashlib.sha256(), [0], 0, 0, b"\n"
     while chunk := stream.read(CHUNK_BYTES):
         digest.update(chunk)
-        check_line_ends(name, chunk if not size else b"")
+        check_beginning(name, chunk if not size else b"")
         if size == 0 and chunk == BYTE_ORDER_MARK:
             return IndexedFile(digest.hexdigest(), (0,), 0)
         ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))

@@ -17,7 +17,7 @@ from jointnmt.data.corpus import (
     MAX_LINE_BYTES,
     UNREADABLE,
     ParallelText,
-    check_line_ends,
+    check_beginning,
     check_line_length,
     lines_of_stream,
     open_text,
@@ -137,7 +137,7 @@ def _index(path: Path, unpacked: Path) -> _Index:
     compressed = bool(compression_of(path))
     with unpacked.open("wb") if compressed else nullcontext() as copy:
         for chunk in _chunks(path):
-            check_line_ends(path, chunk if not size else b"")
+            check_beginning(path, chunk if not size else b"")
             if copy is not None:
                 copy.write(chunk)
             ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))

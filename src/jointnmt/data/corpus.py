@@ -13,7 +13,7 @@ from typing import IO, Self, cast
 from pydantic import Field, model_validator
 
 from jointnmt.cache import default_cache
-from jointnmt.compression import compression_of, plain_name
+from jointnmt.compression import compression_of, plain_name, undeclared_compression
 from jointnmt.config import Config
 from jointnmt.data.filters import FilterConfig
 from jointnmt.errors import DataError, reason
@@ -34,12 +34,14 @@ def unreadable(path: Path, error: BaseException, lines: int = 0) -> DataError:
     return DataError(f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole.")
 
 
-def check_line_ends(name: Path | str, beginning: bytes) -> None:
-    """Refuse a file that would be read as a single line.
+def check_beginning(name: Path | str, beginning: bytes) -> None:
+    """Refuse what is no text, and a file that would be read as a single line.
 
     Raises:
-        DataError: if its lines end in CR alone.
+        DataError: if it is compressed, and its name does not say so; if its lines end in CR alone.
     """
+    if compressed := undeclared_compression(beginning):
+        raise DataError(f"{name}: {compressed}")
     if beginning.count(b"\r") > 1 and b"\n" not in beginning:
         raise DataError(f"{name}: its lines end in CR alone, as on old Macs. Convert them, as by tr '\\r' '\\n'.")
 
@@ -190,7 +192,7 @@ def lines_of_stream(stream: IO[bytes], name: Path | str, begun: bool = False) ->
     while raw := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         if number == 1:
-            check_line_ends(name, raw)
+            check_beginning(name, raw)
         if number == 1 and raw == BYTE_ORDER_MARK:
             return  # an empty text, as some editors save it
         if len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):

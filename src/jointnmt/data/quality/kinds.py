@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from jointnmt.compression import plain_name
+from jointnmt.compression import plain_name, undeclared_compression
 from jointnmt.data.corpus import UNREADABLE, open_text, unreadable
 from jointnmt.errors import DataError
 
@@ -26,7 +26,6 @@ DOCUMENTS = {
 """Files that people take for text, by the bytes that they begin with."""
 
 
-GZIP = b"\x1f\x8b"
 WIDE_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -62,8 +61,8 @@ def head_of(path: Path) -> bytes:
                 f"{path}: is {what}, not text. Save it as plain text in UTF-8, a sentence in each line, or a table as "
                 "tab-separated text."
             )
-    if head.startswith(GZIP):
-        raise DataError(f"{path}: is compressed by gzip. Decompress it, or let its name end in .gz.")
+    if compressed := undeclared_compression(head):
+        raise DataError(f"{path}: {compressed}")
     return head
 
 

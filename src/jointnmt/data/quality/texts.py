@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jointnmt.compression import plain_name
-from jointnmt.data.corpus import UNREADABLE, check_line_ends, cut_lines, open_text, unreadable
+from jointnmt.data.corpus import UNREADABLE, check_beginning, cut_lines, open_text, unreadable
 from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
 from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
@@ -241,7 +241,7 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
                 guess = _guessed(path)
                 notes.append(f"{path}: {NOT_UTF8}" + (f"; perhaps {guess} (--encoding)" if guess else ""))
         if text.kind not in MARKUP:
-            check_line_ends(path, head)
+            check_beginning(path, head)
         if CRLF.get(found[:6], b"\r\n") in head:
             notes.append(f"{path}: lines end in CRLF, as on Windows")
         encodings.append(found)
