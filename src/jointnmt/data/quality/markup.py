@@ -61,8 +61,8 @@ def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple
         problem, detail = ("untranslated", unit.state) if unit.state else ("", "")
         if not all(sides):
             problem, detail = "unreadable", f"no {target if sides[0] else source} side"
-        for pair in product(*(side or [""] for side in sides)):
-            yield unit.line or number, *pair, problem, detail
+        for first, second in product(*(side or [""] for side in sides)):
+            yield unit.line or number, first, second, problem, detail
 
 
 def select_languages(
@@ -179,7 +179,7 @@ def _document(content: bytes) -> tuple[str | None, list[_Unit]]:
     units = []
     for given in document.units:
         if not given.isheader():
-            file = next(given.xmlelement.iterancestors("{*}file"), {})  # in version 1, each has its own languages
+            file: Any = next(given.xmlelement.iterancestors("{*}file"), {})  # in version 1, each has its own languages
             codes = file.get("source-language") or source, file.get("target-language") or target
             unit = _Unit(given.xmlelement.sourceline or 0, state=_untranslated(given.xmlelement))
             for code, text in zip(codes, (given.source, given.target), strict=True):

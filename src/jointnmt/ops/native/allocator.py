@@ -63,7 +63,7 @@ class Lease(weakref.ref[memoryview]):
     """What the memory is of."""
 
     @classmethod
-    def of(cls, memory: memoryview, callback: Callable[[Self], object], block: object) -> Self:
+    def of(cls, memory: memoryview, callback: Callable[[Any], object], block: object) -> Self:
         """The lease of a block."""
         lease = cls(memory, callback)
         lease.block = block
