@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
-from jointnmt.models import ModelConfig, build_model
+from jointnmt.models import ModelConfig
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
+from jointnmt.models.outline import outline_model
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ def count_parameters(config: ModelConfig, source_vocabulary: int, target_vocabul
     Raises:
         ConfigurationError: if the embeddings cannot be tied as configured.
     """
-    with torch.device("meta"):
-        model = build_model(config, source_vocabulary, target_vocabulary)
+    model = outline_model(config, source_vocabulary, target_vocabulary)
     counts = {name: 0 for name, _ in model.named_children()}
     for name, parameter in model.named_parameters():  # shared parameters appear once
         counts[name.partition(".")[0]] += parameter.numel()

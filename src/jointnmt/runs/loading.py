@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel, build_model
+from jointnmt.models.outline import outline_model
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.parts import Parts
@@ -38,29 +37,11 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
     outline = checkpoint.read_outline(weights)
     Parts.of(experiment, files.segmentation).check(outline.values, weights)
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    check_outline(outline_model(experiment.model, *sizes), outline, weights)  # before anything is allocated
     with torch.random.fork_rng(devices=[]):  # initial weights are random, and overwritten
-        with torch.device("meta"), _WithoutSymbols():  # nothing is allocated before the weights are known to fit
-            check_outline(build_model(experiment.model, *sizes), outline, weights)
         model = build_model(experiment.model, *sizes)
     model.load_state_dict(read_weights(weights))
     return model.to(place).eval(), segmentation, experiment
-
-
-class _WithoutSymbols(TorchFunctionMode):
-    """Building a model on the meta device without what makes torch import sympy, which takes a second.
-
-    Random values, of which there are none, are left out; numbers of positions are made on the CPU.
-    """
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name, named = getattr(func, "__name__", ""), dict(kwargs or {})
-        if name.endswith(("normal_", "uniform_")):  # of a tensor, or of torch.nn.init
-            return args[0] if args else named["tensor"]
-        if name == "arange":
-            named["device"] = "cpu"
-        return func(*args, **named)
 
 
 def read_experiment(run: Path) -> Experiment:

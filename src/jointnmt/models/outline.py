@@ -1,0 +1,39 @@
+"""A model's names and shapes without its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from jointnmt.models import TranslationModel, build_model
+from jointnmt.models.common import ModelSettings
+
+
+def outline_model(config: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
+    """What `build_model` builds, on the meta device: nothing is allocated.
+
+    Raises:
+        ConfigurationError: as of `build_model`.
+    """
+    with torch.device("meta"), _WithoutSymbols():
+        return build_model(config, source_vocabulary, target_vocabulary)
+
+
+class _WithoutSymbols(TorchFunctionMode):
+    """Building a model on the meta device without what makes torch import sympy, which takes a second.
+
+    Random values, of which there are none, are left out; numbers of positions are made on the CPU.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name, named = getattr(func, "__name__", ""), dict(kwargs or {})
+        if name.endswith(("normal_", "uniform_")):  # of a tensor, or of torch.nn.init
+            return args[0] if args else named["tensor"]
+        if name == "arange":
+            named["device"] = "cpu"
+        return func(*args, **named)
