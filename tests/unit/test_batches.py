@@ -183,6 +183,13 @@ def test_a_pair_beyond_a_limit_is_an_error_that_says_what_to_set(limits: dict[st
         plan_epoch(source, target, BatchConfig(**limits), seed=1, epoch=0, origin="f:{}".format)
 
 
+def test_a_large_pair_after_a_small_one_goes_to_the_other_process() -> None:
+    """As its middle lies there, though it begins in the first one's half."""
+    lengths = np.array([1, 5], dtype=np.int32), np.array([2, 2], dtype=np.int32)
+    parts = [shard([np.array([0]), np.array([1])], lengths, rank, 2) for rank in range(2)]
+    assert [[share.pairs.tolist() for share in part] for part in parts] == [[[0]], [[1]]]
+
+
 @pytest.mark.parametrize("world", [1, 2, 3, 8, 100])
 def test_processes_share_an_update_evenly(world: int) -> None:
     lengths = corpus(3000)

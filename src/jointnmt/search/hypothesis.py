@@ -15,11 +15,11 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Piece ids, without begin and end marks."""
     token_log_probabilities: tuple[float, ...]
-    """One for each id, and the end mark's."""
+    """In nats: one for each id, and the end mark's."""
     score: float
     """What hypotheses are ranked by; see `LengthPenalty`."""
     log_probability: float
-    """The sum of the tokens' log-probabilities."""
+    """The sum of the tokens' log-probabilities, in nats."""
     complete: bool = True
     """False if the sentence reached the length limit, where nothing but the end mark is allowed."""
 

@@ -28,7 +28,7 @@ class LengthPenalty:
     offset: float = 0.0
 
     def score(self, log_probability: float, length: int) -> float:
-        """What hypotheses of a sentence are ranked by, the higher the better."""
+        """What hypotheses of a sentence are ranked by, the higher the better: nats over a penalty of length."""
         return log_probability / float(((self.offset + length) / (self.offset + 1)) ** self.exponent)
 
 
@@ -46,6 +46,7 @@ class Rescored(NamedTuple):
     """A given translation's tokens, the end mark included, as the model sees each after those before it."""
 
     log_probabilities: tuple[float, ...]
+    """In nats: one for each token of the target, end mark included."""
     first_choices: tuple[bool, ...]
     """Whether the token is the most probable one; of equal ones, that of the lowest id is."""
 

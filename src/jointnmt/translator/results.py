@@ -27,6 +27,7 @@ class Candidate:
     tokens: tuple[str, ...]
     """Target pieces and the end mark (of a split line: for each of its sentences)."""
     token_log_probabilities: tuple[float, ...]
+    """In nats, one for each token."""
     score: float
     """What candidates are ranked by; see `LengthPenalty`."""
     complete: bool
@@ -38,7 +39,7 @@ class Candidate:
 
     @property
     def log_probability(self) -> float:
-        """The sum of the tokens' log-probabilities."""
+        """The sum of the tokens' log-probabilities, in nats."""
         return float(sum(self.token_log_probabilities))
 
     def plain(self) -> dict[str, Any]:
@@ -175,7 +176,7 @@ class NextPiece(NamedTuple):
 
     piece: str
     log_probability: float
-    """Given the translation before it."""
+    """Given the translation before it, in nats."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ class ScoredTranslation:
     tokens: tuple[str, ...] = ()
     """Target pieces and the end mark; empty if both lines are, whose probability is 1."""
     token_log_probabilities: tuple[float, ...] = ()
+    """In nats."""
     score: float = 0.0
     """The score that search ranks by; see `LengthPenalty`."""
     first_choices: tuple[bool, ...] = ()
