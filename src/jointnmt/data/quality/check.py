@@ -15,10 +15,11 @@ import numpy.typing as npt
 from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.quality.alignment import LEAST_CORRELATION, FrequentWords, ShiftedBlock, features, shifted_blocks
 from jointnmt.data.quality.languages import SideLanguage
-from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, comparable, odd_ratios, problem_of
+from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, comparable, html_in, odd_ratios, problem_of
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
 from jointnmt.text.identification import is_other_language
+from jointnmt.text.invisible import without_invisible
 from jointnmt.text.languages import base_language, num_words
 
 MOST_FOREIGN = 0.2
@@ -103,6 +104,20 @@ class _Columns:
     def __init__(self) -> None:
         self.problems, self.sides, self.digests = bytearray(), bytearray(), bytearray()
         self.lengths, self.words, self.signatures = array("i"), array("i"), array("Q")
+        self.html = self.invisible = 0
+        """Pairs with tags or entities, and with characters that no model sees."""
+        self.tag = ""
+        """The first of those."""
+
+    def notes(self) -> Iterator[str]:
+        """What is unusual about pairs, and no problem."""
+        if self.html:
+            yield (
+                f"pairs with tags or entities of HTML, such as {self.tag}: {self.html:,}. They are taken as they "
+                "stand: remove tags and entities, unless translations are to have them"
+            )
+        if self.invisible:
+            yield f"pairs with invisible characters, such as soft hyphens, which no model sees: {self.invisible:,}"
 
 
 def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progress: ReadingProgress) -> CheckedText:
@@ -117,6 +132,10 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
         if not problem and _is_foreign(sides, languages):
             problem = "language"
         columns.problems.append(NUMBERS[problem] if problem else 0)
+        if not problem:
+            tag = html_in(sides[0]) or html_in(sides[1])
+            columns.html, columns.tag = columns.html + bool(tag), columns.tag or tag
+            columns.invisible += any(without_invisible(side) != side for side in sides)
         composed = [unicodedata.normalize("NFC", " ".join(side.split())) for side in sides]
         columns.digests += _digest("\t".join(composed))
         for side, language, words in zip(sides, languages, frequent, strict=True):
@@ -152,7 +171,7 @@ def _checked(text: GivenText, columns: _Columns) -> CheckedText:
         np.array(columns.words, np.int32).reshape(-1, 2),
         np.frombuffer(columns.sides, np.uint64).reshape(-1, 2),
         np.frombuffer(columns.digests, np.uint64),
-        notes=list(text.notes),
+        notes=[*text.notes, *(f"{text.name}: {note}" for note in columns.notes())],
     )
     if not len(found):
         raise DataError(f"{text.name}: is empty: there is no pair in it.")

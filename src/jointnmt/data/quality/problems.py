@@ -36,6 +36,13 @@ NUMBERS = {name: number for number, name in enumerate(PROBLEMS, start=1)}
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
+_HTML = re.compile(
+    r"</?(?:a|b|br|center|div|em|font|h[1-6]|hr|i|img|li|ol|p|small|span|strong|sub|sup|table|td|th|tr|u|ul)(?:\s[^<>]*)?/?>"
+    r"|&(?:amp|apos|gt|lt|nbsp|quot|#[0-9]{1,7}|#x[0-9a-f]{1,6});",
+    re.IGNORECASE,
+)
+"""Tags that stand within text, and entities that stand for letters."""
+
 UNDEFINED = frozenset("\x81\x8d\x8f\x90\x9d")
 """Characters of the bytes that Windows-1252 does not define: what reads it makes these of them, as browsers do."""
 
@@ -77,6 +84,12 @@ def _words(text: str) -> float:
 def is_copy(source: str, target: str) -> bool:
     """Whether both sides are the same sentence, of several words: names and numbers are the same in many languages."""
     return len(source.split()) > 2 and source.casefold().split() == target.casefold().split()
+
+
+def html_in(text: str) -> str:
+    """The first tag or entity of HTML in a text; empty: there is none."""
+    found = _HTML.search(text) if "<" in text or "&" in text else None
+    return found.group() if found else ""
 
 
 def is_garbled(text: str) -> bool:
