@@ -19,6 +19,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import read_records
 from jointnmt.runs.weights import StoredPrecision, check_precision
+from jointnmt.shipped import CONFIGURATION, WEIGHTS
 
 with extra("hub"):
     import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
@@ -29,10 +30,10 @@ with extra("hub"):
 if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
 
-PARTS = ("experiment.yaml", "model.safetensors", "segmentation", "config.json")
+PARTS = (CONFIGURATION, WEIGHTS, "segmentation", "config.json")
 """What `save_pretrained` writes anew, besides a model card if there is none."""
 
-FILES = ("experiment.yaml", "model.safetensors", "segmentation/*", "config.json", "README.md")
+FILES = (CONFIGURATION, WEIGHTS, "segmentation/*", "config.json", "README.md")
 
 SCORES = ("perplexity", "bleu", "signature")
 """What is kept of a validation."""

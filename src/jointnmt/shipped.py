@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from jointnmt.errors import ModelError
@@ -9,19 +10,27 @@ from jointnmt.errors import ModelError
 MODELS = Path(__file__).parent / "pretrained"
 """In a clone, a link to the folder of this name in its root."""
 
+CONFIGURATION, WEIGHTS = "experiment.yaml", "model.safetensors"
+"""Files of every model, which tell its folder from others."""
+
 OF_PACKAGE = "package:"
 """What names of models, recipes and paths of the package begin with."""
 
 
 def shipped_models() -> list[str]:
     """Names of the models of the package."""
-    return sorted(each.parent.name for each in MODELS.glob("*/model.safetensors"))
+    return sorted(each.parent.name for each in MODELS.glob(f"*/{WEIGHTS}"))
 
 
 def is_shipped(run: Path) -> bool:
     """Whether this names a model of the package; a recipe of the package may be named likewise."""
     name = str(run)
     return name.startswith(OF_PACKAGE) and name.removeprefix(OF_PACKAGE) in shipped_models()
+
+
+def is_model(name: str) -> bool:
+    """Whether this names a model's folder, or a model of the package."""
+    return os.path.isfile(os.path.join(name, CONFIGURATION)) or is_shipped(Path(name))  # noqa: PTH113, PTH118 (may be too long)
 
 
 def locate_run(run: Path) -> Path:

@@ -69,7 +69,9 @@ def test_translates_files(invoke: Invoke, expected: list[str], tmp_path: Path) -
     assert set(tmp_path.iterdir()) == {source, target}
 
 
-def test_text_on_the_command_line_is_translated_at_once(invoke: Invoke, expected: list[str], tmp_path: Path) -> None:
+def test_text_on_the_command_line_is_translated_at_once(
+    invoke: Invoke, expected: list[str], tmp_path: Path, run: Path
+) -> None:
     result = invoke("translate", LINES[0], "--text", LINES[2], "--text", LINES[3], text="")
     assert result.exit_code == 0, result.stderr
     assert "a second" not in result.stderr
@@ -77,6 +79,8 @@ def test_text_on_the_command_line_is_translated_at_once(invoke: Invoke, expected
     (tmp_path / "de").write_text(TEXT)
     for refused, reason in (
         ([tmp_path / "de"], "is a file. To translate its lines, name it by --input"),
+        ([run], "is a RUN too. For an ensemble of several, write A+B"),
+        (["package:tatoeba-de-en-transformer"], "is a RUN too"),
         ([LINES[0], "--input", tmp_path / "de"], "either as text or by --input"),
         (["--input", tmp_path / "de", "--input", tmp_path / "de"], "given twice"),
     ):

@@ -42,6 +42,7 @@ from jointnmt.cli.translate_options import (
 from jointnmt.config import override
 from jointnmt.errors import ConfigurationError
 from jointnmt.runs.members import members_of
+from jointnmt.shipped import is_model
 from jointnmt.translator import TextLimits, TranslationOptions, Translator
 
 
@@ -115,8 +116,8 @@ def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> lis
     """The texts of a command line, or the file; None: standard input.
 
     Raises:
-        ConfigurationError: if there are texts and a file, or one of the texts is the name of a file; if there is
-            nothing to read.
+        ConfigurationError: if there are texts and a file, or one of the texts is the name of a file or of a RUN; if
+            there is nothing to read.
     """
     if texts == ["-"] and not more and input is None:
         return None
@@ -126,6 +127,10 @@ def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> lis
     if names := [each for each in texts if os.path.isfile(each)]:  # noqa: PTH113 (a text may be too long for a name)
         raise ConfigurationError(
             f"{names[0]}: is a file. To translate its lines, name it by --input; to translate this name, by --text."
+        )
+    if runs := [each for each in texts if is_model(each)]:
+        raise ConfigurationError(
+            f"{runs[0]}: is a RUN too. For an ensemble of several, write A+B; to translate this name, use --text."
         )
     if not given and input is None and sys.stdin is None:
         raise ConfigurationError("Standard input is closed: there is nothing to translate. Name a file by --input.")

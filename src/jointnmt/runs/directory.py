@@ -25,7 +25,7 @@ from jointnmt.runs.parts import PARTS, Parts, is_bound
 from jointnmt.runs.provenance import START, TRAINING, changes, check_provenance, provenance
 from jointnmt.runs.states import SavedStates
 from jointnmt.runs.weights import StoredPrecision, write_compact
-from jointnmt.shipped import locate_run
+from jointnmt.shipped import CONFIGURATION, WEIGHTS, locate_run
 from jointnmt.text.segmentation import Segmentation, hash_files
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class RunDirectory:
         """Name the files in `path`; each state that is saved there is copied to `mirror`."""
         self.mirror = mirror
         self.path = path = locate_run(path)
-        self.experiment = path / "experiment.yaml"
+        self.experiment = path / CONFIGURATION
         self.segmentation = path / "segmentation"
-        self.model = path / "model.safetensors"
+        self.model = path / WEIGHTS
         self.checkpoints = path / "checkpoints"
         self.states = SavedStates(self.checkpoints)
         self.log = path / "log.jsonl"

@@ -12,12 +12,13 @@ from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError, reason
 from jointnmt.runs.checkpoint import publish
 from jointnmt.runs.storage import HIDDEN, Folder
+from jointnmt.shipped import CONFIGURATION
 
 logger = logging.getLogger(__name__)
 
 LIST = "mirror.json"
 CONTENTS = "contents"
-EXPERIMENT, LAST = "experiment.yaml", "checkpoints/last.safetensors"
+LAST = "checkpoints/last.safetensors"
 
 
 class Mirror:
@@ -56,7 +57,7 @@ class Mirror:
         Raises:
             ModelError: if it is missing or damaged.
         """
-        return self._content(self._list()[1].get(EXPERIMENT, ""), EXPERIMENT).decode()
+        return self._content(self._list()[1].get(CONFIGURATION, ""), CONFIGURATION).decode()
 
     def push(self, run: Path, step: int) -> None:
         """Copy a RUN directory, whose newest state is of this update; what is here already is not sent again.
@@ -96,7 +97,7 @@ class Mirror:
             ModelError: if something is missing or damaged here.
         """
         step, named = self._list()
-        for name in sorted(named, key=lambda name: (name == LAST, name != EXPERIMENT)):
+        for name in sorted(named, key=lambda name: (name == LAST, name != CONFIGURATION)):
             path = run / name
             if not (path.is_file() and self._hash(path) == named[name]):
                 content = self._content(named[name], name)
