@@ -18,7 +18,8 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import read_records
-from jointnmt.runs.weights import StoredPrecision, check_precision
+from jointnmt.runs.parts import PARTS, Parts
+from jointnmt.runs.weights import StoredPrecision, check_precision, write_compact
 from jointnmt.shipped import CONFIGURATION, WEIGHTS
 
 with extra("hub"):
@@ -30,7 +31,7 @@ with extra("hub"):
 if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
 
-PARTS = (CONFIGURATION, WEIGHTS, "segmentation", "config.json")
+ENTRIES = (CONFIGURATION, WEIGHTS, "segmentation", "config.json")
 """What `save_pretrained` writes anew, besides a model card if there is none."""
 
 FILES = (CONFIGURATION, WEIGHTS, "segmentation/*", "config.json", "README.md")
@@ -60,7 +61,7 @@ class HubFolder(
     def save(self, folder: Path, card: dict[str, Any]) -> None:
         """See `Pretrained.save_pretrained`."""
         check_precision(card["weights"])
-        with replacing(folder, PARTS) as new:
+        with replacing(folder, ENTRIES) as new:
             super().save_pretrained(new, model_card_kwargs=card)
             self._save_weights(RunDirectory(new), card["weights"])
 
@@ -72,8 +73,9 @@ class HubFolder(
         """Write the weights beside the configuration and segmentation that they belong to."""
         run = self.translator.run
         steps = [] if run is None else checkpoint.read_values(RunDirectory(run).model).get("steps", [])
-        files.bind(self.translator.experiment)
-        files.write_compact(files.model, self.translator.trained.state_dict(), steps, precision)
+        parts = Parts.of(self.translator.experiment, files.segmentation)
+        values = {"steps": steps, PARTS: parts.plain()}
+        write_compact(files.model, self.translator.trained.state_dict(), values, precision)
 
     def generate_model_card(
         self,

@@ -33,6 +33,7 @@ from jointnmt.runs.provenance import changes
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.outlook import Outlook
@@ -68,7 +69,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
-    directory = RunDirectory(out, None if mirror is None else Mirror(mirror))
+    directory = TrainingDirectory(out, None if mirror is None else Mirror(mirror))
     if experiment.training.sharded:
         return_freed_memory()
     else:
@@ -113,7 +114,7 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
     _check_end(experiment)
-    directory = RunDirectory(out)
+    directory = TrainingDirectory(out)
     with ExitStack() as held:
         held.enter_context(StopSignals())
         held.callback(display.end)
@@ -170,7 +171,7 @@ def _in_precision(experiment: Experiment, precision: str) -> Experiment:
     return experiment.model_copy(update={"training": training})
 
 
-def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, display: Display) -> str:
+def _open(experiment: Experiment, directory: TrainingDirectory, held: ExitStack, display: Display) -> str:
     """The part of the first process alone: lock, fetch and open the directory, train the segmentation.
 
     Returns:
@@ -186,7 +187,7 @@ def _open(experiment: Experiment, directory: RunDirectory, held: ExitStack, disp
 
 
 def _prepare(
-    experiment: Experiment, fabric: Fabric, directory: RunDirectory, display: Display, stop: StopSignals
+    experiment: Experiment, fabric: Fabric, directory: TrainingDirectory, display: Display, stop: StopSignals
 ) -> TrainingRun:
     """Prepare data and model, and restore the last state."""
     segmentation = _segmentation_of_first(directory)
@@ -221,7 +222,7 @@ def _prepare(
     return run
 
 
-def _segmentation_of_first(directory: RunDirectory) -> Segmentation:
+def _segmentation_of_first(directory: TrainingDirectory) -> Segmentation:
     """The segmentation in the first process's directory."""
 
     def read() -> dict[str, bytes]:

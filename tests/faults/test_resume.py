@@ -24,9 +24,9 @@ from jointnmt.experiment import Experiment
 from jointnmt.report.curves import read_learning_curves
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import choose_checkpoints
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.report import StepReport
@@ -125,7 +125,7 @@ def test_epochs_and_validation_at_their_ends(corpus: Path, tmp_path: Path) -> No
     assert epochs == sorted([0, 1, 2] * (len(epochs) // 3))
     assert read_learning_curves(tmp_path / "run", "run").epochs == 3
     assert len([record for record in records if record["event"] == "validation"]) == 3
-    state = RunDirectory(tmp_path / "run").states.read()
+    state = TrainingDirectory(tmp_path / "run").states.read()
     assert state is not None
     assert state[1]["trainer"]["position"] == {"step": records[-1]["step"], "epoch": 3, "update": 0}
     assert state[1]["run"]["total"]["sums"]["sentences"] == 3 * 120
@@ -161,7 +161,7 @@ def test_ends_when_the_learning_rate_has_fallen_to_zero(corpus: Path, tmp_path: 
     display = Ends()
     train(experiment(corpus, **settings), tmp_path / "run", display)
     assert display.told == {5}
-    state = RunDirectory(tmp_path / "run").states.read()
+    state = TrainingDirectory(tmp_path / "run").states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == 5
 
@@ -200,7 +200,7 @@ def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path
 def _saved(run: Path) -> int | None:
     """When the last state was saved, if there is one."""
     try:
-        return RunDirectory(run).states.last.stat().st_mtime_ns
+        return TrainingDirectory(run).states.last.stat().st_mtime_ns
     except FileNotFoundError:
         return None
 
@@ -214,7 +214,7 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(
     whole: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop_at(corpus, tmp_path / "run", 7)
-    last = RunDirectory(tmp_path / "run").states.last
+    last = TrainingDirectory(tmp_path / "run").states.last
     content = bytearray(last.read_bytes())
     content[len(content) // 2] ^= 1
     last.write_bytes(content)
@@ -294,7 +294,7 @@ def test_an_interruption_after_the_last_update_loses_nothing(
     monkeypatch.setattr(Validation, "measure", measure_until)
     with pytest.raises(TrainingInterruptedError, match="after update 7, saved"):
         train(experiment(corpus, **settings), run, NoDisplay())
-    state = RunDirectory(run).states.read()
+    state = TrainingDirectory(run).states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == 7
     train(experiment(corpus, **settings), run, NoDisplay())
@@ -320,7 +320,7 @@ def test_a_training_whose_weights_become_nan_may_be_skipped_over(corpus: Path, t
     settings = {"training__non_finite": "skip", "validation": validation, "training__log_every": 2}
     run = tmp_path / "run"
     stop_at(corpus, run, 2, **settings)
-    for path in (RunDirectory(run).states.last, RunDirectory(run).states.previous):
+    for path in (TrainingDirectory(run).states.last, TrainingDirectory(run).states.previous):
         if path.exists():
             tensors, values = checkpoint.read(path)
             tensors = {
@@ -369,7 +369,7 @@ def test_changed_validation_data_is_refused(tmp_path: Path) -> None:
 def test_a_state_without_the_validation_data_is_gone_on_from(corpus: Path, tmp_path: Path) -> None:
     """As older versions saved it, and as it is without validation text."""
     stop_at(corpus, tmp_path / "run", 2)
-    directory = RunDirectory(tmp_path / "run")
+    directory = TrainingDirectory(tmp_path / "run")
     tensors, values = checkpoint.read(directory.states.last)
     del values["validation"]
     checkpoint.write(directory.states.last, tensors, values)
@@ -402,7 +402,7 @@ def test_a_training_without_an_end_is_refused(corpus: Path, tmp_path: Path) -> N
 
 def test_without_validation_text_the_last_weights_are_kept(corpus: Path, tmp_path: Path) -> None:
     train(experiment(corpus, data__validation=[], training__max_updates=3), tmp_path / "run", NoDisplay())
-    assert RunDirectory(tmp_path / "run").holds_result_of([3])
+    assert TrainingDirectory(tmp_path / "run").holds_result_of([3])
 
 
 def test_tensorboard_files_are_written(corpus: Path, tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from jointnmt.errors import ConfigurationError, JointNMTError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint, storage
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.mirror import LIST, Mirror
 from jointnmt.runs.storage import Folder
 from jointnmt.train import train
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from support.runs import At, assert_same_runs
@@ -67,7 +67,7 @@ def test_what_is_newer_here_is_not_replaced(experiment: Experiment, tmp_path: Pa
     shutil.copytree(behind, ahead)
     interrupted(experiment, ahead, f"{tmp_path}/elsewhere", 9)
     before = contents(ahead)
-    RunDirectory(ahead, Mirror(mirror)).fetch(experiment)
+    TrainingDirectory(ahead, Mirror(mirror)).fetch(experiment)
     assert contents(ahead) == before
 
 
@@ -134,7 +134,7 @@ def test_a_training_goes_on_though_its_mirror_fails(
     with pytest.raises(ConfigurationError, match="no room for update 12"):
         train(experiment, run, NoDisplay(), f"{tmp_path}/mirror")
     assert "no room for update 5. The training goes on" in caplog.text
-    assert RunDirectory(run).states.newest_step() == 12
+    assert TrainingDirectory(run).states.newest_step() == 12
 
 
 @pytest.mark.parametrize("operation", ["ls", "pipe_file", "rm_file"])
@@ -205,7 +205,7 @@ def test_the_same_command_brings_a_result_to_its_mirror_that_did_not_arrive(
     run, mirror, push = tmp_path / "run", f"{tmp_path}/mirror", Mirror.push
 
     def fail_at_the_result(mirror: Mirror, run: Path, step: int) -> None:
-        if "candidates" in checkpoint.read_values(RunDirectory(run).model):
+        if "candidates" in checkpoint.read_values(TrainingDirectory(run).model):
             raise ConfigurationError("no room.")
         push(mirror, run, step)
 
@@ -231,7 +231,7 @@ def test_a_precision_that_was_chosen_by_measuring_is_no_other_configuration(
     experiment = experiment.model_copy(update={"training": training})
     interrupted(experiment, tmp_path / "run", f"{tmp_path}/mirror", 4)
     interrupted(experiment, tmp_path / "new", f"{tmp_path}/mirror", 7)
-    assert RunDirectory(tmp_path / "new").states.newest_step() == 8
+    assert TrainingDirectory(tmp_path / "new").states.newest_step() == 8
 
 
 def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_path: Path) -> None:

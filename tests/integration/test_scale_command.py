@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.scaling import RUNS
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.progress import NoDisplay
 from support.tiny import tiny_recipe, write_corpus
 
@@ -151,9 +151,9 @@ def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatc
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
     assert sorted(path.name for path in out.iterdir()) == ["depth", "depth.json"]
-    assert RunDirectory(out / "depth").holds_result_of([3])
+    assert TrainingDirectory(out / "depth").holds_result_of([3])
 
-    with RunDirectory(out / "base").lock():
+    with TrainingDirectory(out / "base").lock():
         result = call(*arguments, "--only", "base")
     assert result.exit_code == 2 and "another training is running" in result.stderr
 
@@ -205,7 +205,7 @@ def test_all_runs_train_in_the_precision_of_the_base(folder: Path, monkeypatch: 
     result = call(*arguments, "--only", "base")
     assert result.exit_code == 0, result.stderr
     assert call(*arguments).exit_code in (0, 2)
-    trained = {name: RunDirectory(out / name).read_experiment().training.precision for name in RUNS}
+    trained = {name: TrainingDirectory(out / name).read_experiment().training.precision for name in RUNS}
     assert trained == dict.fromkeys(RUNS, "bfloat16")
     before = ages(out)
     assert call(*arguments).exit_code in (0, 2)

@@ -23,7 +23,6 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from jointnmt.models import build_model
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.serving.app import create_app
 from jointnmt.serving.dispatcher import Dispatcher
 from jointnmt.serving.engine import Engine
@@ -37,6 +36,7 @@ from jointnmt.serving.settings import ServerConfig
 from jointnmt.serving.work import Sentence
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.directory import TrainingDirectory
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word_segmentation
 
 
@@ -48,7 +48,7 @@ def write_model(run: Path, source: str = "de", target: str = "en", seed: int = 0
     segmentation = word_segmentation(languages=(source, target)) if kind == "word" else _letters(source, target)
     torch.manual_seed(seed)
     run.mkdir(exist_ok=True)
-    files = RunDirectory(run)
+    files = TrainingDirectory(run)
     files.write_experiment(configuration)
     segmentation.save(files.segmentation)
     files.bind(configuration)

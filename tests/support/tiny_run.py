@@ -10,9 +10,9 @@ import torch
 from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.runs import checkpoint
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.directory import TrainingDirectory
 
 SOURCE_WORDS = ["der", "Hund", "die", "Katze", "sieht", "hört", "und", "nicht", ".", "!"]
 TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]
@@ -56,7 +56,7 @@ def write_run_of(run: Path, configuration: Experiment, segmentation: Segmentatio
     segmentation = segmentation or word_segmentation(configuration.segmentation.lowercase)
     model = build_model(configuration.model, *sizes(segmentation))
     run.mkdir(exist_ok=True)
-    files = RunDirectory(run)
+    files = TrainingDirectory(run)
     files.write_experiment(configuration)
     segmentation.save(files.segmentation)
     files.bind(configuration)

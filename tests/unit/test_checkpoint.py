@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
 from jointnmt.runs.weights import read_weights
+from jointnmt.training.directory import TrainingDirectory
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -177,21 +177,21 @@ def test_checkpoints_whose_score_is_no_number_are_averaged_with_none() -> None:
     assert selection.add(ScoredCheckpoint(2, -5.0), keep=3).steps == (2,)
 
 
-def run_state(directory: RunDirectory, best: list[int], latest: list[int]) -> None:
+def run_state(directory: TrainingDirectory, best: list[int], latest: list[int]) -> None:
     run = {"selection": Selection(tuple(ScoredCheckpoint(step, 0.0) for step in best)).plain(), "latest": latest}
     directory.save({"model.weight": torch.ones(1)}, {"run": run, "trainer": {"position": {"step": max(best)}}})
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> RunDirectory:
-    directory = RunDirectory(tmp_path)
+def directory(tmp_path: Path) -> TrainingDirectory:
+    directory = TrainingDirectory(tmp_path)
     directory.checkpoints.mkdir()
     for step in (1, 2, 3, 4):
         directory.write_weights(directory.scored(step), {"weight": torch.full((1,), float(step))}, [step])
     return directory
 
 
-def test_checkpoints_that_either_state_wants_are_kept(directory: RunDirectory) -> None:
+def test_checkpoints_that_either_state_wants_are_kept(directory: TrainingDirectory) -> None:
     run_state(directory, best=[2, 1], latest=[2])
     assert not directory.scored(3).exists()
     directory.write_weights(directory.scored(3), {"weight": torch.ones(1)}, [3])
@@ -203,7 +203,7 @@ def test_checkpoints_that_either_state_wants_are_kept(directory: RunDirectory) -
 
 @pytest.mark.parametrize("name", ["last", "previous"])
 def test_no_checkpoint_is_deleted_while_a_state_cannot_be_read(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+    directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     opened = safetensors.safe_open
 
@@ -224,7 +224,7 @@ def test_no_checkpoint_is_deleted_while_a_state_cannot_be_read(
 
 
 def test_a_damaged_last_state_gives_way_to_the_one_before(
-    directory: RunDirectory, caplog: pytest.LogCaptureFixture
+    directory: TrainingDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
@@ -244,7 +244,7 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("out of mappings"), None])
 def test_a_state_that_may_be_whole_is_not_removed(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+    directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     """One that cannot be read now, as over a network, or is of a later version."""
     run_state(directory, best=[2], latest=[2])
@@ -271,7 +271,7 @@ def test_a_state_that_may_be_whole_is_not_removed(
 
 @pytest.mark.parametrize("another", [False, True])
 def test_a_state_that_is_renamed_while_it_is_opened_is_read_as_it_was(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, another: bool
+    directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, another: bool
 ) -> None:
     """Also when another, of another size, takes its name before PyTorch opens the file as well."""
     run_state(directory, best=[2], latest=[2])
@@ -291,7 +291,7 @@ def test_a_state_that_is_renamed_while_it_is_opened_is_read_as_it_was(
 
 
 def test_a_state_that_is_renamed_before_it_is_opened_is_read_under_its_other_name(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_state(directory, best=[2], latest=[2])
     opened = Path.open
@@ -309,7 +309,7 @@ def test_a_state_that_is_renamed_before_it_is_opened_is_read_under_its_other_nam
 
 
 @pytest.mark.parametrize("trainer", [{"positiom": {"step": 3}}, {"position": 3}, {"position": {"step": "x"}}, [], 5])
-def test_a_state_that_does_not_tell_its_update_does_not_count(directory: RunDirectory, trainer: Any) -> None:
+def test_a_state_that_does_not_tell_its_update_does_not_count(directory: TrainingDirectory, trainer: Any) -> None:
     """As after one damaged byte in its header, which is read before it is verified."""
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
@@ -319,7 +319,7 @@ def test_a_state_that_does_not_tell_its_update_does_not_count(directory: RunDire
     assert directory.states.newest_step() == -1
 
 
-def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None:
+def test_average_chooses_the_best_or_the_latest(directory: TrainingDirectory) -> None:
     run_state(directory, best=[4, 1], latest=[2, 3])
     assert choose_checkpoints(directory.path, best=1) == [directory.scored(4)]
     assert choose_checkpoints(directory.path, best=2) == [directory.scored(4), directory.scored(1)]
@@ -332,7 +332,7 @@ def test_average_chooses_the_best_or_the_latest(directory: RunDirectory) -> None
 
 
 def test_choosing_while_a_training_saves_deletes_nothing(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between being looked at and being read, the last state becomes the one before it, and a newer one comes."""
     run_state(directory, best=[2], latest=[2])
@@ -369,7 +369,7 @@ def test_a_text_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
 def test_weights_in_the_place_of_a_state_give_way_to_the_state_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = RunDirectory(tmp_path)
+    files = TrainingDirectory(tmp_path)
     files.checkpoints.mkdir()
     checkpoint.write(files.states.previous, TENSORS, {"run": None})
     checkpoint.write(files.states.last, TENSORS, {"steps": [3]})

@@ -13,13 +13,13 @@ from jointnmt.analysis.study import write_studies
 from jointnmt.cli.resumption import resumable_output
 from jointnmt.report.analyses import write_analyses
 from jointnmt.runs.checkpoint import write_text
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.serving.keys import add_key
 from jointnmt.serving.page import write_page
+from jointnmt.training.directory import TrainingDirectory
 
 REPLACED: dict[str, Callable[[Path], object]] = {
     "a.json": lambda path: write_text(path, "new " * 100),
-    "versions.json": lambda path: RunDirectory(path.parent).write_versions({"threads": 1}),
+    "versions.json": lambda path: TrainingDirectory(path.parent).write_versions({"threads": 1}),
     "probe.json": lambda path: write_studies({}, path.parent),
     "analysis.json": lambda path: write_analyses([], path.parent),
     "explore.html": lambda path: write_page({"format": 1}, path),

@@ -22,10 +22,10 @@ from jointnmt.models import build_model
 from jointnmt.models.common import MAX_LAYERS
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import load_run
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.directory import TrainingDirectory
 from support.tiny_run import experiment, sizes, unbind, write_run, write_run_of
 
 Change = Callable[[dict[str, Any]], Any]
@@ -109,12 +109,12 @@ def test_a_changed_segmentation_is_refused(run: Path, name: str, change: Change)
         load_run(run, "cpu")
 
 
-def write_bpe_run(run: Path, text: str) -> RunDirectory:
+def write_bpe_run(run: Path, text: str) -> TrainingDirectory:
     """A run whose vocabulary is of byte-pair encoding, of some text."""
     config = SegmentationConfig(vocabulary_size=20, min_frequency=1)
     trained = experiment(segmentation=config.plain())
     write_run(run, segmentation=config.plain())
-    files = RunDirectory(run)
+    files = TrainingDirectory(run)
     for path in files.segmentation.iterdir():
         path.unlink()
     Segmentation.train(config, [text], [text], "de", "en").save(files.segmentation)
@@ -154,7 +154,7 @@ def test_a_configuration_that_was_cut_is_not_resumed_with(run: Path) -> None:
     (run / "checkpoints").mkdir()
     (run / "experiment.yaml").write_text(text[: text.index("\nvalidation:") + 1])
     with pytest.raises(ConfigurationError, match="was cut short"):
-        RunDirectory(run).open(experiment())
+        TrainingDirectory(run).open(experiment())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
@@ -259,7 +259,7 @@ def test_an_average_belongs_to_what_its_checkpoints_belong_to(run: Path, tmp_pat
 
 def test_an_average_made_by_hand_is_not_what_a_training_has_chosen(run: Path) -> None:
     """So that the training makes its own again, even of the same checkpoints."""
-    model, directory = run / "model.safetensors", RunDirectory(run)
+    model, directory = run / "model.safetensors", TrainingDirectory(run)
     average_into(model, [model, model])
     assert not directory.holds_result_of(checkpoint.read_values(model)["steps"])
 

@@ -14,9 +14,9 @@ from jointnmt.interruption import Interruption, StopSignals, exit_code
 from jointnmt.models.gates import named_layers
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.processes import (
     SavedState,
     gather,
@@ -62,7 +62,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        directory: RunDirectory,
+        directory: TrainingDirectory,
         trainer: Trainer,
         validation: Validation | None,
         validating: ValidationConfig,

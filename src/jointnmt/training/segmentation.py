@@ -16,6 +16,7 @@ from jointnmt.data.pairs import Pair, read_pairs
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation, hash_files
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.progress import Display
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ TELL_EVERY = 1000
 """Sentence pairs between calls of a display while text is read."""
 
 
-def prepare_segmentation(experiment: Experiment, directory: RunDirectory, display: Display) -> None:
+def prepare_segmentation(experiment: Experiment, directory: TrainingDirectory, display: Display) -> None:
     """Learn the segmentation of an experiment into its RUN directory, or take that of the model it begins with.
 
     One that is there stays if a training has begun with it, or if it was made of the same.

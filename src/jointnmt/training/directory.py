@@ -1,0 +1,259 @@
+"""The RUN directory of a training: whether it may begin or resume there, and what it writes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import platform
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from jointnmt.bounded_yaml import parse_yaml
+from jointnmt.config import differences, in_words
+from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.experiment import Experiment
+from jointnmt.runs import checkpoint
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.mirror import Mirror
+from jointnmt.runs.parts import PARTS, Parts
+from jointnmt.runs.provenance import START, TRAINING, changes, check_provenance, provenance
+from jointnmt.text.segmentation import Segmentation, hash_files
+
+logger = logging.getLogger(__name__)
+
+MADE_OF = "made-of"
+"""In the folder of a segmentation, no part of it: the hash of what it was made of, and that of its files."""
+
+PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
+
+
+class TrainingDirectory(RunDirectory):
+    """A RUN directory that a training writes to; the order of the methods is that of a training."""
+
+    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
+        """Name the files in `path`; each state that is saved there is copied to `mirror`."""
+        super().__init__(path)
+        self.mirror = mirror
+        self.parts: Parts | None = None
+        """What the weights that are written here belong to; see `bind`."""
+        self.provenance: dict[str, Any] = {}
+        """The training that they are of."""
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold an exclusive lock on the directory, which the system releases when the process ends.
+
+        Raises:
+            ConfigurationError: if another training holds it, or the directory holds something else.
+        """
+        self._check_is_run()
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ConfigurationError(f"{self.path}: another training is running in this directory.") from error
+            yield
+
+    def _check_is_run(self) -> None:
+        """Refuse a directory that holds something else."""
+        empty = not self.path.exists() or all(entry.name.startswith(".") for entry in self.path.iterdir())
+        if not (empty or self.experiment.exists()):
+            raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
+
+    def fetch(self, experiment: Experiment) -> None:
+        """Take what the mirror has, if its state is newer.
+
+        Raises:
+            ConfigurationError: if it is of another training than the one here or, where there is none, than
+                `experiment`; or if it lies in this directory.
+            ModelError: if it is damaged.
+        """
+        mirror = self.mirror
+        if mirror is None:
+            return
+        if mirror.lies_in(self.path):
+            raise ConfigurationError(
+                f"{mirror.address}: lies in {self.path}, so the mirror would be lost with it, and hold itself. Choose "
+                "an address outside of it for --mirror."
+            )
+        if (step := mirror.newest_step()) < 0:
+            return
+        mine = self.states.newest_step()
+        theirs = Experiment.parse(parse_yaml(mirror.experiment()), mirror.address)
+        wanted = self.read_experiment() if mine >= 0 else experiment
+        if forbidden := changes(theirs.plain(), wanted).forbidden:
+            raise ConfigurationError(
+                f"{mirror.address}: is the mirror of a training with another configuration than "
+                f"{self.path if mine >= 0 else 'the recipe'}: {in_words(forbidden.values())}. Choose another address "
+                "for --mirror."
+            )
+        if step > mine:
+            mirror.pull(self.path)
+
+    def open(self, experiment: Experiment) -> None:
+        """Create RUN, or check that this experiment may resume in it, and write its configuration.
+
+        If nothing was trained yet, for example because of bad data, any experiment may start in it.
+
+        Raises:
+            ConfigurationError: if the directory holds something else, or a run with another configuration.
+            ModelError: if it holds weights but no state to resume from: they would be overwritten.
+        """
+        if self.experiment.exists():
+            self._check(experiment)
+            if self.is_trained() and not self.states.exist():
+                raise ModelError(
+                    f"{self.path}: holds a model, but no state of its training to resume from "
+                    f"({self.states.last.name} in {self.checkpoints.name}/), and starting again would overwrite the "
+                    "model. Bring the state back, choose another directory for --out, or delete this one."
+                )
+        self._check_is_run()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write_experiment(experiment)  # first: it marks the directory as a run
+        for directory in (self.checkpoints, self.validation):
+            directory.mkdir(exist_ok=True)
+        for directory in (self.path, self.checkpoints, self.validation):
+            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # the latter are of safetensors
+                if unfinished.is_file():  # left by a killed process
+                    unfinished.unlink()
+
+    def _check(self, experiment: Experiment) -> None:
+        allowed, forbidden = changes(self.read_experiment().plain(), experiment)
+        other = in_words(forbidden.values())
+        if forbidden and not self.is_trained():
+            logger.info("%s: nothing was trained here yet; starting with another configuration: %s", self.path, other)
+            return
+        if forbidden:
+            raise ConfigurationError(
+                f"{self.path}: was made with another configuration: {other}. Choose another directory for --out, or go "
+                "back to the old configuration."
+            )
+        if allowed:
+            logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(allowed.values()))
+
+    def holds_segmentation_of(self, made_of: str) -> bool:
+        """Whether the segmentation is here, undamaged, and was made of what has this hash."""
+        try:
+            said = (self.segmentation / MADE_OF).read_text(encoding="utf-8")
+            return said == f"{made_of} {hash_files(self.segmentation)}\n"
+        except (OSError, ValueError, ModelError):
+            return False
+
+    def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
+        """Write the segmentation atomically, with the hash of what it was made of."""
+        temporary = self.path / ".segmentation.new"
+        shutil.rmtree(temporary, ignore_errors=True)
+        segmentation.save(temporary)
+        (temporary / MADE_OF).write_text(f"{made_of} {hash_files(temporary)}\n", encoding="utf-8")
+        temporary.rename(self.segmentation)
+
+    def bind(self, experiment: Experiment) -> None:
+        """Let every checkpoint that is written from now on tell that it belongs to this and to the segmentation here.
+
+        Raises:
+            ModelError: if there is no segmentation.
+        """
+        self.parts = Parts.of(experiment, self.segmentation)
+        start = experiment.training.start
+        self.provenance = {**provenance(experiment), START: "" if start is None else self._start_digest(start)}
+
+    def _start_digest(self, start: Path) -> str:
+        """The hash of the weights that this training begins with; if they have gone, what its state says of them."""
+        if (model := RunDirectory(start)).model.is_file():
+            return model.model_digest()
+        saved = self.states.read()
+        said = {} if saved is None else saved.values.get(TRAINING)
+        return str(said.get(START, "")) if isinstance(said, dict) else ""
+
+    def check(self, values: Mapping[str, Any], path: Path) -> None:
+        """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
+
+        Raises:
+            ModelError: naming what differs.
+        """
+        if self.parts is not None:
+            self.parts.check(values, path)
+            check_provenance(values, self.provenance, path)
+
+    def write_versions(self, facts: dict[str, Any], others: Sequence[str] = ()) -> None:
+        """Write versions of packages, and of `others`, and `facts`; warn if a run resumes with other versions."""
+        packages = {package: version(package) for package in (*PACKAGES, *others)}
+        packages["python"] = platform.python_version()
+        if self.versions.exists():
+            try:
+                old = dict(json.loads(self.versions.read_text(encoding="utf-8"))["packages"])
+            except (ValueError, TypeError, LookupError, RecursionError):
+                old = {}
+                logger.warning("%s: is damaged, and is written again", self.versions)
+            if changed := differences(old or packages, packages):
+                logger.warning("%s: resumes with other versions, results may differ: %s", self.path, "; ".join(changed))
+        record = {"packages": packages, "platform": platform.platform(), **facts}
+        checkpoint.write_text(self.versions, json.dumps(record, indent=2) + "\n")
+
+    def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
+        """Write weights; `steps` are the updates after which they were taken, several if averaged."""
+        checkpoint.write(path, weights, {"steps": steps, **self._origin()})
+
+    def write_translations(self, step: int, event: str, translations: Sequence[str]) -> None:
+        """Write the translations of the validation text."""
+        checkpoint.write_text(self.translations(step, event), "".join(f"{line}\n" for line in translations))
+
+    def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
+        self.states.write(tensors, {**values, **self._origin()})
+        self._prune()
+        if self.mirror is not None:
+            try:
+                self.mirror.push(self.path, self.states.newest_step())
+            except ConfigurationError as error:
+                logger.warning("%s The training goes on; the next state is tried again.", error)
+
+    def _prune(self) -> None:
+        """Delete scored checkpoints that neither the last state nor the one before it keeps, if both can be read."""
+        try:
+            keep = {self.scored(step) for step in self.states.steps_kept()}
+        except ModelError as error:
+            why = error.__cause__ or error
+            logger.warning("%s: a state cannot be read (%s), so no weights are deleted yet", self.checkpoints, why)
+            return
+        for path in self.checkpoints.glob("step-*.safetensors"):
+            if path not in keep:
+                path.unlink()
+
+    def write_result(self, weights: dict[str, Tensor], steps: list[int], candidates: list[int]) -> None:
+        """Write the weights for translation that a finished training chose.
+
+        `steps` are as in `write_weights`; `candidates` are the updates whose weights it averaged to compare.
+        """
+        values = {"steps": steps, "candidates": candidates, **self._origin()}
+        checkpoint.write(self.model, weights, values)
+        self.mirror_result()
+
+    def mirror_result(self) -> None:
+        """Copy a finished training to the mirror, if there is one.
+
+        Raises:
+            ConfigurationError: if it cannot be written.
+        """
+        if self.mirror is not None:
+            self.mirror.push(self.path, self.states.newest_step())
+
+    def holds_result_of(self, candidates: list[int]) -> bool:
+        """Whether the weights for translation exist, are undamaged, and were chosen from those of these updates."""
+        try:
+            values = checkpoint.read(self.model)[1]
+            self.check(values, self.model)
+            return bool(values.get("candidates", values["steps"]) == candidates)
+        except (ModelError, KeyError):
+            return False
+
+    def _origin(self) -> dict[str, Any]:
+        return {} if self.parts is None else {PARTS: self.parts.plain(), TRAINING: self.provenance}
