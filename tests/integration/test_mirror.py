@@ -115,10 +115,17 @@ def test_what_a_killed_process_has_left_unfinished_is_deleted(experiment: Experi
     assert {path.name for path in mirror.iterdir()} == {"contents", LIST}
 
 
-def test_contents_that_nobody_names_are_deleted(experiment: Experiment, tmp_path: Path) -> None:
+def test_contents_are_sent_once_and_deleted_when_nobody_names_them(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mirror, run = tmp_path / "mirror", tmp_path / "run"
     train(experiment, run, NoDisplay(), str(mirror))
-    assert len(list((mirror / "contents").iterdir())) == len(set(contents(run).values()))
+    kept = {path.name for path in (mirror / "contents").iterdir()}
+    assert len(kept) == len(set(contents(run).values()))
+    sent, write = [], Folder.write
+    monkeypatch.setattr(Folder, "write", lambda self, name, content: sent.append(name) or write(self, name, content))
+    Mirror(str(tmp_path / "other")).push(run, 4)
+    assert sorted(sent) == [*sorted(f"contents/{name}" for name in kept), LIST], "also of two files that are alike"
 
 
 def test_a_training_goes_on_though_its_mirror_fails(

@@ -188,6 +188,7 @@ def test_wrong_sources_are_refused_in_form(client: TestClient, path: str, values
         ("/v1/compare", {"targets": ["the"] * 17}, "too many"),
         ("/v1/compare", {"targets": ["the " * 300]}, "tokens"),
         ("/v1/compare", {"targets": [None]}, "targets"),
+        ("/v1/compare", {"source": "der " * 1500}, "characters"),  # before tokens are counted
     ],
 )
 def test_what_is_asked_too_much_is_refused_in_form(

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from jointnmt.cli.main import app
-from jointnmt.errors import ModelError
+from jointnmt.cluster.shards import packed
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.members import members_of
 from jointnmt.serving.names import named_paths
@@ -31,6 +32,15 @@ def test_a_model_of_the_package_is_found_by_its_name() -> None:
 def test_others_are_refused(name: str) -> None:
     with pytest.raises(ModelError, match=f"no such model in the package. It has: .*{NAME}"):
         locate_run(Path(name))
+
+
+@pytest.mark.slow
+def test_its_folder_is_that_of_the_translator() -> None:
+    translator = Translator.load(MODEL, "cpu")
+    assert translator.run == MODELS / NAME
+    assert "model.safetensors" in packed([translator.run])[0]
+    with pytest.raises(ConfigurationError, match="given twice"):
+        Translator.load([MODEL, MODELS / NAME], "cpu")
 
 
 @pytest.mark.slow

@@ -58,6 +58,11 @@ def part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
+def facts_of_part(path: Path) -> Path:
+    """The file that tells what those lines were made of."""
+    return path.with_name(f"{path.name}.part.json")
+
+
 @contextmanager
 def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator[None]:
     """Give an unfinished file its name after this; after an error say where the lines so far are, and some `advice`."""
@@ -82,8 +87,11 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
     """
     if path is None:
         return
-    if path.is_file() and any(each is not None and each.is_file() and each.samefile(path) for each in read):
-        raise ConfigurationError(f"{path}: is read, and the result would be written over it. Name another file.")
+    for written in (path, part_of(path), facts_of_part(path)):
+        if written.is_file() and any(each is not None and each.is_file() and each.samefile(written) for each in read):
+            raise ConfigurationError(
+                f"{written}: is read, and the result would be written over it. Name another file for {path}."
+            )
     if path.is_dir():
         raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
     if compression_of(path):

@@ -84,6 +84,7 @@ class Mirror:
                 content = path.read_bytes()
                 named[name] = digest = hashlib.sha256(content).hexdigest()
                 self._folder.write(f"{CONTENTS}/{digest}", content)
+                present.add(digest)
         self._folder.write(LIST, json.dumps({"step": step, "files": named}, indent=1).encode())
         for digest in present - set(named.values()):
             self._folder.delete(f"{CONTENTS}/{digest}")

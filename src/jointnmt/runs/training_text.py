@@ -54,7 +54,8 @@ def _bundled_corpus(run: Path) -> Path | None:
     """The folder of the corpus that a model of the package was trained on; None of other runs."""
     if run.resolve().parent != MODELS.resolve():
         return None
-    return next((each for each in BUNDLED.iterdir() if run.resolve().name.startswith(each.name)), None)
+    named = [each for each in BUNDLED.iterdir() if run.resolve().name.startswith(f"{each.name}-")]
+    return max(named, key=lambda each: len(each.name), default=None)
 
 
 def _fingerprint(directory: RunDirectory, which: Which) -> str | None:

@@ -101,7 +101,7 @@ async def alternatives(request: Request, asked: AlternativesRequest, shared: Sha
 async def compare(request: Request, asked: CompareRequest, shared: Shared) -> CompareAnswer:
     """Translate a sentence by several models, and let each of them score every translation."""
     limits, pair = shared.config.limits, next(iter(shared.models)).pair
-    check_lines(asked.targets, limits)
+    check_lines([asked.source, *asked.targets], limits)
     if len(asked.targets) > limits.num_best:
         raise RequestError(400, f"{len(asked.targets)} targets are too many; at most {limits.num_best} are taken.")
     names = asked.models or [each.name for each in shared.models if each.pair == pair]

@@ -16,6 +16,7 @@ from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import adapt_waiting
 from jointnmt.runs.loading import load_run
+from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.attention import AttentionTrace, attend
 from jointnmt.translator.batching import MOST_CELLS, OVERHEAD_CELLS, default_cells
@@ -107,7 +108,7 @@ class Translator(Pretrained):
                 differ in their languages or target vocabularies.
             ModelError: if a part of RUN is missing, damaged, or does not go with the others.
         """
-        runs = [Path(run)] if isinstance(run, Path | str) else [Path(each) for each in run]
+        runs = [locate_run(Path(each)) for each in ([run] if isinstance(run, Path | str) else run)]
         if len(runs) == 1:
             translator = cls(*load_run(runs[0], device), precision, max_cells)
             translator.run = runs[0]
