@@ -235,6 +235,10 @@ class Experiment(Config):
         experiment.check_start(str(path))
         return experiment
 
+    def in_precision(self, precision: str) -> Self:
+        """The same in another precision, such as the one that `auto` has come to."""
+        return self.model_copy(update={"training": self.training.model_copy(update={"precision": precision})})
+
     def check_start(self, origin: str) -> None:
         """Refuse what cannot be had with the weights and pieces of `training.from`, if there is one.
 

@@ -17,7 +17,7 @@ from jointnmt.model_card import CARD, NOT_STATED, hub_licence, score_rows, told_
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import replacing
-from jointnmt.runs.log import read_records
+from jointnmt.runs.log import validations
 from jointnmt.runs.parts import PARTS, Parts
 from jointnmt.runs.weights import StoredPrecision, check_precision, write_compact
 from jointnmt.shipped import CONFIGURATION, WEIGHTS
@@ -206,10 +206,6 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         return kept
     if not files.log.is_file():
         return None
-    steps = checkpoint.read_values(files.model).get("steps")
-    found = None
-    for record in read_records(files.log):
-        is_of_weights = record.get("steps", [record["step"]]) == steps
-        if is_of_weights and record["event"] in ("validation", "average") and record.get("perplexity") is not None:
-            found = {"steps": steps, **{key: record.get(key) for key in SCORES}}
-    return found
+    steps = checkpoint.read_values(files.model).get("steps", [])
+    of_weights = [record for record in validations(files.log, steps) if record.get("perplexity") is not None]
+    return {"steps": steps, **{key: of_weights[-1].get(key) for key in SCORES}} if of_weights else None

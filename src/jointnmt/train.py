@@ -12,8 +12,6 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from jointnmt.config import in_words, override
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
@@ -22,11 +20,8 @@ from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
-from jointnmt.models import TranslationModel, build_model
 from jointnmt.models.families import packages_of
-from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.loading import check_outline, load_run
 from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import changes
@@ -36,10 +31,11 @@ from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
+from jointnmt.training.model import load_start, new_model
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
-from jointnmt.training.progress import Display, NoDisplay
-from jointnmt.training.segmentation import prepare_segmentation, shown
+from jointnmt.training.progress import Display, NoDisplay, shown
+from jointnmt.training.segmentation import prepare_segmentation
 from jointnmt.training.speed import choose_training_precision
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
@@ -88,7 +84,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         held.callback(display.end)
         try:
             precision = of_first(lambda: _open(experiment, directory, held, display))
-            experiment = _in_precision(experiment, precision)
+            experiment = experiment.in_precision(precision)
             run = held.enter_context(closing(_prepare(experiment, fabric, directory, display, stop)))
             run.loop()
             run.finish()
@@ -166,11 +162,6 @@ def _check_same(experiment: Experiment) -> None:
         )
 
 
-def _in_precision(experiment: Experiment, precision: str) -> Experiment:
-    training = experiment.training.model_copy(update={"precision": precision})
-    return experiment.model_copy(update={"training": training})
-
-
 def _open(experiment: Experiment, directory: TrainingDirectory, held: ExitStack, display: Display) -> str:
     """The part of the first process alone: lock, fetch and open the directory, train the segmentation.
 
@@ -180,7 +171,7 @@ def _open(experiment: Experiment, directory: TrainingDirectory, held: ExitStack,
     held.enter_context(directory.lock())
     directory.fetch(experiment)
     if experiment.training.precision == "auto" and directory.is_trained():
-        experiment = _in_precision(experiment, directory.read_experiment().training.precision)
+        experiment = experiment.in_precision(directory.read_experiment().training.precision)
     directory.open(experiment)
     prepare_segmentation(experiment, directory, display)
     return experiment.training.precision
@@ -196,15 +187,14 @@ def _prepare(
     _check_lengths(store, experiment.model.max_length, "training")
     if experiment.training.precision == "auto":
         display.preparing("measuring precisions", 0, None)
-        experiment = _in_precision(experiment, choose_training_precision(experiment, fabric, segmentation, store))
+        experiment = experiment.in_precision(choose_training_precision(experiment, fabric, segmentation, store))
         if is_first():
             directory.write_experiment(experiment)
     if is_first():
         directory.bind(experiment)
-    torch.manual_seed(experiment.seed)
-    model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
+    model = new_model(experiment, segmentation)
     if is_first() and experiment.training.start is not None and not directory.states.exist():
-        _load_start(model, experiment.training.start)  # the trainer hands these weights to the other processes
+        load_start(model, experiment.training.start)  # the trainer hands these weights to the other processes
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
     validation = _validation(experiment, fabric, segmentation)
@@ -247,18 +237,6 @@ def _check_same_text(store: TokenStore, which: str) -> None:
             f"The {which} text of this process is not that of the first one. Copy the same files to all machines, "
             "under names that end alike."
         )
-
-
-def _load_start(model: TranslationModel, start: Path) -> None:
-    """Give a model the weights of the trained one that it begins with.
-
-    Raises:
-        ModelError: if that is incomplete, or of another size.
-    """
-    trained, weights = load_run(start, device="cpu")[0], RunDirectory(start).model
-    check_outline(model, checkpoint.read_outline(weights), weights)
-    model.load_state_dict(trained.state_dict())
-    logger.info("the weights are those of %s", start)
 
 
 def _conclude(run: TrainingRun) -> None:

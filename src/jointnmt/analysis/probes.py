@@ -28,11 +28,12 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.models import TranslationModel
 from jointnmt.runs import checkpoint
 from jointnmt.text.special import num_tokens
+from jointnmt.translator.batching import default_cells
 
 CHUNK = 1000
 """Sentences whose states are kept and shuffled together."""
-MAX_TOKENS, MAX_CELLS = 4096, {"cpu": 50_000, "cuda": 1_000_000}
-"""Limits of a batch of the frozen model, padding included."""
+MAX_TOKENS = 4096
+"""Of a batch of the frozen model, padding included."""
 
 
 class ProbeConfig(Config):
@@ -198,7 +199,7 @@ def collect(
     """The wanted states of sentence pairs, in the order of length-bucketed batches; `tags` are as of `Batch`."""
     device = next(model.parameters()).device
     lengths = np.array([[num_tokens(source), num_tokens(target)] for source, target in pairs])
-    limits = BatchConfig(max_tokens=MAX_TOKENS, max_cells=MAX_CELLS.get(device.type, MAX_CELLS["cpu"]))
+    limits = BatchConfig(max_tokens=MAX_TOKENS, max_cells=default_cells(device.type, is_grid=True))
     states: dict[State, list[Tensor]] = {state: [] for state in wanted}
     ids: dict[Side, list[Tensor]] = {side: [] for side in SIDES}
     for rows in plan_batches(lengths[:, 0], lengths[:, 1], limits):

@@ -92,8 +92,18 @@ def translate(
             raise ConfigurationError(f"{name} needs --json: plain text cannot hold them.")
     if limit and not untrusted:
         raise ConfigurationError("--limit changes a limit of --untrusted: add --untrusted.")
-    lengths = length_penalty, max_length_factor, max_length_offset
-    search = GivenSearch(beam, *lengths, no_unknown, sample, temperature, top_k, top_p, seed)
+    search = GivenSearch(
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length_factor=max_length_factor,
+        max_length_offset=max_length_offset,
+        no_unknown=no_unknown,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     check_output(output, [input, prefix])
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     typed = given is None and at_a_terminal()

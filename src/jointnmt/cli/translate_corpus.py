@@ -105,8 +105,18 @@ def translate_corpus(
     FOLDER gets numbered files in the order of the rows, with all columns and a new one. Rows that cannot be translated
     have none there, and are in FOLDER/_untranslated with the reason. After an interruption, the same command goes on.
     """
-    lengths = length_penalty, max_length_factor, max_length_offset
-    search = GivenSearch(beam, *lengths, no_unknown, sample, temperature, top_k, top_p, seed)
+    search = GivenSearch(
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length_factor=max_length_factor,
+        max_length_offset=max_length_offset,
+        no_unknown=no_unknown,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     if column == into:
         raise ConfigurationError(f"--column and --into are both {column!r}. Give the new column another name.")
     with extra("cluster"):

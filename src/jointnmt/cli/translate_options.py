@@ -112,7 +112,7 @@ WindowOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GivenSearch:
     """What the command line says of the search; None: as in the run.
 

@@ -101,6 +101,12 @@ def read_records(log: Path) -> list[dict[str, Any]]:
     return [line.record for line in lines if line.record is not None]
 
 
+def validations(log: Path, of_steps: list[int] | None = None) -> list[dict[str, Any]]:
+    """The records of validations, and of averages at the end; `of_steps`: those of the weights of these updates."""
+    records = [record for record in read_records(log) if record["event"] in ("validation", "average")]
+    return [each for each in records if of_steps is None or each.get("steps", [each["step"]]) == of_steps]
+
+
 def _cut_back(log: Path, step: int, again: Collection[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Rewrite a log up to a step, and return its records by event, step and averaged steps."""
     kept: dict[tuple[Any, ...], dict[str, Any]] = {}

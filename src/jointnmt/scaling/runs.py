@@ -163,7 +163,7 @@ def trained_outcome(
     run, file = RunDirectory(out / name), out / f"{name}.json"
     if file.exists():
         measured = _read_measured(file)
-        same = _in_precision(experiment, measured.precision)
+        same = _in_known_precision(experiment, measured.precision)
         allowed, forbidden = changes(measured.experiment, same)
         if forbidden:
             ended = " The schedule ends with the run, so that a longer run cannot go on from a shorter one."
@@ -178,18 +178,16 @@ def trained_outcome(
             return measured
     _check_not_beyond(run, experiment)
     logger.info("%s: training", run.path)
-    train(_in_precision(experiment, precision), run.path)
+    train(_in_known_precision(experiment, precision), run.path)
     measured = read_outcome(run)
     if is_first():
         checkpoint.write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
     return measured
 
 
-def _in_precision(experiment: Experiment, precision: str) -> Experiment:
+def _in_known_precision(experiment: Experiment, precision: str) -> Experiment:
     """The experiment in this precision, if its own is `auto`."""
-    if experiment.training.precision != "auto":
-        return experiment
-    return experiment.model_copy(update={"training": experiment.training.model_copy(update={"precision": precision})})
+    return experiment.in_precision(precision) if experiment.training.precision == "auto" else experiment
 
 
 def _read_measured(file: Path) -> RunOutcome:

@@ -15,15 +15,14 @@ from jointnmt.search.rules import MOST_LENGTH_PENALTY
 from jointnmt.text.special import num_tokens
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
-from jointnmt.translator.batching import plan_window
 from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
-from jointnmt.translator.given import SCORED_TOKENS
+from jointnmt.translator.given import plan_scores
 from jointnmt.translator.limits import Search
 from jointnmt.translator.options import changed_search
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
-from jointnmt.translator.searching import check_options
+from jointnmt.translator.searching import check_options, plan_translations
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
 """Of a batch of a Transformer on a CPU: ten times the translator's own. Those that wait at the same time are few and of
@@ -74,7 +73,7 @@ class Engine:
             source_language=source,
             target_language=target,
             family=model.family,
-            parameters=sum(parameter.numel() for parameter in translator.trained.parameters()),
+            parameters=translator.num_parameters,
             max_length=model.max_length,
             has_gates=bool(model.shortcut_places),
             beam_size=translator.experiment.search.beam_size,
@@ -115,11 +114,7 @@ class Engine:
 
     def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
         """Which sentences to translate together with the first one, itself included, as the translator would."""
-        search = options.search or self._translator.experiment.search
-        rows = num_rows(search, options.num_best)
-        limits = [target_limit(tokens, search) for tokens in source_tokens]
-        cells, overhead = self._translator.max_cells, self._translator.overhead_cells
-        return plan_window(source_tokens, limits, cells // rows, cells, overhead)[0]
+        return plan_translations(self._translator, source_tokens, options)[0]
 
     def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
         """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""
@@ -128,7 +123,7 @@ class Engine:
 
     def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:
         """Which pairs to score together with the first one, itself included."""
-        return plan_window(source_tokens, target_tokens, self._translator.max_cells, SCORED_TOKENS)[0]
+        return plan_scores(self._translator, source_tokens, target_tokens)[0]
 
     def translate(
         self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, Protocol
 
@@ -137,3 +137,9 @@ def choose_display(console: Console) -> Display:
     if not logging.getLogger("jointnmt").isEnabledFor(logging.INFO):
         return NoDisplay()
     return LiveDisplay(console) if console.is_terminal else LogDisplay()
+
+
+def shown(display: Display, what: str) -> Callable[[int], None]:
+    """What tells the display how many pairs are done; a bar from the first second."""
+    display.preparing(what, 0, None)
+    return lambda done: display.preparing(what, done, None)

@@ -17,7 +17,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation, hash_files
 from jointnmt.training.directory import TrainingDirectory
-from jointnmt.training.progress import Display
+from jointnmt.training.progress import Display, shown
 
 logger = logging.getLogger(__name__)
 
@@ -80,12 +80,6 @@ def _learn(experiment: Experiment, display: Display) -> Segmentation:
         data.source_language,
         data.target_language,
     )
-
-
-def shown(display: Display, what: str) -> Callable[[int], None]:
-    """What tells the display how many pairs are done; a bar from the first second."""
-    display.preparing(what, 0, None)
-    return lambda done: display.preparing(what, done, None)
 
 
 def _counted(pairs: Iterable[Pair], progress: Callable[[int], None]) -> Iterator[Pair]:

@@ -9,12 +9,10 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-import torch
-
 from jointnmt.data.store import TokenStore
 from jointnmt.experiment import Experiment
-from jointnmt.models import build_model
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.model import new_model
 from jointnmt.training.precision import candidate_precisions, faster_precision
 from jointnmt.training.processes import is_first, of_first
 from jointnmt.training.report import StepReport
@@ -66,9 +64,7 @@ def untrained(
     experiment: Experiment, precision: str, fabric: Fabric, segmentation: Segmentation, store: TokenStore
 ) -> Trainer:
     """A trainer of a new model in this precision."""
-    torch.manual_seed(experiment.seed)
-    model = build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
-    training = experiment.training.model_copy(update={"precision": precision})
+    model, training = new_model(experiment, segmentation), experiment.in_precision(precision).training
     return Trainer(fabric, model, store, training, experiment.batches, experiment.seed)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jointnmt.data.store import TokenStore
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.log import read_records
+from jointnmt.runs.log import validations
 from jointnmt.training.schedule import shorter_warmup
 
 NEAR = 0.8
@@ -53,9 +53,8 @@ def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vo
         validation: the validation text.
         vocabulary: pieces of the target.
     """
-    steps = checkpoint.read_values(directory.model).get("steps")
-    records = [record for record in read_records(directory.log) if record["event"] in ("validation", "average")]
-    of_weights = [record for record in records if record.get("steps", [record["step"]]) == steps][-1:]
+    steps = checkpoint.read_values(directory.model).get("steps", [])
+    records, of_weights = validations(directory.log), validations(directory.log, steps)[-1:]
     translated = [record for record in (*records, *of_weights) if record.get("bleu") is not None][-1:]
     reasons = [each for record in of_weights for each in _of_perplexity(record, train, validation, vocabulary)]
     reasons += [each for record in translated for each in _of_translations(record, directory)]

@@ -88,7 +88,12 @@ def _in_batches(
     """The results of `compute` for the sentences of all lines, in order."""
     sentences = [sentence for line in lines for sentence in line]
     lengths = [each.source_tokens for each in sentences], [each.target_tokens for each in sentences]
-    return computed(sentences, plan_window(*lengths, translator.max_cells, SCORED_TOKENS), compute)
+    return computed(sentences, plan_scores(translator, *lengths), compute)
+
+
+def plan_scores(translator: Translator, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[list[int]]:
+    """The batches, as numbers of pairs, that pairs of these lengths are scored in."""
+    return plan_window(source_tokens, target_tokens, translator.max_cells, SCORED_TOKENS)
 
 
 def _scores(

@@ -135,12 +135,18 @@ def translate_sentences(
     translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
 ) -> Iterator[list[Candidate]]:
     """See `Translator.translate_sentences`."""
-    search = _search_of(translator, options)
-    lengths = [sentence.source_tokens for sentence in sentences]
-    limits = [target_limit(length, search) for length in lengths]
-    max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
-    batches = plan_window(lengths, limits, max_cells // rows, max_cells, translator.overhead_cells)
+    batches = plan_translations(translator, [sentence.source_tokens for sentence in sentences], options)
     return computed(sentences, batches, partial(_candidates, translator, options=options))
+
+
+def plan_translations(
+    translator: Translator, source_tokens: Sequence[int], options: TranslationOptions
+) -> list[list[int]]:
+    """The batches, as numbers of sentences, that sentences of these lengths are translated in."""
+    search = _search_of(translator, options)
+    limits = [target_limit(tokens, search) for tokens in source_tokens]
+    max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
+    return plan_window(source_tokens, limits, max_cells // rows, max_cells, translator.overhead_cells)
 
 
 def _candidates(
