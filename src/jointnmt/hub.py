@@ -13,6 +13,7 @@ from jointnmt.errors import ModelError
 from jointnmt.evaluation.scores import Scores
 from jointnmt.experiment import Experiment
 from jointnmt.extras import extra
+from jointnmt.files import write_text
 from jointnmt.model_card import CARD, NOT_STATED, hub_licence, score_rows, told_by_experiment, validation_sentence
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
@@ -123,7 +124,7 @@ class HubFolder(
         self.translator.segmentation.save(files.segmentation)
         about = {"version": version("jointnmt"), "family": experiment.model.family, "validation": measured}
         # One key: the mixin takes the others for arguments of the class.
-        checkpoint.write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
+        write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
 
     @classmethod
     def _from_pretrained(

@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encodi
 
 TIERS = (
     ("errors", "bounded_yaml"),
-    ("config", "cache", "compression", "cores", "extras", "interruption", "shipped"),
+    ("config", "cache", "compression", "cores", "extras", "files", "interruption", "shipped"),
     ("text",),
     ("data", "ops"),
     ("models",),

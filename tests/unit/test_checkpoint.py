@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from jointnmt.errors import ModelError
+from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
@@ -354,12 +355,12 @@ def test_choosing_while_a_training_saves_deletes_nothing(
 
 
 def test_a_text_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    checkpoint.write_text(tmp_path / "log", "old")
+    write_text(tmp_path / "log", "old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(OSError, match="large"):
-            checkpoint.write_text(tmp_path / "log", "new" * 1000)
+            write_text(tmp_path / "log", "new" * 1000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["log"]

@@ -11,8 +11,8 @@ import pytest
 
 from jointnmt.analysis.study import write_studies
 from jointnmt.cli.resumption import resumable_output
+from jointnmt.files import write_text
 from jointnmt.report.analyses import write_analyses
-from jointnmt.runs.checkpoint import write_text
 from jointnmt.serving.keys import add_key
 from jointnmt.serving.page import write_page
 from jointnmt.training.directory import TrainingDirectory

@@ -16,7 +16,7 @@ from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
 from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.probing import ProbeTask, ShowProgress, train_probes
 from jointnmt.analysis.states import Side
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.training_text import open_text_of_run
 from jointnmt.translator import Translator

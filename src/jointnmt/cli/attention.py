@@ -13,7 +13,7 @@ import typer
 from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 from jointnmt.text.pieces import SPACE
 from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend

@@ -14,7 +14,7 @@ from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import COMPRESSED, NAMED_RUNS, DeviceOption, PrecisionChoiceOption
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 from jointnmt.serving.names import named_paths
 
 if TYPE_CHECKING:

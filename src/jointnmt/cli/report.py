@@ -20,7 +20,7 @@ from jointnmt.cli.options import (
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.translator import Translator
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 from jointnmt.cli.lines import facts_of_part, named_at_the_end, part_of, writer
 from jointnmt.config import differences, in_words
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 
 logger = logging.getLogger(__name__)
 

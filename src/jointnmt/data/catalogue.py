@@ -8,8 +8,6 @@ import gzip
 import hashlib
 import http.client
 import logging
-import os
-import secrets
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from typing import IO
 from jointnmt.compression import COMPRESSED
 from jointnmt.data.corpus import UNREADABLE, open_text, read_lines, unreadable
 from jointnmt.errors import DataError
+from jointnmt.files import replaced
 
 logger = logging.getLogger(__name__)
 
@@ -186,9 +185,8 @@ def _chunks(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
 
 def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, progress: Progress) -> None:
     """Write a file under its name only when it is whole and its checksum is right."""
-    unfinished = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")  # another call may write it, too
     found, done = hashlib.sha256(), 0
-    try:
+    with replaced(path, shared=True) as unfinished:  # another call may write it, too
         with unfinished.open("wb") as stream:
             for chunk in chunks:
                 done += len(chunk)
@@ -200,16 +198,11 @@ def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, pro
                 stream.write(chunk)
                 found.update(chunk)
                 progress(file.name, done, file.size)
-            stream.flush()
-            os.fsync(stream.fileno())
         if found.hexdigest() != file.sha256:
             raise DataError(
                 f"{origin}: is not the {file.name} that the catalogue knows: the SHA-256 of its uncompressed text is "
                 f"{found.hexdigest()}, expected {file.sha256}. It may be damaged, or another version; get it anew."
             )
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"

@@ -16,6 +16,7 @@ import numpy as np
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
+from jointnmt.files import write_text
 from jointnmt.planning.holdout import TRAIN
 from jointnmt.planning.parts import CorpusParts, divide, write_parts
 from jointnmt.planning.recipe import recipe_text
@@ -86,9 +87,7 @@ def write_project(
         write_removed(checked, directory / REMOVED)
         machine, speed = _measured(name, parts, corpus, segmentation, family, Path(scratch))
     chosen = plan(corpus, machine, family)
-    (directory / RECIPE).write_text(
-        recipe_text(name, parts, corpus, chosen, machine, seed), encoding="utf-8", newline="\n"
-    )
+    write_text(directory / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
     Experiment.load(directory / RECIPE)  # or it is an error here, not later
     rules = chosen.values["validation"]
     translated = min(parts.pairs["valid"], rules["bleu_sentences"])

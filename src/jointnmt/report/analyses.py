@@ -23,7 +23,7 @@ from jointnmt.analysis.corpus import (
 from jointnmt.analysis.figures import analysis_csv, analysis_figure
 from jointnmt.analysis.fonts import any_script, save_figure
 from jointnmt.evaluation.scores import corpus_metrics
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.outputs import RunOutputs, common_languages, ignores_case
 from jointnmt.text.languages import num_words

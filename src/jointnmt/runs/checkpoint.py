@@ -10,8 +10,6 @@ import ctypes
 import errno
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from jointnmt.errors import ModelError
+from jointnmt.files import replaced
 
 HEADER, VERSION = "jointnmt", 1
 
@@ -55,17 +54,14 @@ def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) 
     separate = _separate(tensors)
     header = {"version": VERSION, "sha256": _digest(separate, values), "values": values}
     metadata = {HEADER: json.dumps(header, sort_keys=True)}
-    temporary = path.with_name(f".{path.name}.new")
-    try:
+    with replaced(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode  # by the umask; safetensors would write mode 600
-        save_file(separate, temporary, metadata)
+        try:
+            save_file(separate, temporary, metadata)
+        except safetensors.SafetensorError as error:
+            raise OSError(errno.EIO, f"the checkpoint cannot be written ({error})", str(path)) from error
         temporary.chmod(mode)
-        publish(temporary, path)
-    except safetensors.SafetensorError as error:
-        raise OSError(errno.EIO, f"the checkpoint cannot be written ({error})", str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)  # left only if writing failed
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -140,41 +136,6 @@ def read_values(path: Path) -> dict[str, Any]:
             return _header(file)[2]
     except ModelError:
         return {}
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically; one that it replaces hands its permissions on.
-
-    Links are followed. What is no file, such as a pipe, is written as it stands.
-
-    Raises:
-        OSError: if it cannot be written; no partial file is left, and one that was there stays as it is.
-    """
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    path = path.resolve()
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.touch()
-        if path.exists():
-            shutil.copymode(path, temporary)
-        temporary.write_text(text, encoding="utf-8")
-        publish(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)  # left only if writing failed
-
-
-def publish(temporary: Path, path: Path) -> None:
-    """Rename a finished file to its final name, its content synced to disk before."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

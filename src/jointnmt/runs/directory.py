@@ -8,6 +8,7 @@ from jointnmt.config import read_yaml
 from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import is_bound
 from jointnmt.runs.states import SavedStates
@@ -39,7 +40,7 @@ class RunDirectory:
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Write the resolved configuration."""
-        checkpoint.write_text(self.experiment, experiment.to_yaml() + END)
+        write_text(self.experiment, experiment.to_yaml() + END)
 
     def read_experiment(self) -> Experiment:
         """The configuration, which was resolved: it extends nothing, and lacks no key.

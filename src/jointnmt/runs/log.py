@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.extras import extra
-from jointnmt.runs import checkpoint
+from jointnmt.files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _cut_back(log: Path, step: int, again: Collection[str]) -> dict[tuple[Any, .
             file.writelines(line.text for line in damaged)
         _report_damaged(log, damaged, f"moved to {aside.name}")
     if b"".join(text) != log.read_bytes():
-        checkpoint.write_text(log, b"".join(text).decode("utf-8"))
+        write_text(log, b"".join(text).decode("utf-8"))
     return kept
 
 

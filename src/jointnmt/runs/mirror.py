@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError, reason
-from jointnmt.runs.checkpoint import publish
+from jointnmt.files import replaced
 from jointnmt.runs.storage import HIDDEN, Folder
 from jointnmt.shipped import CONFIGURATION
 
@@ -103,9 +103,8 @@ class Mirror:
             if not (path.is_file() and self._hash(path) == named[name]):
                 content = self._content(named[name], name)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                temporary = path.with_name(f".{path.name}.new")
-                temporary.write_bytes(content)
-                publish(temporary, path)
+                with replaced(path) as unfinished:
+                    unfinished.write_bytes(content)
         for path in (run / "checkpoints").glob("*.safetensors"):
             if path.relative_to(run).as_posix() not in named:
                 path.unlink()

@@ -12,7 +12,7 @@ from typing import Any
 import fsspec
 
 from jointnmt.errors import ConfigurationError, JointNMTError, MissingPackageError, reason
-from jointnmt.runs.checkpoint import publish
+from jointnmt.files import publish
 
 PUT_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"}
 """Object stores, where a file appears when all of it has come; elsewhere, as by SFTP, it grows."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.experiment import Experiment
-from jointnmt.runs import checkpoint
+from jointnmt.files import write_text
 from jointnmt.scaling.runs import RunOutcome
 from jointnmt.scaling.sizes import added_layers, depths, parameter_ratio, width_ratio
 from jointnmt.scaling.step import Scaling, cost
@@ -58,9 +58,9 @@ def scaling_report(
 
 def write_report(experiment: Experiment, scaling: Scaling, report: dict[str, Any], out: Path) -> None:
     """Write report.json and scaled.yaml; without a scaled model, an older scaled.yaml is deleted."""
-    checkpoint.write_text(out / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_text(out / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     if scaling.experiment is None:
         (out / "scaled.yaml").unlink(missing_ok=True)
         return
     head = f"# {experiment.name}, scaled by the gradient of its validation cross-entropy. See report.json.\n"
-    checkpoint.write_text(out / "scaled.yaml", head + scaling.experiment.to_yaml())
+    write_text(out / "scaled.yaml", head + scaling.experiment.to_yaml())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jointnmt.config import Config, in_words
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
+from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
@@ -181,7 +182,7 @@ def trained_outcome(
     train(_in_known_precision(experiment, precision), run.path)
     measured = read_outcome(run)
     if is_first():
-        checkpoint.write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
+        write_text(file, json.dumps(measured.plain(), indent=2, ensure_ascii=False) + "\n")
     return measured
 
 

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from jointnmt.config import Config, read_yaml
 from jointnmt.errors import ConfigurationError
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 from jointnmt.serving.errors import RequestError
 
 

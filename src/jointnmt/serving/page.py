@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jointnmt.runs.checkpoint import write_text
+from jointnmt.files import write_text
 
 PAGE = Path(__file__).parent / "static" / "page.html"
 

@@ -19,6 +19,7 @@ from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.config import differences, in_words
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.mirror import Mirror
@@ -196,7 +197,7 @@ class TrainingDirectory(RunDirectory):
             if changed := differences(old or packages, packages):
                 logger.warning("%s: resumes with other versions, results may differ: %s", self.path, "; ".join(changed))
         record = {"packages": packages, "platform": platform.platform(), **facts}
-        checkpoint.write_text(self.versions, json.dumps(record, indent=2) + "\n")
+        write_text(self.versions, json.dumps(record, indent=2) + "\n")
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
         """Write weights; `steps` are the updates after which they were taken, several if averaged."""
@@ -204,7 +205,7 @@ class TrainingDirectory(RunDirectory):
 
     def write_translations(self, step: int, event: str, translations: Sequence[str]) -> None:
         """Write the translations of the validation text."""
-        checkpoint.write_text(self.translations(step, event), "".join(f"{line}\n" for line in translations))
+        write_text(self.translations(step, event), "".join(f"{line}\n" for line in translations))
 
     def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from jointnmt.cache import default_cache
+from jointnmt.files import write_text
 from jointnmt.models import TranslationModel
 from jointnmt.models.families import packages_of
 from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
 from jointnmt.ops.backend import implementation
 from jointnmt.ops.native import library
 from jointnmt.ops.native.build import processor
-from jointnmt.runs.checkpoint import write_text
 from jointnmt.text.special import bos_id, eos_id, unk_id
 
 logger = logging.getLogger(__name__)
