@@ -21,7 +21,7 @@ from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import validations
 from jointnmt.runs.parts import PARTS, Parts
 from jointnmt.runs.weights import StoredPrecision, check_precision, write_compact
-from jointnmt.shipped import CONFIGURATION, WEIGHTS
+from jointnmt.shipped import CONFIGURATION_FILE, WEIGHTS_FILE
 
 with extra("hub"):
     import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
@@ -32,10 +32,10 @@ with extra("hub"):
 if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
 
-ENTRIES = (CONFIGURATION, WEIGHTS, "segmentation", "config.json")
+ENTRIES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation", "config.json")
 """What `save_pretrained` writes anew, besides a model card if there is none."""
 
-FILES = (CONFIGURATION, WEIGHTS, "segmentation/*", "config.json", "README.md")
+FILES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation/*", "config.json", "README.md")
 
 SCORES = ("perplexity", "bleu", "signature")
 """What is kept of a validation."""

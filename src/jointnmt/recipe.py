@@ -19,7 +19,7 @@ from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelSettings, find_family
-from jointnmt.shipped import CONFIGURATION, MODELS, OF_PACKAGE, shipped_models
+from jointnmt.shipped import CONFIGURATION_FILE, MODELS, OF_PACKAGE, shipped_models
 from jointnmt.text.languages import check_code
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, A
     Raises:
         ConfigurationError: if there is no trained model.
     """
-    configuration = Path(str(_start(values))) / CONFIGURATION
+    configuration = Path(str(_start(values))) / CONFIGURATION_FILE
     if not configuration.is_file():
         if "family" in _section(values, "model"):  # of a RUN, which says all and can resume without the model
             return values

@@ -10,7 +10,7 @@ from jointnmt.errors import ModelError
 MODELS = Path(__file__).parent / "pretrained"
 """In a clone, a link to the folder of this name in its root."""
 
-CONFIGURATION, WEIGHTS = "experiment.yaml", "model.safetensors"
+CONFIGURATION_FILE, WEIGHTS_FILE = "experiment.yaml", "model.safetensors"
 """Files of every model, which tell its folder from others."""
 
 OF_PACKAGE = "package:"
@@ -19,7 +19,7 @@ OF_PACKAGE = "package:"
 
 def shipped_models() -> list[str]:
     """Names of the models of the package."""
-    return sorted(each.parent.name for each in MODELS.glob(f"*/{WEIGHTS}"))
+    return sorted(each.parent.name for each in MODELS.glob(f"*/{WEIGHTS_FILE}"))
 
 
 def is_shipped(run: Path) -> bool:
@@ -30,7 +30,7 @@ def is_shipped(run: Path) -> bool:
 
 def is_model(name: str) -> bool:
     """Whether this names a model's folder, or a model of the package."""
-    return os.path.isfile(os.path.join(name, CONFIGURATION)) or is_shipped(Path(name))  # noqa: PTH113, PTH118 (may be too long)
+    return os.path.isfile(os.path.join(name, CONFIGURATION_FILE)) or is_shipped(Path(name))  # noqa: PTH113, PTH118 (may be too long)
 
 
 def locate_run(run: Path) -> Path:

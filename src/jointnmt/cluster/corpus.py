@@ -27,11 +27,12 @@ from jointnmt.cluster.rows import (
     lines_from,
 )
 from jointnmt.compression import compression_of, plain_name
-from jointnmt.data.corpus import BYTE_ORDER_MARK, UNREADABLE, check_beginning, lines_of_stream
+from jointnmt.data.corpus import UNREADABLE, lines_of_stream
+from jointnmt.data.line_index import LineIndex
 from jointnmt.errors import ConfigurationError, DataError, reason
 from jointnmt.runs.storage import file_system
 
-ENDINGS: dict[str, Format] = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+FORMAT_OF_ENDING: dict[str, Format] = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 CHUNK_BYTES = 1 << 22
 FILES_AT_ONCE = 8
 FIRST_ROWS = 100
@@ -217,21 +218,11 @@ def _places(files: Sequence[IndexedFile], shard_rows: int) -> Iterator[tuple[int
 
 def _indexed_text(stream: Any, name: str, shard_rows: int) -> IndexedFile:
     """Where every `shard_rows`-th line begins; lines are those of `lines_of_stream`."""
-    digest, bounds, lines, size, last = hashlib.sha256(), [0], 0, 0, b"\n"
+    digest, index = hashlib.sha256(), LineIndex(name, shard_rows)
     while chunk := stream.read(CHUNK_BYTES):
         digest.update(chunk)
-        check_beginning(name, chunk if not size else b"")
-        if size == 0 and chunk == BYTE_ORDER_MARK:
-            return IndexedFile(digest.hexdigest(), (0,), 0)
-        ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
-        numbers = lines + np.arange(1, len(ends) + 1)
-        bounds += (size + 1 + ends[numbers % shard_rows == 0]).tolist()
-        lines, size, last = lines + len(ends), size + len(chunk), chunk[-1:]
-    if last != b"\n":
-        lines += 1
-    if bounds[-1] != size:
-        bounds.append(size)
-    return IndexedFile(digest.hexdigest(), tuple(bounds), lines)
+        index.add(chunk)
+    return IndexedFile(digest.hexdigest(), (*index.starts, index.size), index.lines)
 
 
 def _slice(stream: Any, start: int, stop: int) -> Any:
@@ -276,7 +267,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _format(path: str) -> Format:
-    return ENDINGS.get(PurePosixPath(plain_name(PurePosixPath(path))).suffix.lower(), "text")
+    return FORMAT_OF_ENDING.get(PurePosixPath(plain_name(PurePosixPath(path))).suffix.lower(), "text")
 
 
 def _compression(path: str) -> str | None:

@@ -27,7 +27,7 @@ WINDOW = 4096
 UNTRANSLATED = "_untranslated"
 """The folder of rows that could not be translated. Readers of tables leave out what begins with an underscore."""
 
-ENDINGS: dict[Format, str] = {"text": "txt", "jsonl": "jsonl", "parquet": "parquet"}
+ENDING_OF_FORMAT: dict[Format, str] = {"text": "txt", "jsonl": "jsonl", "parquet": "parquet"}
 
 PackedRun = dict[str, bytes]
 """The files of a RUN that translating needs, by their names in it."""
@@ -45,7 +45,7 @@ class CorpusJob:
 
     def name(self, shard: int) -> str:
         """The file of a shard; names sort as numbers do."""
-        return f"part-{shard:07d}.{ENDINGS[self.corpus.format]}"
+        return f"part-{shard:07d}.{ENDING_OF_FORMAT[self.corpus.format]}"
 
 
 class ShardTranslator:

@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from jointnmt.compression import compression_of
 from jointnmt.data.corpus import (
-    BYTE_ORDER_MARK,
     MAX_LINE_BYTES,
     UNREADABLE,
     ParallelText,
-    check_beginning,
     check_line_length,
     lines_of_stream,
     open_text,
     unreadable,
 )
 from jointnmt.data.filters import FilterConfig, FilterReport
+from jointnmt.data.line_index import LineIndex
 from jointnmt.data.pairs import Pair, Row, parsed, parser_within, unequal
 from jointnmt.errors import DataError
 
@@ -131,22 +128,14 @@ class _Index:
 
 def _index(path: Path, unpacked: Path) -> _Index:
     """Count the lines of a file, which is unpacked if it is compressed."""
-    lines = size = 0
-    starts, last = [0], b"\n"
-    alone = False  # a byte order mark: an empty text, as some editors save it
+    index = LineIndex(path, BLOCK_LINES)
     compressed = bool(compression_of(path))
     with unpacked.open("wb") if compressed else nullcontext() as copy:
         for chunk in _chunks(path):
-            check_beginning(path, chunk if not size else b"")
+            index.add(chunk)
             if copy is not None:
                 copy.write(chunk)
-            ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
-            wanted = np.arange(BLOCK_LINES - 1 - lines % BLOCK_LINES, len(ends), BLOCK_LINES)
-            starts += (size + 1 + ends[wanted]).tolist()
-            lines, size, last = lines + len(ends), size + len(chunk), chunk[-1:]
-            alone = size == len(chunk) and chunk == BYTE_ORDER_MARK
-    lines += last != b"\n" and not alone
-    return _Index((unpacked if compressed else path).absolute(), tuple(starts[: -(-lines // BLOCK_LINES)]), lines)
+    return _Index((unpacked if compressed else path).absolute(), index.starts, index.lines)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

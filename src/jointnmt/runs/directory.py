@@ -12,7 +12,7 @@ from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import is_bound
 from jointnmt.runs.states import SavedStates
-from jointnmt.shipped import CONFIGURATION, WEIGHTS, locate_run
+from jointnmt.shipped import CONFIGURATION_FILE, WEIGHTS_FILE, locate_run
 
 END = "...\n"
 """The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
@@ -28,9 +28,9 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path = locate_run(path)
-        self.experiment = path / CONFIGURATION
+        self.experiment = path / CONFIGURATION_FILE
         self.segmentation = path / "segmentation"
-        self.model = path / WEIGHTS
+        self.model = path / WEIGHTS_FILE
         self.checkpoints = path / "checkpoints"
         self.states = SavedStates(self.checkpoints)
         self.log = path / "log.jsonl"

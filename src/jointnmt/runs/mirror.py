@@ -12,7 +12,7 @@ from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError, reason
 from jointnmt.files import replaced
 from jointnmt.runs.storage import HIDDEN, Folder
-from jointnmt.shipped import CONFIGURATION
+from jointnmt.shipped import CONFIGURATION_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Mirror:
         Raises:
             ModelError: if it is missing or damaged.
         """
-        return self._content(self._list()[1].get(CONFIGURATION, ""), CONFIGURATION).decode()
+        return self._content(self._list()[1].get(CONFIGURATION_FILE, ""), CONFIGURATION_FILE).decode()
 
     def push(self, run: Path, step: int) -> None:
         """Copy a RUN directory, whose newest state is of this update; what is here already is not sent again.
@@ -98,7 +98,7 @@ class Mirror:
             ModelError: if something is missing or damaged here.
         """
         step, named = self._list()
-        for name in sorted(named, key=lambda name: (name == LAST, name != CONFIGURATION)):
+        for name in sorted(named, key=lambda name: (name == LAST, name != CONFIGURATION_FILE)):
             path = run / name
             if not (path.is_file() and self._hash(path) == named[name]):
                 content = self._content(named[name], name)

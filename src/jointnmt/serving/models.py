@@ -10,7 +10,7 @@ from pathlib import Path
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.metrics import Metrics
-from jointnmt.shipped import CONFIGURATION, WEIGHTS
+from jointnmt.shipped import CONFIGURATION_FILE, WEIGHTS_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Served:
 
 def fingerprint(run: Path) -> Fingerprint:
     """Name, size and time of every file that a model is loaded from: another one, another model."""
-    files = [run / CONFIGURATION, run / WEIGHTS, *sorted((run / "segmentation").glob("*"))]
+    files = [run / CONFIGURATION_FILE, run / WEIGHTS_FILE, *sorted((run / "segmentation").glob("*"))]
     stats = ((file, file.stat()) for file in files if file.is_file())
     return tuple((file.name, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
 

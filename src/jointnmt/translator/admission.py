@@ -49,7 +49,7 @@ def _checked(sentences: Admitted, search: Search, rows: int, limits: TextLimits 
     return sentences
 
 
-def check_beginning(sentence: EncodedSentence, search: Search) -> None:
+def check_prefix_fits(sentence: EncodedSentence, search: Search) -> None:
     """Refuse a sentence whose translation cannot begin with its prefix.
 
     Raises:
@@ -64,7 +64,7 @@ def check_beginning(sentence: EncodedSentence, search: Search) -> None:
 
 
 def _check(sentence: EncodedSentence, search: Search, rows: int, limits: TextLimits | None) -> None:
-    check_beginning(sentence, search)
+    check_prefix_fits(sentence, search)
     if limits is None:
         return
     tokens, limit = sentence.source_tokens, target_limit(sentence.source_tokens, search)

@@ -16,7 +16,7 @@ from jointnmt.text.languages import has_spaces
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from jointnmt.text.words import goes_on, word_starts
-from jointnmt.translator.admission import check_beginning
+from jointnmt.translator.admission import check_prefix_fits
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 from jointnmt.translator.results import Candidate, with_end_mark
@@ -209,5 +209,5 @@ def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator, a
 
 def _with_prefix(translator: Translator, source: str, prefix: str, search: SearchConfig) -> EncodedSentence:
     sentence = replace(encoded(translator, source, prefix), origin="The request")
-    check_beginning(sentence, search)
+    check_prefix_fits(sentence, search)
     return sentence
