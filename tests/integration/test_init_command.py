@@ -149,7 +149,11 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
         (["data", "check", "few.tsv", "--encoding", "utf-9"], 2, "no such encoding"),
         (["data", "check", "few.tsv", "--encoding", "undefined"], 2, "no such encoding"),
         (["data", "check", "few.tsv", "--overwrite"], 2, "--fix"),
-        (["data", "check", "few.tsv", "--target", "de", "--source", "de", "--fix", "NEW"], 2, "are both de. Say"),
+        (
+            ["data", "check", "few.tsv", "--target", "de", "--source", "de", "--fix", "NEW"],
+            2,
+            "--source and --target are both de",
+        ),
     ],
 )
 def test_wrong_usage_is_told(

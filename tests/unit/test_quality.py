@@ -23,7 +23,7 @@ from jointnmt.data.quality.check import CheckedText, check_texts
 from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean, write_pairs
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
 from jointnmt.data.quality.markup import select_languages
-from jointnmt.data.quality.problems import comparable, is_copy, is_garbled, problem_of
+from jointnmt.data.quality.problems import NUMBERS, comparable, is_copy, is_garbled, problem_of
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
 from jointnmt.data.quality.texts import GivenPair, GivenText, gather_texts
@@ -62,6 +62,19 @@ def test_everything_that_is_wrong_with_a_table_is_found_at_once(tmp_path: Path) 
     notes = " ".join(report.notes)
     assert "byte order mark" in notes and "CRLF" in notes and "3 columns" in notes
     assert report.good == len(PAIRS) + 1 - sum(expected.values())
+
+
+@pytest.mark.parametrize("every", [2, 7, len(PAIRS)])
+def test_pairs_that_stand_the_wrong_way_round_are_found(tmp_path: Path, every: int) -> None:
+    """Half of them, some, and a long one alone."""
+    turned = [number % every == every - 1 for number in range(len(PAIRS))]
+    pairs = [pair[::-1] if turn else pair for pair, turn in zip(PAIRS, turned, strict=True)]
+    (checked,) = check_texts(gather_texts([table(tmp_path / "mine.tsv", pairs)]), (GERMAN, ENGLISH))
+    found = checked.problems == NUMBERS["exchanged"]
+    assert not (found & ~np.array(turned)).any()
+    assert found.sum() > 0.97 * sum(turned)
+    assert set(checked.counts()) == {"exchanged"}
+    assert f"the sides of {found.sum()} pairs stand the wrong way round" in " ".join(checked.notes)
 
 
 def test_a_clean_copy_has_the_good_pairs_and_an_account_of_the_others(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def read_texts(
     _check_encoding(encoding)
     check_language("--source", source)
     check_language("--target", target)
+    if source is not None and source == target:
+        raise ConfigurationError(f"--source and --target are both {source}. Say the two languages of the text.")
     texts, languages = settle_languages(gather_texts(files, wanted, encoding, source, target), source, target)
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
     with stderr().status("reading") if shown else nullcontext() as status:
@@ -70,7 +72,10 @@ def check_different(codes: tuple[str, str]) -> None:
         ConfigurationError: saying what to do.
     """
     if codes[0] == codes[1]:
-        raise ConfigurationError(f"Source and target are both {codes[0]}. Say the languages: --source, --target.")
+        raise ConfigurationError(
+            f"Source and target are both {codes[0]}, as far as their letters tell; in part of the lines the sides may "
+            "stand the wrong way round, which is found once languages are said. Say them: --source, --target."
+        )
 
 
 def _check_encoding(encoding: str | None) -> None:

@@ -81,6 +81,29 @@ def is_other_language(text: str, language: str) -> str | None:
     return None if any({told[0], language} <= group for group in ALIKE) else told[0]
 
 
+def are_exchanged(texts: tuple[str, str], languages: tuple[str, str]) -> bool:
+    """Whether of two sentences each is surely in the language of the other, as both together say; neither is blank.
+
+    Args:
+        texts: of any length, such as a sentence and its translation.
+        languages: those that they should be in, which can be told and told apart.
+    """
+    right, wrong = 1.0, 1.0
+    for text, language, other in zip(texts, languages, languages[::-1], strict=True):
+        found = dict(ranked(text))
+        right, wrong = right * found[language], wrong * found[other]
+    return wrong > SURE * (right + wrong)
+
+
+def told_apart(languages: tuple[str, str]) -> bool:
+    """Whether sentences of two languages can be told, and told apart."""
+    return (
+        languages[0] != languages[1]
+        and identifiable().issuperset(languages)
+        and not any(group.issuperset(languages) for group in ALIKE)
+    )
+
+
 @cache
 def identifiable() -> frozenset[str]:
     """The codes of the languages that can be told."""

@@ -18,12 +18,15 @@ from jointnmt.data.quality.languages import SideLanguage
 from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, comparable, html_in, odd_ratios, problem_of
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
-from jointnmt.text.identification import is_other_language
+from jointnmt.text.identification import are_exchanged, is_other_language, told_apart
 from jointnmt.text.invisible import without_invisible
 from jointnmt.text.languages import base_language, num_words
 
 MOST_FOREIGN = 0.2
 """If more of the lines look like another language, it is the language that is not as said, and no line is marked."""
+
+MANY_EXCHANGED = 0.005
+"""If the sides of more of the lines are surely exchanged, each line is asked whether its sides are, short or long."""
 
 CHUNK = 100_000
 """Lines in which shifted blocks are looked for at once, in some 400 MB; one across the end is found in two parts."""
@@ -125,12 +128,14 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
         FrequentWords.of(pair.source for pair in text.pairs() if not pair.problem),
         FrequentWords.of(pair.target for pair in text.pairs() if not pair.problem),
     )
+    codes = base_language(languages[0].language), base_language(languages[1].language)
+    apart = all(side.checked for side in languages) and told_apart(codes)
     columns = _Columns()
     for number, pair in enumerate(text.pairs(), start=1):
         sides = ("", "") if pair.problem else (pair.source, pair.target)  # half a pair is no part of the statistics
         problem = problem_of(pair)
         if not problem and _is_foreign(sides, languages):
-            problem = "language"
+            problem = "exchanged" if apart and are_exchanged(sides, codes) else "language"
         columns.problems.append(NUMBERS[problem] if problem else 0)
         if not problem:
             tag = html_in(sides[0]) or html_in(sides[1])
@@ -145,7 +150,16 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
             columns.signatures.append(words.signature(side))
         if number % TELL_EVERY == 0:
             progress(text.name, number)
+    if columns.problems.count(NUMBERS["exchanged"]) > MANY_EXCHANGED * len(columns.problems):
+        _mark_exchanged(text, columns.problems, codes)
     return _checked(text, columns)
+
+
+def _mark_exchanged(text: GivenText, problems: bytearray, codes: tuple[str, str]) -> None:
+    """Give all pairs this problem whose sides are exchanged, also of sentences too short to tell their languages by."""
+    for number, pair in enumerate(text.pairs()):
+        if problems[number] in (0, NUMBERS["language"]) and are_exchanged((pair.source, pair.target), codes):
+            problems[number] = NUMBERS["exchanged"]
 
 
 def _num_words(text: str, side: SideLanguage) -> int:
@@ -175,6 +189,11 @@ def _checked(text: GivenText, columns: _Columns) -> CheckedText:
     )
     if not len(found):
         raise DataError(f"{text.name}: is empty: there is no pair in it.")
+    if exchanged := int((found.problems == NUMBERS["exchanged"]).sum()):
+        found.notes.append(
+            f"{text.name}: the sides of {exchanged:,} pairs stand the wrong way round, and are left out. To keep them, "
+            "exchange their sides, or put them into a file of their own"
+        )
     foreign = int((found.problems == NUMBERS["language"]).sum())
     if foreign > MOST_FOREIGN * len(found):
         found.problems[found.problems == NUMBERS["language"]] = 0
@@ -204,7 +223,7 @@ def _mark_shifted(found: CheckedText, signatures: npt.NDArray[np.uint64]) -> Non
     hit = np.zeros(len(found), bool)
     for block in found.blocks:
         hit[block.begin : block.end] = True
-    weaker = (found.problems == NUMBERS["language"]) | (found.problems == NUMBERS["copy"])
+    weaker = np.isin(found.problems, [NUMBERS[name] for name in ("exchanged", "language", "copy")])
     found.problems[hit & weaker] = 0
     found.mark(hit, "shifted")
 

@@ -23,6 +23,7 @@ PROBLEMS = {
     "long": "a side is longer than a sentence is",
     "shifted": "blocks of lines whose translations stand some lines away",
     "garbled": "letters that were read in a wrong encoding, such as Ã¼ for ü",
+    "exchanged": "the sides stand the wrong way round: each is in the language of the other",
     "language": "a side is in another language",
     "copy": "both sides are the same sentence",
     "ratio": "one side is much longer than the other, for these languages",
