@@ -155,6 +155,8 @@ class HubFolder(
 
 def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """See `Pretrained.from_pretrained`; `load` reads a folder."""
+    if "/" not in str(name) and not Path(name).is_dir():
+        raise ModelError(f"{name}: there is no such folder, and a model on the Hub is named USER/NAME.")
     try:
         return HubFolder.from_pretrained(name, load=load, **options)
     except (HFValidationError, HfHubHTTPError, OSError) as error:

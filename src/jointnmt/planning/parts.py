@@ -92,7 +92,15 @@ def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) ->
         f"There are {pairs['train']:,} sentence pairs to learn from, of {read:,} read{bad}; the other "
         f"{good - pairs['train']:,} are held out for validation and testing, or share a sentence with those. At least "
         f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. Add text, or write a recipe "
-        "that begins with a trained model (training.from)."
+        f"that begins with a trained model (training.from).{_taken_by_name(checked)}"
+    )
+
+
+def _taken_by_name(checked: Sequence[CheckedText]) -> str:
+    """That files are held out for what they are called, if some are."""
+    names = [f"{each.text.name} ({each.text.part})" for each in checked if each.text.part != "train"]
+    return (
+        f" Taken for held-out text, by their names: {', '.join(names)}; rename what is to be learnt." if names else ""
     )
 
 

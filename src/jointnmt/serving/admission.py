@@ -13,6 +13,9 @@ from jointnmt.serving.errors import RequestError
 from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Sentence
 
+QUOTED = 80
+"""Characters of a text that an error quotes."""
+
 
 def check_texts(texts: Sequence[str], limits: Limits) -> None:
     """Refuse texts that are no Unicode text, and too many lines, or too long ones.
@@ -34,7 +37,7 @@ def check_lines(lines: Sequence[str], limits: Limits) -> None:
     for line in lines:
         if re.search(r"[\r\n]", line.rstrip("\r\n")):
             raise RequestError(
-                400, f"{line[:80]!r} has several lines. Send each line by itself, or whole texts to /translate."
+                400, f"{line[:QUOTED]!r} has several lines. Send each line by itself, or whole texts to /translate."
             )
 
 
@@ -48,10 +51,10 @@ def check_unicode(texts: Sequence[str]) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            problem = f"{text[:80]!r} holds an unpaired surrogate, so it is not text. Correct it."
+            problem = f"{text[:QUOTED]!r} holds an unpaired surrogate, so it is not text. Correct it."
             raise RequestError(400, problem) from None
         if "\0" in text:
-            raise RequestError(400, f"{text[:80]!r} holds a NUL byte, so it is not text. Remove it.")
+            raise RequestError(400, f"{text[:QUOTED]!r} holds a NUL byte, so it is not text. Remove it.")
 
 
 def check_lengths(lines: Sequence[str], limits: Limits) -> None:
@@ -61,8 +64,9 @@ def check_lengths(lines: Sequence[str], limits: Limits) -> None:
         RequestError: naming the limit.
     """
     check_number(lines, limits)
-    if refused := limits.refused_line(max(map(len, lines), default=0)):
-        raise RequestError(400, refused)
+    longest = max(lines, key=len, default="")
+    if refused := limits.refused_line(len(longest)):
+        raise RequestError(400, f"{longest[:QUOTED]!r}...: {refused}")
 
 
 def check_number(lines: Sequence[str], limits: Limits) -> None:
@@ -183,8 +187,10 @@ def _sentences(
     except DataError as error:
         raise RequestError(400, str(error)) from error
     splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences
-    longest = max((0 if splits else max(source_tokens), max(target_tokens) if scored else 0))
-    if refused := limits.refused_sentence(longest, engine.info.max_length):
-        raise RequestError(400, refused)
+    counted = [] if splits else [*zip(source_tokens, sources, strict=True)]
+    counted += zip(target_tokens, given, strict=True) if scored else ()
+    tokens, longest = max(counted, default=(0, ""))
+    if refused := limits.refused_sentence(tokens, engine.info.max_length):
+        raise RequestError(400, f"{longest[:QUOTED]!r}...: {refused}")
     numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

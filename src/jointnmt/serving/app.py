@@ -17,6 +17,7 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import jointnmt
@@ -30,6 +31,8 @@ from jointnmt.serving.protection import HeadAsGet, KnownHosts, RequestRecord, Wh
 from jointnmt.serving.services import Services, running
 
 logger = logging.getLogger(__name__)
+
+ROUTERS = (libretranslate.router, v1.router, v1_exploration.router)
 
 STATIC = Path(__file__).parent / "static"
 
@@ -57,9 +60,8 @@ def _routes(services: Services) -> FastAPI:
         exception_handlers={**ERROR_ANSWERS, Exception: _fault},
     )
     app.state.services = services
-    app.include_router(libretranslate.router)
-    app.include_router(v1.router)
-    app.include_router(v1_exploration.router)
+    for router in ROUTERS:
+        app.include_router(router)
     _add_operations(app, services)
     _add_pages(app)
     _describe_own_errors(app)
@@ -181,4 +183,6 @@ def _protected(app: FastAPI, services: Services) -> ASGIApp:
         found = CORSMiddleware(found, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"])
     if names := config.local_names:
         found = KnownHosts(found, names, config.allow_origins)
-    return ServerErrorMiddleware(RequestRecord(found, services.metrics, config.log_text), _fault)
+    routes = [each for part in (app, *ROUTERS) for each in part.routes]
+    paths = [route.path for route in routes if isinstance(route, Route)]
+    return ServerErrorMiddleware(RequestRecord(found, services.metrics, config.log_text, paths), _fault)

@@ -9,11 +9,16 @@ from html.parser import HTMLParser
 from itertools import accumulate
 
 # fmt: off
-INLINE = frozenset({
-    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "del", "dfn", "em", "font", "i", "ins", "label",
-    "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
+BLOCK = frozenset({
+    "address", "article", "aside", "audio", "blockquote", "body", "button", "canvas", "caption", "center", "colgroup",
+    "datalist", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer",
+    "form", "frameset", "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "hgroup", "html", "iframe", "legend",
+    "li", "main", "map", "menu", "meter", "nav", "noframes", "noscript", "object", "ol", "optgroup", "option", "output",
+    "p", "picture", "progress", "rp", "rt", "ruby", "search", "section", "select", "slot", "summary", "table", "tbody",
+    "td", "tfoot", "th", "thead", "title", "tr", "ul", "video",
 })
 # fmt: on
+"""Elements between which text is translated by itself; those that HTML does not know stand within a sentence."""
 INLINE_VOID = frozenset({"img", "wbr"})
 INLINE_OPAQUE = frozenset({"code", "kbd", "samp"})
 OPAQUE = INLINE_OPAQUE | frozenset({"script", "style", "template", "pre", "svg", "math", "textarea"})
@@ -50,7 +55,12 @@ def is_inline(event: Event) -> bool:
     """Whether it stands within a sentence."""
     if event.kind in ("text", "other"):
         return event.kind == "text" or (event.raw.startswith("<!--") and event.raw.endswith(">"))  # else it never ends
-    return event.name in (INLINE_VOID if event.kind == "void" else INLINE)
+    return is_inline_element(event.name) or (event.kind == "void" and event.name in INLINE_VOID)
+
+
+def is_inline_element(name: str) -> bool:
+    """Whether an element of this name, which has text to translate, stands within a sentence."""
+    return name not in BLOCK and name not in VOID and name not in OPAQUE
 
 
 class _Reader(HTMLParser):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jointnmt.serving.html_events import INLINE, INLINE_OPAQUE, Event, is_inline
+from jointnmt.serving.html_events import INLINE_OPAQUE, Event, is_inline, is_inline_element
 
 # fmt: off
 _BLOCKS = frozenset({
@@ -38,7 +38,7 @@ class Kept:
         self._open: list[str] = []
         self._counts: Counter[str] = Counter()
         """Of the names in `_open`."""
-        self._is_inline = start.name in INLINE | INLINE_OPAQUE
+        self._is_inline = start.name in INLINE_OPAQUE or is_inline_element(start.name)
         self.add(start)
 
     @property
@@ -61,7 +61,7 @@ class Kept:
         if self._name not in _IMPLIED_ENDS:
             return False
         if event.kind == "end":
-            return not self._counts[event.name] and event.name not in INLINE  # its parent's, then
+            return not self._counts[event.name] and not is_inline_element(event.name)  # its parent's, then
         starts, inside = _IMPLIED_ENDS[self._name]
         return event.kind in ("start", "void") and event.name in starts and not any(map(self._counts.get, inside))
 

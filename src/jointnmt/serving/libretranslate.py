@@ -151,7 +151,7 @@ async def frontend_settings(shared: Shared) -> dict[str, Any]:
     source, target = next(iter(shared.models)).pair
     return {
         "apiKeys": shared.access.needs_key,
-        "charLimit": shared.config.limits.body_bytes,
+        "charLimit": min(shared.config.limits.line_characters, shared.config.limits.body_bytes),
         "filesTranslation": False,
         "frontendTimeout": 500,
         "keyRequired": shared.access.needs_key,

@@ -41,6 +41,8 @@ class Atom:
     stack: Stack
     is_text: bool = False
     """Whether it is read like a word: then it keeps the white space around it."""
+    is_end: bool = False
+    """Whether it is an end tag by itself: then it stands at the word before it."""
     space_before: bool = False
     space_after: bool = False
 
@@ -101,7 +103,7 @@ class _Segment:
     open: list[_Open] = field(default_factory=list)
     letters: int = 0
     broken: bool = False
-    """Whether its tags are not well nested, or too deep."""
+    """Whether its tags are nested too deep."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)
@@ -119,13 +121,16 @@ class _Segment:
         elif event.kind == "end":
             self._close(event)
         else:
-            is_text = event.kind == "kept" or event.name == "img"
+            is_text = event.kind == "kept" or (event.kind == "void" and event.name != "wbr")
             self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_text))
 
     def _close(self, event: Event) -> None:
-        if not self.open or self.open[-1].name != event.name:
-            self.broken = True
+        if all(each.name != event.name for each in self.open):  # nothing to close
+            stack = tuple(each.element for each in self.open)
+            self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_end=True))
             return
+        while self.open[-1].name != event.name:
+            self._leave_open()
         opened = self.open.pop()
         opened.element.closing = event.raw
         if (opened.letters, opened.atoms) == (self.letters, len(self.atoms)):  # it holds nothing but white space
@@ -133,9 +138,21 @@ class _Segment:
             self.stacks[opened.characters :] = [stack] * (len(self.stacks) - opened.characters)
             self.atoms.append(Atom(opened.characters, opened.element.opening + event.raw, stack))
 
+    def _leave_open(self) -> None:
+        """Take the innermost element for a tag by itself, as it is not closed before those around it are."""
+        opened = self.open.pop()
+        self.stacks = [tuple(each for each in stack if each is not opened.element) for stack in self.stacks]
+        self.atoms = [
+            replace(atom, stack=tuple(each for each in atom.stack if each is not opened.element)) for atom in self.atoms
+        ]
+        around = tuple(each.element for each in self.open)
+        self.atoms.insert(opened.atoms, Atom(opened.characters, opened.element.opening, around))
+
     def parts(self) -> Iterator[Part]:
+        while self.open and not self.broken:
+            self._leave_open()
         texts = sum(event.kind == "text" and bool(event.text.strip()) for event in self.events)
-        if texts > 1 and not self.broken and not self.open:
+        if texts > 1 and not self.broken:
             text = "".join(self.text)
             yield Marked(text, tuple(self.stacks), tuple(_spaced(atom, text) for atom in self.atoms))
             return

@@ -72,6 +72,7 @@ class Models:
         for old in list(self._served.values()):
             try:
                 if (found := fingerprint(old.path)) == old.fingerprint:
+                    logger.info("%s has not changed: it is not loaded anew", old.name)
                     continue
                 self._served[old.name] = replace(old, fingerprint=found, engine=await load(old.path))
             except Exception as error:

@@ -72,8 +72,10 @@ def place_tags(
     chunks: list[Chunk] = []
     end, last = 0, stacks[0]
     for number, ((begin, stop), stack) in enumerate(zip(targets, stacks, strict=True)):
+        here = before.get(number, ())
+        chunks += [Chunk.of(atom) for atom in here if atom.is_end]
         chunks.append(Chunk(escaped(text[end:begin]), _common(last, stack)))
-        chunks += map(Chunk.of, before.get(number, ()))
+        chunks += [Chunk.of(atom) for atom in here if not atom.is_end]
         chunks.append(Chunk(escaped(text[begin:stop]), stack))
         end, last = stop, stack
     chunks.append(Chunk(escaped(text[end:]), last))

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -133,8 +133,9 @@ class HeadAsGet:
 class RequestRecord:
     """Counts and logs every request: method, route, status, time and key, and texts only where that is wanted."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log_text: bool) -> None:
-        self._app, self._metrics, self._log_text = app, metrics, log_text
+    def __init__(self, app: ASGIApp, metrics: Metrics, log_text: bool, paths: Collection[str]) -> None:
+        """Take the paths of all routes, by which requests are told that do not get as far as to them."""
+        self._app, self._metrics, self._log_text, self._paths = app, metrics, log_text, frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on and record what became of it."""
@@ -160,7 +161,8 @@ class RequestRecord:
             self._note(scope, status or 499, time.monotonic() - began)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None) or "other"
+        asked = scope["path"] if scope["path"] in self._paths else "other"
+        route = getattr(scope.get("route"), "path", None) or asked
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         key = scope["state"].get("key")

@@ -131,7 +131,9 @@ class Server(uvicorn.Server):
         if keys is None:
             return
         try:
-            self._services.access = self._services.access.renewed(read_keys(keys))
+            known = read_keys(keys)
+            self._services.access = self._services.access.renewed(known)
+            logger.info("read %d API keys anew from %s", len(known), keys)
         except ConfigurationError as error:
             logger.error("the keys stay as they were: %s", error)
 

@@ -38,6 +38,10 @@ GATED_SENTENCES = 32
 """Sentences of the validation text over which gates are averaged, one by one: gates are as large as the grid."""
 
 
+TELLING_BLEU = 2.0
+"""Least BLEU that is more than a few common words in the right place."""
+
+
 @dataclass(frozen=True)
 class ValidationResult:
     """The measurements of one validation."""
@@ -60,11 +64,12 @@ class ValidationResult:
     def score(self, metric: str) -> float | None:
         """The value of the deciding metric, higher is better; None if it was not measured this time.
 
-        A model whose likelihood is no finite number has the worst score, by either metric.
+        A model whose likelihood is no finite number has the worst score, by either metric. BLEU below `TELLING_BLEU` is
+        chance: such models are compared by their likelihood, and are worse than all that have more.
         """
         if not math.isfinite(self.nll):
             return -math.inf
-        return self.bleu if metric == "bleu" else -self.nll
+        return self.bleu if metric == "bleu" and (self.bleu is None or self.bleu >= TELLING_BLEU) else -self.nll
 
 
 class Validation:

@@ -101,6 +101,9 @@ def changed_search(
     Raises:
         ConfigurationError: if a value is not valid, or a setting is of the other kind.
     """
-    kind = SamplingConfig if sampled else SearchConfig
+    kind, other = (SamplingConfig, SearchConfig) if sampled else (SearchConfig, SamplingConfig)
+    if misplaced := [name for name in changes if name not in kind.model_fields and name in other.model_fields]:
+        why = "is not for sampling, which has no beam" if sampled else "is for sampling: ask for that, too"
+        raise ConfigurationError(f"{origin}: {misplaced[0]} {why}.")
     settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
     return kind.parse({**settings, **changes}, origin=origin)

@@ -260,8 +260,8 @@ class Preprocessor:
 
     def _split(self, line: Line, text: str, sources: Sources) -> list[Sources]:
         if self.long != "split":
-            other = " or have long lines split at the ends of their sentences (--split-long)" if self.long else ""
-            raise DataError(f"{self._refusal(line, sources)} Split it{',' if other else ''}{other}.")
+            other = ", or have long lines split at the ends of their sentences (long='split'; --split-long)"
+            raise DataError(f"{self._refusal(line, sources)} Split it{other if self.long else ''}.")
         tag, text = split_tag(text, self.segmentation.source.tags)
         sentences = self.sources([f"{tag} {sentence}" if tag else sentence for sentence in split_sentences(text)])
         for sentence in sentences:

@@ -86,6 +86,11 @@ def test_languages_without_spaces_have_none_between_sentences() -> None:
         ("<b>eins <p>zwei</b> drei", "<b>EINS <p>ZWEI</b> DREI"),
         ("<b>Eins. Zwei.</b> <i>Drei</i>", "<b>EINS. ZWEI.</b> <i>DREI</i>"),
         ("a<br>b<hr/>c", "A<br>B<hr/>C"),
+        ("ja <my-tag>ein</my-tag> ja", "JA <my-tag>EIN</my-tag> JA"),
+        ("eins <g1>zwei <x0/> drei</g1> vier", "EINS <g1>ZWEI <x0/> DREI</g1> VIER"),
+        ("ein <b>zwei <i>drei</b></i>.", "EIN <b>ZWEI <i>DREI</b></i>."),
+        ("ein <b>zwei <i>drei <u>vier</u>.", "EIN <b>ZWEI <i>DREI <u>VIER</u>."),
+        ("eins zwei</b> drei", "EINS ZWEI</b> DREI"),
         ("<!DOCTYPE html><title>ja</title>", "<!DOCTYPE html><title>JA</title>"),
         ("1 < 2 & 3", "1 &lt; 2 &amp; 3"),
         ("<", "&lt;"),
@@ -248,3 +253,11 @@ def test_deep_nesting_takes_no_longer_than_it_should() -> None:
     assert capitals(Html.of(source)).count("<b>") == deep
     shallow = "<b>" * DEEPEST + "x <i>y</i>" + "</b>" * DEEPEST
     assert capitals(Html.of(shallow)).count("<b>") == DEEPEST
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["ein <b>zwei <i>drei</b></i>.", "ein <b>zwei drei", "ein zwei</b> drei", "ein <my-tag>zwei</my-tag> drei"],
+)
+def test_tags_that_are_not_well_nested_do_not_cut_a_sentence(source: str) -> None:
+    assert [piece.text for piece in Html.of(source).pieces] == [re.sub("<.*?>", "", source)]
