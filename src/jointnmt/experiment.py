@@ -149,7 +149,8 @@ class ValidationConfig(Config):
     every_updates: int | None = Field(None, ge=1, le=10**12, description="updates between validations; null: by epochs")
     every_epochs: int = Field(1, ge=1, le=10**12, description="epochs between validations, if every_updates is null")
     metric: Literal["perplexity", "bleu"] = Field(
-        "perplexity", description="chooses the best checkpoints, and early stopping"
+        "perplexity",
+        description="chooses the best checkpoints, and early stopping; models with less than 2 BLEU by perplexity",
     )
     patience: int | None = Field(
         None,

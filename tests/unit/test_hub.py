@@ -303,6 +303,11 @@ def test_what_is_nowhere_is_a_model_error(tmp_path: Path, name: str) -> None:
         Translator.from_pretrained(name, local_files_only=True, cache_dir=tmp_path, device="cpu")
 
 
+def test_a_name_that_no_model_of_the_hub_can_have_is_not_asked_for_there() -> None:
+    with pytest.raises(ModelError, match="no such folder, and a model on the Hub is named USER/NAME"):
+        Translator.from_pretrained("mistyped", device="cpu")
+
+
 SHAPES = ('{"perplexity": 3.4}', '"x"', "[1]")
 DAMAGED = ("{broken", "[]", *(f'{{"jointnmt": {{"validation": {shape}}}}}' for shape in SHAPES))
 

@@ -51,8 +51,10 @@ def test_wrong_options_are_refused(translator: Translator) -> None:
         translator.translate(TEXTS, beam=3)
     with pytest.raises(TypeError, match="give a list"):
         translator.translate(TEXTS[0], num_best=2)
-    with pytest.raises(ConfigurationError, match="temperature"):
+    with pytest.raises(ConfigurationError, match="temperature is for sampling"):
         translator.translate(TEXTS, temperature=0.5)  # without sample=True
+    with pytest.raises(ConfigurationError, match="beam_size is not for sampling"):
+        translator.translate(TEXTS, sample=True, beam_size=3)
     with pytest.raises(ConfigurationError, match="beam_size: should be at least 1"):
         translator.translate(TEXTS, beam_size=0)
 
