@@ -125,8 +125,6 @@ def test_the_metric_decides_which_score_counts() -> None:
     assert ValidationResult(nll=2.0, seconds=0.0).score("bleu") is None
     texts = ((6, 1.2), (5, 0), (4, 3))
     early = [ValidationResult(nll=nll, seconds=0.0, bleu=bleu).score("bleu") for nll, bleu in texts]
-        ValidationResult(nll=nll, seconds=0.0, bleu=bleu).score("bleu") for nll, bleu in ((6, 1.2), (5, 0), (4, 3))
-    ]
     assert early == [-6, -5, 3], "BLEU that is next to nothing does not choose"
     assert math.isfinite(ValidationResult(nll=1e6, seconds=0.0).perplexity)
 
