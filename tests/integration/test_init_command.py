@@ -39,6 +39,24 @@ def test_text_in_another_encoding_is_not_thrown_away(invoke: Invoke, tmp_path: P
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("was_there", [False, True])
+def test_an_interrupted_folder_may_be_made_again(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_there: bool
+) -> None:
+    mine, folder = tmp_path / "mine.tsv", tmp_path / "mine"
+    mine.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    if was_there:
+        folder.mkdir()
+
+    def interrupted(*_: object) -> None:
+        assert (folder / "removed.tsv").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jointnmt.planning.project.measure_speed", interrupted)
+    assert invoke("init", folder, "--from", mine).exit_code == 130
+    assert folder.exists() == was_there and not list(folder.glob("*"))
+
+
 @pytest.mark.slow
 def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> None:
     messy_table(tmp_path / "mine.tsv", PAIRS, slice(300, 420))

@@ -246,6 +246,13 @@ def test_html_and_invisible_characters_are_noted(tmp_path: Path) -> None:
     ]
 
 
+def test_cells_in_the_quotes_of_a_spreadsheet_are_noted(tmp_path: Path) -> None:
+    quoted = [('"Er sagte ""ja"" dazu."', '"He said ""yes"" to it."'), ('"Ein Wort."', '"A word."')]
+    (checked,) = check(table(tmp_path / "mine.tsv", [*PAIRS[:60], *quoted]))
+    (note,) = checked.notes
+    assert "as spreadsheets write cells: 1." in note and "without quotes" in note
+
+
 def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
     units = "".join(
         f'<tu><tuv xml:lang="de"><seg>Farbe</seg></tuv><tuv xml:lang="{code}"><seg>{text}</seg></tuv></tu>'
@@ -256,6 +263,16 @@ def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
     (text,) = gather_texts([path], source="de", target="en-GB")
     assert [pair.target for pair in text.pairs()] == ["colour", "color", "colour"]
     assert text.notes == (f"{path}: 1 of 3 units have no en-GB; taken are 1 of en-US",)
+
+
+def test_translations_in_another_variant_of_a_language_are_counted(tmp_path: Path) -> None:
+    both = '<tuv xml:lang="en-GB"><seg>colour</seg></tuv><tuv xml:lang="en"><seg>color</seg></tuv>'
+    unit = f'<tu><tuv xml:lang="de"><seg>Farbe</seg></tuv>{both}</tu>'
+    path = tmp_path / "a.tmx"
+    path.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{unit * 3}</body></tmx>', encoding="utf-8")
+    (text,) = gather_texts([path], source="de", target="en-GB")
+    assert [pair.target for pair in text.pairs()] == ["colour"] * 3
+    assert text.notes == (f"{path}: 3 translations of the same units in other variants of en-GB are not read",)
 
 
 def write_tmx(path: Path, pairs: list[tuple[str, str]]) -> None:

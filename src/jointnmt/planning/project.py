@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -81,19 +83,34 @@ def write_project(
     too_long = good - sum(int(text.good.sum()) for text in checked)
     sample = islice(_train_pairs(parts, checked), 0, None, max(1, corpus.pairs // SAMPLE))
     name = directory.resolve().name or "mine"
-    with tempfile.TemporaryDirectory() as scratch:
+    with _empty_after_an_error(directory), tempfile.TemporaryDirectory() as scratch:
         write_pairs(sample, (Path(scratch) / "train.source", Path(scratch) / "train.target"))
         write_parts(parts, checked)
         write_removed(checked, directory / REMOVED)
         machine, speed = _measured(name, parts, corpus, segmentation, family, Path(scratch))
-    chosen = plan(corpus, machine, family)
-    write_text(directory / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
-    Experiment.load(directory / RECIPE)  # or it is an error here, not later
+        chosen = plan(corpus, machine, family)
+        write_text(directory / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
+        Experiment.load(directory / RECIPE)  # or it is an error here, not later
     rules = chosen.values["validation"]
     translated = min(parts.pairs["valid"], rules["bleu_sentences"])
     validations = chosen.updates // rules["every_updates"] * (speed.validation + translated * speed.translation)
     seconds = (chosen.seconds or 0) + validations
     return Project(directory, parts, too_long, corpus, machine, chosen, seconds)
+
+
+@contextmanager
+def _empty_after_an_error(directory: Path) -> Iterator[None]:
+    """Empty a folder that was, or was not there, if writing to it ends early: the same command may be given again."""
+    was_there = directory.exists()
+    is_new = not was_there or not any(directory.iterdir())
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            shutil.rmtree(directory, ignore_errors=True)
+        if is_new and was_there:
+            directory.mkdir()
+        raise
 
 
 def _divided(

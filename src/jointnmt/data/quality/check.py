@@ -15,7 +15,15 @@ import numpy.typing as npt
 from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.quality.alignment import LEAST_CORRELATION, FrequentWords, ShiftedBlock, features, shifted_blocks
 from jointnmt.data.quality.languages import SideLanguage
-from jointnmt.data.quality.problems import NUMBERS, PROBLEMS, comparable, html_in, odd_ratios, problem_of
+from jointnmt.data.quality.problems import (
+    NUMBERS,
+    PROBLEMS,
+    comparable,
+    html_in,
+    is_quoted_cell,
+    odd_ratios,
+    problem_of,
+)
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
 from jointnmt.text.identification import are_exchanged, is_other_language, told_apart
@@ -107,8 +115,8 @@ class _Columns:
     def __init__(self) -> None:
         self.problems, self.sides, self.digests = bytearray(), bytearray(), bytearray()
         self.lengths, self.words, self.signatures = array("i"), array("i"), array("Q")
-        self.html = self.invisible = 0
-        """Pairs with tags or entities, and with characters that no model sees."""
+        self.html = self.invisible = self.quoted = 0
+        """Pairs with tags or entities, with characters that no model sees, and with a cell in quotes."""
         self.tag = ""
         """The first of those."""
 
@@ -118,6 +126,11 @@ class _Columns:
             yield (
                 f"pairs with tags or entities of HTML, such as {self.tag}: {self.html:,}. They are taken as they "
                 "stand: remove tags and entities, unless translations are to have them"
+            )
+        if self.quoted:
+            yield (
+                f"pairs in quotes with others doubled inside, as spreadsheets write cells: {self.quoted:,}. Quotes are "
+                "taken as they stand, and a line break in a cell ends a line: export the table without quotes"
             )
         if self.invisible:
             yield f"pairs with invisible characters, such as soft hyphens, which no model sees: {self.invisible:,}"
@@ -140,6 +153,7 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
         if not problem:
             tag = html_in(sides[0]) or html_in(sides[1])
             columns.html, columns.tag = columns.html + bool(tag), columns.tag or tag
+            columns.quoted += any(map(is_quoted_cell, sides))
             columns.invisible += any(without_invisible(side) != side for side in sides)
         composed = [unicodedata.normalize("NFC", " ".join(side.split())) for side in sides]
         columns.digests += _digest("\t".join(composed))

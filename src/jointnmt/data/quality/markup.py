@@ -41,6 +41,13 @@ class _Unit:
             return language
         return next((code for code in self.texts if base_language(code) == base_language(language)), None)
 
+    def others_than(self, language: str) -> Iterator[list[str]]:
+        """The texts of the same language in other variants than the one that is read."""
+        read = self.code_of(language)
+        for code, texts in self.texts.items():
+            if code != read and base_language(code) == base_language(language):
+                yield texts
+
     def of(self, language: str) -> list[str]:
         """The texts of a language, or of the same one of another region."""
         code = self.code_of(language)
@@ -105,10 +112,15 @@ def select_languages(
 
 
 def _other_regions(path: Path, units: Sequence[_Unit], language: str) -> str:
-    """What to say if units lack a language, and the same one of another region is taken in its place."""
+    """What to say if the same language of another region is taken in the place of one, or stands beside it."""
     taken = Counter(code for unit in units if (code := unit.code_of(language)) not in (None, language))
     where = " and ".join(f"{count:,} of {other}" for other, count in taken.items())
-    return f"{path}: {taken.total():,} of {len(units):,} units have no {language}; taken are {where}" if taken else ""
+    note = f"{path}: {taken.total():,} of {len(units):,} units have no {language}; taken are {where}" if taken else ""
+    left = sum(len(texts) for unit in units for texts in unit.others_than(language))
+    more = (
+        f"{path}: {left:,} translations of the same units in other variants of {language} are not read" if left else ""
+    )
+    return "; ".join(filter(None, (note, more)))
 
 
 def _present(path: Path, languages: Sequence[str], code: str) -> str:

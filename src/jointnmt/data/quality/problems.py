@@ -93,6 +93,11 @@ def html_in(text: str) -> str:
     return found.group() if found else ""
 
 
+def is_quoted_cell(text: str) -> bool:
+    """Whether text stands in quotes as spreadsheets write cells that hold some: `"He said ""yes""."`."""
+    return text.startswith('"') and '""' in text[1:]
+
+
 def is_garbled(text: str) -> bool:
     """Whether text was UTF-8 and was read as Windows-1252: turned back, it is UTF-8 again; or letters were lost."""
     if text.isascii():

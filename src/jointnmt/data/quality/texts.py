@@ -37,9 +37,9 @@ NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new",
 
 
 UNREAD = {
-    ".csv": "Save the table with tabs between its columns, as .tsv.",
+    ".csv": "Save the table with tabs between its columns and without quotes around cells, as .tsv.",
     ".json": "Write one JSON object a line, as .jsonl.",
-    ".xlsx": "Save the table with tabs between its columns, as .tsv.",
+    ".xlsx": "Save the table with tabs between its columns and without quotes around cells, as .tsv.",
 }
 """What to do with files of kinds that are not read."""
 
