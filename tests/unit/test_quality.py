@@ -246,6 +246,16 @@ def test_html_and_invisible_characters_are_noted(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_an_encoding_of_two_bytes_without_a_mark_is_guessed(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "mine.tsv"
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in PAIRS[:60]).encode(encoding))
+    (text,) = gather_texts([path])
+    assert f"perhaps {encoding} (--encoding)" in " ".join(text.notes)
+    (again,) = gather_texts([path], encoding=encoding)
+    assert [(pair.source, pair.target) for pair in again.pairs()] == PAIRS[:60]
+
+
 def test_cells_in_the_quotes_of_a_spreadsheet_are_noted(tmp_path: Path) -> None:
     quoted = [('"Er sagte ""ja"" dazu."', '"He said ""yes"" to it."'), ('"Ein Wort."', '"A word."')]
     (checked,) = check(table(tmp_path / "mine.tsv", [*PAIRS[:60], *quoted]))

@@ -265,6 +265,10 @@ def _guessed(path: Path) -> str:
     with extra("data"):
         from charset_normalizer import from_bytes
 
+    head = head_of(path)
+    for encoding, nul in (("utf-16-le", 1), ("utf-16-be", 0)):  # letters of one byte, every other byte NUL
+        if head[nul::2].count(0) > len(head) / 4 and not head[1 - nul :: 2].count(0):
+            return encoding
     bad = []
     for raw in cut_lines(path):
         try:
