@@ -62,6 +62,11 @@ def test_a_list_gives_a_list(client: TestClient, translator: Translator) -> None
     assert translate(client, SENTENCES) == {"translatedText": translator.translate(SENTENCES)}
 
 
+@pytest.mark.parametrize("source", ["de-AT", "de_CH", "DE"])
+def test_a_source_of_a_region_is_one_of_the_language(client: TestClient, source: str) -> None:
+    assert translate(client, "der Hund", source=source) == translate(client, "der Hund")
+
+
 def test_lines_and_sentences_stay_where_they_are(client: TestClient, translator: Translator) -> None:
     one, two = translator.translate(["der Hund .", "die Katze"])
     assert translate(client, "  der Hund .\n\nder Hund . Die Katze\n")["translatedText"].startswith(f"  {one}\n\n")
@@ -156,6 +161,8 @@ def test_auto_is_refused_where_it_would_be_a_guess(runs: dict[str, Path], tmp_pa
     [
         ({"source": "fr"}, "'fr' is not supported"),
         ({"target": "fr"}, "'fr' is not supported"),
+        ({"target": "en-US"}, "'en-US' is not supported"),
+        ({"source": "fr-CH"}, "'fr-CH' is not supported"),
         ({"target": "de"}, "from de to de"),
         ({"target": "\ud800"}, "target"),
         ({"q": None}, "q is missing"),

@@ -11,6 +11,7 @@ from jointnmt.serving.engine import Engine
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.metrics import Metrics
 from jointnmt.shipped import CONFIGURATION_FILE, WEIGHTS_FILE
+from jointnmt.text.languages import base_language
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,9 @@ class Models:
     def for_pair(self, source: str, target: str) -> Served:
         """The first model from one language to another; `auto` stands for the source if only one fits.
 
+        A source of a region, such as `de-AT`, is one for the model of its language. A target has to be as it stands: no
+        model writes for a region that it does not say.
+
         Raises:
             RequestError: saying what is missing, if there is no such model, or `auto` could be several languages.
         """
@@ -105,6 +109,8 @@ class Models:
             raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
         sources = [each for each, targets in self.pairs().items() if target in targets]
         if source != "auto":
+            if (language := base_language(source)) != source and language in self.pairs():
+                return self.for_pair(language, target)
             if source not in self.pairs():
                 raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
             raise RequestError(400, f"No model here translates from {source} to {target}.")
