@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
@@ -42,8 +44,6 @@ from jointnmt.training.validation import Validation
 from jointnmt.training.verdict import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from lightning_fabric import Fabric
 
 logger = logging.getLogger(__name__)
@@ -286,7 +286,7 @@ def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> Non
 def train_recipe(
     recipe: Path | str | Mapping[str, Any] | Experiment,
     out: Path | str,
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | Mapping[str, Any] = (),
     display: Display | None = None,
     mirror: str | None = None,
 ) -> list[dict[str, Any]]:
@@ -295,7 +295,8 @@ def train_recipe(
     Args:
         recipe: the file of a recipe; its values, all of them, as values cannot have `extends`; or an experiment.
         out: the directory; `Translator.load(out)` translates with what is in it.
-        settings: values of the recipe to replace, as `training.max_updates=100`.
+        settings: values of the recipe to replace, as `{"training.max_updates": 100}`, or as the command has them,
+            `["training.max_updates=100"]`.
         display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
         mirror: address of fsspec of a copy of `out`.
 
@@ -306,6 +307,8 @@ def train_recipe(
     Raises:
         ConfigurationError, DataError, LostProcessError, ModelError, TrainingInterruptedError: as of `train`.
     """
+    if not isinstance(settings, Sequence):
+        settings = [f"{key}={json.dumps(value, default=str)}" for key, value in settings.items()]
     if isinstance(recipe, Experiment):
         experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
     elif isinstance(recipe, str | Path):

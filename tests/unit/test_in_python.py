@@ -113,6 +113,6 @@ def test_a_training_tells_once_what_is_removed(tmp_path: Path, caplog: pytest.Lo
     write_corpus(tmp_path)
     text = tmp_path / "train.de"
     text.write_text("\n" + text.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
-    jointnmt.train(tiny_recipe(tmp_path), tmp_path / "run", ["training.max_updates=1", "data.filters.empty=drop"])
+    jointnmt.train(tiny_recipe(tmp_path), tmp_path / "run", {"training.max_updates": 1, "data.filters.empty": "drop"})
     (told,) = (record for record in caplog.records if "empty source: 1" in record.getMessage())
     assert told.levelname == "WARNING"
