@@ -99,7 +99,7 @@ def test_every_text_is_checked_before_the_first_is_looked_into(
     (tmp_path / "a.de").write_text(f"{SOURCE}\nder\n\n", encoding="utf-8")
     monkeypatch.setattr(exploration, "_explored", None)
     result = explore(runs[0], "--input", tmp_path / "a.de", "--out", tmp_path / "x.json")
-    assert result.exit_code == 3 and "text 3: The text is empty" in " ".join(result.stderr.split())
+    assert result.exit_code == 3 and "a.de:3: The text is empty" in " ".join(result.stderr.split())
 
 
 def test_models_are_of_one_pair(runs: list[Path], tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def _texts(texts: Sequence[str], targets: Sequence[str], source: Path | None) ->
     if source is not None:
         if targets:
             raise ConfigurationError("--translation goes with --text.")
-        found = [Texts(line) for line in text_lines(source)]
+        found = [Texts(line, origin=f"{source}:{number}") for number, line in enumerate(text_lines(source), start=1)]
         if not found:
             raise ConfigurationError(f"--input {source}: the file is empty.")
         return found

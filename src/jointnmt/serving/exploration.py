@@ -32,6 +32,8 @@ class Texts(NamedTuple):
     source: str
     target: str | None = None
     """A translation of one's own."""
+    origin: str = ""
+    """Where it stands, for messages; empty: among those given."""
 
 
 def plain_translation(translation: Translation) -> dict[str, Any]:
@@ -108,11 +110,11 @@ def document(engines: Mapping[str, Engine], texts: Sequence[Texts], most_tokens:
     """
     budget = Budget(most_tokens, DOCUMENT_WEIGHTS // max(1, len(texts) * len(engines)))
     for number, each in enumerate(texts, start=1):  # all of them, before the first is looked into
-        with _naming(number):
+        with _naming(each.origin or f"text {number}"):
             _check(engines, each, budget)
     sentences = []
     for number, each in enumerate(texts, start=1):
-        with _naming(number):
+        with _naming(each.origin or f"text {number}"):
             sentences.append(_explored(engines, each, budget))
     _tell_what_is_missing(sentences)
     return {
@@ -146,12 +148,12 @@ class Budget(NamedTuple):
 
 
 @contextmanager
-def _naming(number: int) -> Iterator[None]:
+def _naming(origin: str) -> Iterator[None]:
     """Errors name the text."""
     try:
         yield
     except DataError as error:
-        raise DataError(f"text {number}: {error}") from error
+        raise DataError(f"{origin}: {error}") from error
 
 
 def _check(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> None:
@@ -166,14 +168,15 @@ def _explored(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> di
     """A sentence of the document."""
     given = () if texts.target is None else (texts.target,)
     return {
-        **texts._asdict(),
+        "source": texts.source,
+        "target": texts.target,
         "comparison": Engine.compare(engines, texts.source, given).plain(),
         "by_model": {name: _by_model(engine, texts, budget) for name, engine in engines.items()},
     }
 
 
 def _by_model(engine: Engine, texts: Texts, budget: Budget) -> dict[str, Any]:
-    source, target = texts
+    source, target = texts.source, texts.target
     options = TranslationOptions(num_best=min(NUM_BEST, engine.info.beam_size), alignments=True)
     [translation] = engine.translate([0], [source], [""], options)
     if not translation.candidates:
