@@ -109,7 +109,7 @@ class TrainingDirectory(RunDirectory):
             ModelError: if it holds weights but no state to resume from: they would be overwritten.
         """
         if self.experiment.exists():
-            self._check(experiment)
+            self._check_resumable(experiment)
             if self.is_trained() and not self.states.exist():
                 raise ModelError(
                     f"{self.path}: holds a model, but no state of its training to resume from "
@@ -126,7 +126,7 @@ class TrainingDirectory(RunDirectory):
                 if unfinished.is_file():  # left by a killed process
                     unfinished.unlink()
 
-    def _check(self, experiment: Experiment) -> None:
+    def _check_resumable(self, experiment: Experiment) -> None:
         allowed, forbidden = changes(self.read_experiment().plain(), experiment)
         other = in_words(forbidden.values())
         if forbidden and not self.is_trained():
@@ -174,7 +174,7 @@ class TrainingDirectory(RunDirectory):
         said = {} if saved is None else saved.values.get(TRAINING)
         return str(said.get(START, "")) if isinstance(said, dict) else ""
 
-    def check(self, values: Mapping[str, Any], path: Path) -> None:
+    def check_checkpoint(self, values: Mapping[str, Any], path: Path) -> None:
         """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
 
         Raises:
@@ -251,7 +251,7 @@ class TrainingDirectory(RunDirectory):
         """Whether the weights for translation exist, are undamaged, and were chosen from those of these updates."""
         try:
             values = checkpoint.read(self.model)[1]
-            self.check(values, self.model)
+            self.check_checkpoint(values, self.model)
             return bool(values.get("candidates", values["steps"]) == candidates)
         except (ModelError, KeyError):
             return False

@@ -98,7 +98,7 @@ class TrainingRun:
         saved = self.directory.states.read(remove_damaged=True)
         if saved is None:
             return None
-        self.directory.check(saved.values, saved.path)
+        self.directory.check_checkpoint(saved.values, saved.path)
         self._check_data("training", saved.values["data"], self.trainer.store.fingerprint)
         # None: no validation text, or the state is of a version that did not save its fingerprint.
         self._check_data("validation", saved.values.get("validation"), self._validation_fingerprint())
@@ -328,7 +328,7 @@ class TrainingRun:
         def average() -> SavedState:
             paths = [self.directory.scored(step) for step in steps]
             for path in paths:
-                self.directory.check(checkpoint.read_outline(path).values, path)
+                self.directory.check_checkpoint(checkpoint.read_outline(path).values, path)
             return average_checkpoints(paths), {}
 
         averaged = state_of_first(average, self.trainer.fabric.device, self.trainer.mine)
