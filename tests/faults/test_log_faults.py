@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from jointnmt.experiment import Experiment
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import RunLog
 from jointnmt.train import train
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.progress import NoDisplay
 from support.tiny import tiny_recipe, write_corpus
 
@@ -20,10 +20,10 @@ TIMES = {"seconds", "tokens_per_second", "cells_per_second"}
 
 STEPS = [
     (RunLog, "write"),
-    (RunDirectory, "write_weights"),
-    (RunDirectory, "write_result"),
-    (RunDirectory, "write_translations"),
-    (RunDirectory, "save"),
+    (TrainingDirectory, "write_weights"),
+    (TrainingDirectory, "write_result"),
+    (TrainingDirectory, "write_translations"),
+    (TrainingDirectory, "save"),
 ]
 
 

@@ -20,9 +20,9 @@ from jointnmt.data.store import build_store
 from jointnmt.errors import DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import Interruption, StopSignals, heeding_signals
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.train import train
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.validation import Validation
@@ -92,7 +92,7 @@ def test_a_signal_during_a_validation_ends_it_and_the_state_is_saved(
     with pytest.raises(TrainingInterruptedError, match=f"after update {step}, saved") as caught:
         train(experiment(corpus), run, NoDisplay())
     assert caught.value.exit_code == 128 + number
-    state = RunDirectory(run).states.read()
+    state = TrainingDirectory(run).states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] == step
     train(experiment(corpus), run, NoDisplay())
@@ -104,16 +104,16 @@ def test_a_signal_during_the_last_save_or_before_the_average_is_heeded(
     whole: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     """The last validation is one of those on the way, or makes up for one at the end."""
-    run, save, stopping = tmp_path / "run", RunDirectory.save, [True]
+    run, save, stopping = tmp_path / "run", TrainingDirectory.save, [True]
     settings = experiment(corpus, validation={"every_updates": every, "bleu_every": 2, "bleu_sentences": 4})
 
-    def save_and_be_told(self: RunDirectory, tensors: Any, values: Any) -> None:
+    def save_and_be_told(self: TrainingDirectory, tensors: Any, values: Any) -> None:
         if values["run"]["validated_step"] == 7 and stopping.pop():
             send(signal.SIGTERM)
         save(self, tensors, values)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunDirectory, "save", save_and_be_told)
+        patched.setattr(TrainingDirectory, "save", save_and_be_told)
         with pytest.raises(TrainingInterruptedError, match="after update 7, saved") as caught:
             train(settings, run, NoDisplay())
     assert caught.value.exit_code == 143
@@ -245,6 +245,6 @@ def test_a_closed_terminal_saves_the_training(corpus: Path, tmp_path: Path) -> N
     time.sleep(0.2)
     os.close(terminal)
     assert process.wait(30) == 129
-    state = RunDirectory(run).states.read()
+    state = TrainingDirectory(run).states.read()
     assert state is not None
     assert state[1]["trainer"]["position"]["step"] > 0
