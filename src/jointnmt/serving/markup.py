@@ -16,7 +16,7 @@ from jointnmt.serving.kept import Kept
 from jointnmt.serving.paragraphs import SpacedLine
 
 DEEPEST = 64
-"""Inline elements inside each other whose place in a translation is looked for."""
+"""Inline elements inside each other, and tags without a counterpart, whose place in a translation is looked for."""
 
 
 @dataclass(eq=False)
@@ -103,7 +103,9 @@ class _Segment:
     open: list[_Open] = field(default_factory=list)
     letters: int = 0
     broken: bool = False
-    """Whether its tags are nested too deep."""
+    """Whether its tags are nested too deep, or too many of them have no counterpart."""
+    single: int = 0
+    """Tags without a counterpart."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)
@@ -128,6 +130,7 @@ class _Segment:
         if all(each.name != event.name for each in self.open):  # nothing to close
             stack = tuple(each.element for each in self.open)
             self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_end=True))
+            self._count_single()
             return
         while self.open[-1].name != event.name:
             self._leave_open()
@@ -141,12 +144,21 @@ class _Segment:
     def _leave_open(self) -> None:
         """Take the innermost element for a tag by itself, as it is not closed before those around it are."""
         opened = self.open.pop()
-        self.stacks = [tuple(each for each in stack if each is not opened.element) for stack in self.stacks]
-        self.atoms = [
-            replace(atom, stack=tuple(each for each in atom.stack if each is not opened.element)) for atom in self.atoms
-        ]
+        self._count_single()
         around = tuple(each.element for each in self.open)
-        self.atoms.insert(opened.atoms, Atom(opened.characters, opened.element.opening, around))
+        old = new = around
+        for place in range(opened.characters, len(self.stacks)):  # of neighbours with the same stack, it is made once
+            if self.stacks[place] is not old:
+                old = self.stacks[place]
+                new = tuple(each for each in old if each is not opened.element)
+            self.stacks[place] = new
+        inside = self.atoms[opened.atoms :]
+        inside = [replace(atom, stack=tuple(x for x in atom.stack if x is not opened.element)) for atom in inside]
+        self.atoms[opened.atoms :] = [Atom(opened.characters, opened.element.opening, around), *inside]
+
+    def _count_single(self) -> None:
+        self.single += 1
+        self.broken |= self.single > DEEPEST
 
     def parts(self) -> Iterator[Part]:
         while self.open and not self.broken:
