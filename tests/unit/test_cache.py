@@ -23,7 +23,7 @@ def decoded(model: TranslationModel, positions: int, hypotheses: int) -> CachedS
     state = model.start(SOURCE).select(torch.arange(len(SOURCE)).repeat_interleave(hypotheses))
     assert isinstance(state, CachedState)
     for position in range(positions):
-        _, state = model.step(torch.arange(state.num_rows) % 4 + 4 + position, state)
+        _, state = model.step(torch.arange(state.slots.num_rows) % 4 + 4 + position, state)
         assert isinstance(state, CachedState)
     return state
 
@@ -39,7 +39,7 @@ def test_a_position_adds_one_slot_for_each_hypothesis(model: TranslationModel) -
         kept = [cache.kept.clone() for cache in state.caches]
         assert all(each.shape[0] == len(SOURCE) for each in kept), "one cache a sentence, not one a hypothesis"
         before = before or addresses(state)
-        _, state = model.step(torch.full((state.num_rows,), 5), state)
+        _, state = model.step(torch.full((state.slots.num_rows,), 5), state)
         for cache, old in zip(state.caches, kept, strict=True):
             assert cache.kept.shape[-2] == old.shape[-2] + 3
             assert torch.equal(cache.kept[..., : old.shape[-2], :], old), "earlier positions are not computed again"

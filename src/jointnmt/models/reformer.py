@@ -229,12 +229,12 @@ class Reformer(TranslationModel):
 
     def _newest(self, target_side: Float[Tensor, "G R E"], state: GridCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
-        source_side, target_side = state.constants.side, target_side[:, None]
-        x = grid_of_sides(source_side, target_side)
-        masks = GridMasks(source=state.source_mask(x, axes=3), target=state.mask(x, axes=2))
-        for layer, of_source, cache in zip(self._grid_layers(), state.constants.lexical, state.caches, strict=True):
+        source, target_side = state.source, target_side[:, None]
+        x = grid_of_sides(source.constants.side, target_side)
+        masks = GridMasks(source=source.mask(x, axes=3), target=state.slots.mask(x, axes=2))
+        for layer, of_source, cache in zip(self._grid_layers(), source.constants.lexical, state.caches, strict=True):
             x = layer(x, masks, of_source.plus(layer.project_lexical(target_side)), cache)
-        return self.output(self.reduction(x, state.real, lengths=state.lengths))  # type: ignore[no-any-return]
+        return self.output(self.reduction(x, source.real, lengths=source.lengths))  # type: ignore[no-any-return]
 
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)

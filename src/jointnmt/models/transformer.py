@@ -262,8 +262,8 @@ class Transformer(TranslationModel):
 
     def _newest(self, embedded: Float[Tensor, "G R E"], state: DecoderCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest position of the R rows of each sentence."""
-        masks = DecoderMasks(own=state.mask(embedded, axes=1), source=state.source_mask(embedded, axes=2))
-        return self._decode(embedded, state.constants, masks, state.caches)
+        masks = DecoderMasks(own=state.slots.mask(embedded, axes=1), source=state.source.mask(embedded, axes=2))
+        return self._decode(embedded, state.source.constants, masks, state.caches)
 
     def _project_source(
         self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None

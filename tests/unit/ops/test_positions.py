@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_refused() -> None:
     state = model.start(SOURCES).select(torch.arange(len(SOURCES)).repeat_interleave(4))
     assert isinstance(state, MultiStepState) and state.multi_step_decoder() is None, "nothing is recorded yet"
     for _ in range(2):
-        _, state = model.step(torch.full((state.num_rows,), bos_id), state)
+        _, state = model.step(torch.full((state.slots.num_rows,), bos_id), state)
     assert isinstance(state, MultiStepState)
     decoder = state.multi_step_decoder()
     assert decoder is not None
@@ -139,7 +139,7 @@ def test_rows_that_became_more_are_not_replayed_as_they_were() -> None:
     model = prepared("transformer")
     state = model.start(SOURCES)
     for _ in range(2):
-        _, state = model.step(torch.full((state.num_rows,), bos_id), state)
+        _, state = model.step(torch.full((state.slots.num_rows,), bos_id), state)
     assert isinstance(state, MultiStepState) and state.multi_step_decoder() is not None
     state = state.select(torch.arange(len(SOURCES)).repeat_interleave(4))
     assert isinstance(state, MultiStepState) and state.multi_step_decoder() is None

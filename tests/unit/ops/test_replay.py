@@ -48,7 +48,7 @@ def logits_of(
         for position in range(14):
             if position in LEAVING:
                 state = state.select(torch.tensor(LEAVING[position]))
-            logits, state = model.step(torch.arange(state.num_rows) % 5 + 4 + position, state)
+            logits, state = model.step(torch.arange(state.slots.num_rows) % 5 + 4 + position, state)
             found.append(logits)
     assert isinstance(state, CachedState)
     return found, state._kernels

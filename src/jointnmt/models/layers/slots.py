@@ -1,0 +1,143 @@
+"""Where the past of each hypothesis lies in the cache of its sentence.
+
+Every position of every hypothesis is written once, into a *slot* of its sentence's cache, and never moved when
+hypotheses are reordered: a row only remembers which slots are its own past. On a CPU each row reads its own slots, in
+place; elsewhere all rows of a sentence are scored against all its slots in one product, and the slots that are not a
+row's own past are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from jointnmt.data.batch import send
+from jointnmt.ops import AttentionMask, OwnSlots
+from jointnmt.ops.cuda_graph import captures
+
+LARGEST_MASK = 2**25
+"""Elements of the mask of self-attention, on a grid of all lines, up to which shapes are kept fixed for CUDA graphs."""
+
+
+class RowSlots:
+    """Which slots of its sentence's caches each row may read, and how many slots there are.
+
+    The N rows are R rows of each of G sentences, side by side, and every layer's cache has the same slots. On a GPU all
+    allocated slots are read, and unused ones are masked: shapes then stay the same from position to position, as
+    replaying a CUDA graph requires. With very many rows that would cost too much.
+    """
+
+    def __init__(self, num_sentences: int, expected: int, lines: int, device: torch.device) -> None:
+        """Begin with one row for each sentence, before its first position.
+
+        Args:
+            num_sentences: G.
+            expected: positions of each row for which slots are allocated at first; doubled when they run out.
+            lines: of attention in the cache of each sentence: S on a grid.
+            device: of the caches.
+        """
+        self.rows_per_sentence = 1
+        """R."""
+        self.past = torch.empty(num_sentences, 0, dtype=torch.long, device=device)
+        """Slots of each row's past, the newest position included, `[N, t]`."""
+        self.used = 0
+        """Slots in use, those of the newest position included."""
+        self.room = 0
+        """Slots allocated."""
+        self.fixed = captures(device)
+        """Whether shapes stay the same, for CUDA graphs."""
+        self.newest = torch.empty(0, dtype=torch.long, device=device)
+        """Those of the newest position, `[R]`; with `fixed`, always in the same memory."""
+        self.own = OwnSlots()
+        """The past of each row as kernels read it, unless `fixed`."""
+        self._expected, self._lines = expected, lines
+        self._visible = torch.empty(0, 0, dtype=torch.bool, device=device)  # [N, L]: the past as a mask
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows N."""
+        return self.past.shape[0]
+
+    @property
+    def num_sentences(self) -> int:
+        """Sentences G that the live rows belong to."""
+        return self.num_rows // self.rows_per_sentence
+
+    @property
+    def position(self) -> int:
+        """The number of the newest position, from 0; -1 before the first."""
+        return self.past.shape[1] - 1
+
+    @property
+    def read(self) -> int:
+        """The first slots that attention reads."""
+        return self.room if self.fixed else self.used
+
+    @property
+    def memory(self) -> list[Tensor]:
+        """What attention reads of them at each position."""
+        return [self.own.memory, self._visible, self.newest] if self.fixed else [self.own.memory]
+
+    def advance(self) -> None:
+        """Give every row a slot for its next position; afterwards `room` may be larger than before."""
+        begin, rows = self.used, self.rows_per_sentence
+        self.used += rows
+        if self.used > self.room:
+            room = max(2 * begin, self._expected * rows, self.used)
+            self.room = -(-room // 8) * 8  # fused attention needs masks of such lengths
+        if not begin:
+            self.fixed = self.fixed and self.num_rows * self._lines * self.room <= LARGEST_MASK
+        newest = torch.arange(begin, self.used, device=self.newest.device)
+        self.newest = self.newest.copy_(newest) if self.fixed and len(self.newest) == rows else newest
+        self.past = torch.cat([self.past, self.newest.expand(self.num_sentences, -1).reshape(-1, 1)], dim=1)
+        if self.fixed:
+            self._see()
+        else:
+            self.own.update(self.past, begin)
+
+    def take(self, past: Int[Tensor, "N t"]) -> None:
+        """Go on by several positions at once, whose slots were given as `advance` does."""
+        self.used += self.rows_per_sentence * (past.shape[1] - self.past.shape[1])
+        self.past = past
+        self.own.update(past, self.used - self.rows_per_sentence)
+
+    def mask(self, like: Tensor, axes: int) -> AttentionMask:
+        """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""
+
+        def visible() -> Bool[Tensor, "G R L"]:
+            if not self.fixed:
+                self._see()
+            return self._visible.unflatten(0, (self.num_sentences, self.rows_per_sentence))
+
+        return AttentionMask.cached(visible, None if self.fixed else self.own, like, axes)
+
+    def _see(self) -> None:
+        """Mark the slots of each row."""
+        if self._visible.shape != (self.num_rows, self.read):
+            self._visible = self._visible.new_empty(self.num_rows, self.read)
+        self._visible.fill_(False).scatter_(1, self.past, True)
+
+    def select(self, rows: Int[Tensor, " M"]) -> Sequence[int] | None:
+        """Repeat, reorder and drop rows, as `DecoderState.select` does.
+
+        Returns:
+            The old indices of the sentences that there are from now on; None: they stay the same.
+        """
+        before, sentences = self.num_sentences, rows.div(self.rows_per_sentence, rounding_mode="floor").tolist()
+        self.past = self.past.index_select(0, send(rows, self.past.device))
+        if sentences == [sentence for sentence in range(before) for _ in range(self.rows_per_sentence)]:
+            return None  # as fast as can be: at most positions a beam is reordered and no sentence leaves
+        self.rows_per_sentence = _common_run(sentences)
+        kept = sentences[:: self.rows_per_sentence]
+        return None if kept == list(range(before)) else kept
+
+
+def _common_run(sentences: Sequence[int]) -> int:
+    """R if every sentence has R rows, all side by side; else 1: every row becomes a sentence of its own."""
+    runs = [(sentence, len(list(rows))) for sentence, rows in groupby(sentences)]
+    lengths, distinct = {length for _, length in runs}, {sentence for sentence, _ in runs}
+    return lengths.pop() if len(lengths) == 1 and len(distinct) == len(runs) else 1
