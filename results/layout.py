@@ -55,6 +55,9 @@ class CorpusSettings(Config):
         "others is relative to the first",
     )
     curves: tuple[str, ...] = Field((), description="systems whose learning curves are drawn; none: all")
+    contrasts: dict[str, tuple[tuple[str, str], ...]] = Field(
+        {}, description="questions, and for each the pairs of systems whose difference answers it"
+    )
     length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
 
     @model_validator(mode="after")
@@ -73,6 +76,9 @@ class CorpusSettings(Config):
         for key in ("recipes", "trials", "curves"):
             if unknown := sorted(set(getattr(self, key)) - self.systems.keys()):
                 raise ValueError(f"{key} names {unknown[0]}, which systems does not")
+        compared = {system for pairs in self.contrasts.values() for pair in pairs for system in pair}
+        if unknown := sorted(compared - self.systems.keys()):
+            raise ValueError(f"contrasts names {unknown[0]}, which systems does not")
         if without := sorted(self.trials.keys() - self.recipes.keys()):
             raise ValueError(f"trials names {without[0]}, which has no recipe")
         known = {f"{system}/{name}" for system, names in self.trials.items() for name in names}

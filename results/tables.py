@@ -24,6 +24,8 @@ from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
 from results.trials import Trial, read_trials
 
 METRICS = ("bleu", "chrf")
+CONTRASTED = (("test", "bleu"), ("test", "chrf"), ("test", "nll"), ("valid", "bleu"), ("valid", "nll"))
+"""Text and metric of each column of `contrasts_table`."""
 EMPTY = "No runs are collected yet.\n"
 ONE = "A comparison by length takes two runs.\n"
 FEW = "Fewer than two runs have the likelihoods of the references of both texts.\n"
@@ -83,6 +85,23 @@ def scores_table(corpus: Corpus) -> str:
     return (
         f"{_table([*head, 'length ratio', 'perplexity', 'difference of nll'], rows)}\n{_legend(corpus, signatures)}\n"
     )
+
+
+def contrasts_table(corpus: Corpus) -> str:
+    """For each question, the systems whose difference answers it: how much more the first has than the second."""
+    numbers = {system.name: len(system.runs) for system in corpus.systems}
+    rows = []
+    for question, pairs in corpus.settings.contrasts.items():
+        title = question
+        for pair in pairs:
+            one, other = (corpus.settings.systems[folder] for folder in pair)
+            if not {one, other} <= numbers.keys():
+                continue
+            row = [title, f"{one} − {other}", f"{numbers[one]}, {numbers[other]}"]
+            rows.append(row + [_contrast(corpus.evaluation(text), metric, one, other) for text, metric in CONTRASTED])
+            title = ""
+    head = ["question", "difference", "runs", "test: BLEU", "chrF2", "nll", "validation: BLEU", "nll"]
+    return _table(head, rows) if rows else EMPTY
 
 
 def runs_table(corpus: Corpus) -> str:
@@ -215,6 +234,7 @@ def costs_table(corpus: Corpus) -> str:
 
 TABLES: dict[str, Callable[[Corpus], str]] = {
     "scores": scores_table,
+    "contrasts": contrasts_table,
     "runs": runs_table,
     "lengths": lengths_table,
     "likelihood": likelihood_table,
@@ -256,6 +276,17 @@ def _with_difference(titles: Iterable[str]) -> Iterator[str]:
 
 def _mean(values: Sequence[float]) -> str:
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _contrast(evaluation: Evaluation, metric: str, one: str, other: str) -> str:
+    """How much more a system has than another; nothing where they cannot be compared."""
+    scores = next((each for each in evaluation.resampled if each.metric == metric), None)
+    if scores is None or not {one, other} <= scores.systems.keys():
+        return ""
+    comparison = scores.comparison(other, one)
+    result = comparison.systems[1]
+    single = f"{result.score - comparison.systems[0].score:+.{comparison.decimals}f}, " * (result.difference is None)
+    return f"{single}{_difference_of(comparison, result)}"
 
 
 def _difference(evaluation: Evaluation, metric: str, system: str) -> str:

@@ -19,8 +19,8 @@ from jointnmt.evaluation.scores import TITLES, CorpusMetric, References, as_seve
 from jointnmt.evaluation.significance import (
     Comparison,
     Runs,
-    bootstrap,
-    likelihood_bootstrap,
+    resample,
+    resample_likelihoods,
 )
 
 LENGTHS = Buckets((10, 20, 30, 40))
@@ -119,9 +119,9 @@ def _scores(
     size = len(references)
     if not size:
         return {name: BucketValue(bucket, 0, None) for name in systems}
-    (scored,) = bootstrap(systems, references, {"": measure}, SAMPLES)
+    (scored,) = resample(systems, references, {"": measure}, SAMPLES)
     values = {}
-    for each in scored.systems:
+    for each in scored.comparison().systems:
         interval = max(0.0, each.mean - each.half_width), min(most, each.mean + each.half_width)
         low, high = interval if size > 1 else (None, None)
         values[each.system] = BucketValue(bucket, size, each.score, low, high, each.p_value)
@@ -161,7 +161,7 @@ def comparisons_by_length(
         measures: as of `corpus_metrics`.
         buckets: of source lengths.
         samples: resampled test sets of a bucket.
-        likelihoods: as of `likelihood_bootstrap`, which compares by them too.
+        likelihoods: as of `resample_likelihoods`, which compares by them too.
     """
     for bucket, label in enumerate(buckets.names):
         rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
@@ -170,11 +170,11 @@ def comparisons_by_length(
             return [[each[row] for row in rows] for each in as_several(texts)]
 
         parts = {name: chosen(runs) for name, runs in systems.items()}
-        compared = bootstrap(parts, chosen(references), measures, samples) if rows else []
+        scored = resample(parts, chosen(references), measures, samples) if rows else []
         if rows and likelihoods:
             of_bucket = {name: [each.of(rows) for each in runs] for name, runs in likelihoods.items()}
-            compared += likelihood_bootstrap(of_bucket, samples)
-        yield LengthComparison(label, len(rows), compared)
+            scored += resample_likelihoods(of_bucket, samples)
+        yield LengthComparison(label, len(rows), [each.comparison() for each in scored])
 
 
 def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buckets = POSITIONS) -> Analysis:

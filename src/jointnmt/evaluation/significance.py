@@ -75,6 +75,25 @@ class Comparison:
         return next((each for each in self.systems if each.system == system), None)
 
 
+@dataclass(frozen=True)
+class ResampledScores:
+    """The scores of systems by one metric, on the test text and on the same resampled ones."""
+
+    metric: str
+    systems: Mapping[str, SampledRuns]
+    sentences: int
+    signature: str
+    """See `Comparison`."""
+
+    def comparison(self, *names: str) -> Comparison:
+        """These systems, or all of them, compared with the first."""
+        chosen = {name: self.systems[name] for name in names or self.systems}
+        first, *others = chosen.items()
+        begin = first[1] if self.sentences >= FEWEST_COMPARED else None
+        results = [_result(*first, None), *(_result(*other, begin) for other in others)]
+        return Comparison(self.metric, tuple(results), self.signature)
+
+
 def paired_bootstrap(
     systems: Mapping[str, Runs],
     references: References,
@@ -101,15 +120,20 @@ def paired_bootstrap(
     """
     if len(systems) < 2 and all(len(as_several(each)) < 2 for each in systems.values()):
         raise ValueError("a comparison takes two or more systems")
-    if (sentences := len(as_several(references)[0])) < FEWEST_COMPARED:
+    warn_of_few(len(as_several(references)[0]))
+    return [each.comparison() for each in resample(systems, references, measures, samples)]
+
+
+def warn_of_few(sentences: int) -> None:
+    """Warn if there are too few for p-values."""
+    if sentences < FEWEST_COMPARED:
         logger.warning("%d sentences are too few to compare systems: no p-values", sentences)
-    return bootstrap(systems, references, measures, samples)
 
 
-def bootstrap(
+def resample(
     systems: Mapping[str, Runs], references: References, measures: Mapping[str, CorpusMetric], samples: int = 1000
-) -> list[Comparison]:
-    """Likewise, of as few systems and sentences as there are.
+) -> list[ResampledScores]:
+    """What `paired_bootstrap` compares, of as few systems and sentences as there are, so that any two can be compared.
 
     Raises:
         DataError, ConfigurationError: as `paired_bootstrap` does.
@@ -127,6 +151,16 @@ def likelihood_bootstrap(
 ) -> list[Comparison]:
     """Compare the systems, as `paired_bootstrap` does, by how probable their runs find the references.
 
+    Arguments and errors are those of `resample_likelihoods`, and there is a comparison where that finds something.
+    """
+    return [each.comparison() for each in resample_likelihoods(systems, samples, chosen)]
+
+
+def resample_likelihoods(
+    systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000, chosen: Sequence[bool] | None = None
+) -> list[ResampledScores]:
+    """How probable the systems' runs find the references, on the test text and on resampled ones.
+
     The score is `Likelihood.nll`, the lower the better. It tells smaller differences than BLEU does, as it depends on
     every piece and on no search. Systems with runs of other pieces than the first one's are left out.
 
@@ -137,7 +171,7 @@ def likelihood_bootstrap(
             so that a difference between systems is one in what the chosen sentences cost more.
 
     Returns:
-        The comparison; none if the first system has no likelihoods, or fewer than two runs can be compared.
+        The scores; none if the first system has no likelihoods, or fewer than two runs can be compared.
 
     Raises:
         ConfigurationError: as `paired_bootstrap` does.
@@ -152,8 +186,8 @@ def likelihood_bootstrap(
     if len(pieces) != 1 or sum(map(len, statistics.values())) < 2:
         return []
     resampling = _Resampling.of(len(first[0].pieces), samples)
-    results = _compare(statistics, _nll, resampling)
-    return [Comparison("nll", results, f"nats a piece|teacher-forced|bs:{samples}|seed:{resampling.seed}".lower())]
+    signature = f"nats a piece|teacher-forced|bs:{samples}|seed:{resampling.seed}".lower()
+    return [ResampledScores("nll", _sampled(statistics, _nll, resampling), len(first[0].pieces), signature)]
 
 
 def _losses(likelihood: Likelihood, chosen: Sequence[bool] | None) -> Numbers:
@@ -191,28 +225,23 @@ def _by_metric(
     systems: Mapping[str, Sequence[Sequence[str]]],
     references: Sequence[Sequence[str]],
     resampling: _Resampling,
-) -> Comparison:
+) -> ResampledScores:
     statistics = {name: [measure.statistics(texts, references) for texts in runs] for name, runs in systems.items()}
-    results = _compare(statistics, lambda summed: float(measure.total(summed).score), resampling)
+    sampled = _sampled(statistics, lambda summed: float(measure.total(summed).score), resampling)
     signature = measure.metric.get_signature()
     signature.update("bs", len(resampling.counts))
     signature.update("seed", str(resampling.seed).lower())
-    return Comparison(key, results, measure.describe(signature))
+    return ResampledScores(key, sampled, len(references[0]), measure.describe(signature))
 
 
-def _compare(
+def _sampled(
     systems: Mapping[str, Sequence[Numbers]], score: Callable[[Numbers], float], resampling: _Resampling
-) -> tuple[BootstrapResult, ...]:
-    """Each system, given the statistics `[sentences, statistics]` of its runs, and the score of their sum."""
-    sampled = [_sampled(runs, score, resampling.counts) for runs in systems.values()]
-    compared = resampling.counts.shape[1] >= FEWEST_COMPARED
-    return tuple(
-        _result(name, each, sampled[0] if compared and each is not sampled[0] else None)
-        for name, each in zip(systems, sampled, strict=True)
-    )
+) -> dict[str, SampledRuns]:
+    """Scores of each system, given the statistics `[sentences, statistics]` of its runs, and the score of their sum."""
+    return {name: _sampled_runs(runs, score, resampling.counts) for name, runs in systems.items()}
 
 
-def _sampled(runs: Sequence[Numbers], score: Callable[[Numbers], float], counts: Numbers) -> SampledRuns:
+def _sampled_runs(runs: Sequence[Numbers], score: Callable[[Numbers], float], counts: Numbers) -> SampledRuns:
     """The scores of a system's runs on the test text and on the resampled ones."""
     scores = [score(statistics.sum(0)) for statistics in runs]
     resampled = [[score(summed) for summed in counts @ statistics] for statistics in runs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from jointnmt.testset.eval_set import EvalSet
 
 if TYPE_CHECKING:
     from jointnmt.evaluation.likelihood import Likelihood
-    from jointnmt.evaluation.significance import Comparison
+    from jointnmt.evaluation.significance import Comparison, ResampledScores
     from jointnmt.testset.records import ProgressCallback
     from jointnmt.translator import LoadOptions, Translator
 
@@ -97,10 +98,16 @@ class Evaluation:
     systems: Sequence[EvaluatedSystem]
     scores: Sequence[Sequence[Scores]]
     """Of each system, those of each run."""
-    comparisons: Sequence[Comparison]
-    """One for each metric, and one by `nll` where runs of the same pieces are given; none of a single run."""
+    resampled: Sequence[ResampledScores]
+    """By each metric, and by `nll` where runs of the same pieces are given, so that any two systems can be compared;
+    none of a single run."""
     measures: Mapping[str, CorpusMetric]
     """The metrics, which know the statistics of all sentences."""
+
+    @cached_property
+    def comparisons(self) -> Sequence[Comparison]:
+        """Of all systems with the first one, by each of `resampled`."""
+        return [each.comparison() for each in self.resampled]
 
     def examples(self, count: int) -> Iterator[ExampleSentence]:
         """The first sentences, as many as there are."""
@@ -203,7 +210,7 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
-    from jointnmt.evaluation.significance import likelihood_bootstrap, paired_bootstrap
+    from jointnmt.evaluation.significance import resample, resample_likelihoods, warn_of_few
 
     runs = [run for system in systems for run in system.runs]
     language = options.language or next((run.languages[1] for run in runs if run.languages), "en")
@@ -214,13 +221,14 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     references = eval_set.all_references
     scores = [[scores_by(measures, run.translations, references) for run in system.runs] for system in systems]
     measures = {key: measures[key] for key in options.metrics}
-    comparisons: list[Comparison] = []
+    resampled: list[ResampledScores] = []
     if len(runs) > 1:
         logger.info("comparing %d systems on %d resampled test sets", len(systems), options.samples)
         outputs = {system.name: [run.translations for run in system.runs] for system in systems}
-        comparisons = paired_bootstrap(outputs, references, measures, options.samples)
-        comparisons += likelihood_bootstrap({each.name: each.likelihoods for each in systems}, options.samples)
-    return Evaluation(language, lowercase, eval_set, systems, scores, comparisons, measures)
+        warn_of_few(len(eval_set.references))
+        resampled = resample(outputs, references, measures, options.samples)
+        resampled += resample_likelihoods({each.name: each.likelihoods for each in systems}, options.samples)
+    return Evaluation(language, lowercase, eval_set, systems, scores, resampled, measures)
 
 
 def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
