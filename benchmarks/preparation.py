@@ -38,7 +38,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.shipped import locate_run
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
+from jointnmt.training.run import train
 from jointnmt.training.progress import NoDisplay
 
 BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.xz"

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from jointnmt.experiment import Experiment
-from jointnmt.train import train
+from jointnmt.training.run import train
 from jointnmt.training.progress import NoDisplay
 
 

@@ -1,6 +1,5 @@
 """Neural machine translation with joint representations of source and target."""
 
-import importlib
 import warnings
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jointnmt.extras import extra
 
 if TYPE_CHECKING:
-    from jointnmt.train import train_recipe as train
+    from jointnmt.training.run import train_recipe as train
     from jointnmt.translator import Translator
 
 warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks
@@ -25,5 +24,7 @@ def __getattr__(name: str) -> Any:
         return Translator
     if name == "train":
         with extra("train"):
-            return importlib.import_module("jointnmt.train")
+            from jointnmt.training.run import train_recipe
+
+        return train_recipe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ The settings of training stand here, not in `training`, so that a trained model 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,7 +18,7 @@ from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.recipe import LANGUAGES, OF_MODEL, read_recipe, with_trained
+from jointnmt.recipe import LANGUAGES, OF_MODEL, origin_of, read_recipe, with_trained
 from jointnmt.search import SearchConfig
 from jointnmt.text.config import SegmentationConfig
 
@@ -226,14 +226,18 @@ class Experiment(Config):
         return self
 
     @classmethod
-    def load(cls, path: Path, settings: Sequence[str] = ()) -> Self:
+    def load(cls, recipe: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> Self:
         """Read a recipe and what it extends, apply `key.path=value` settings and validate the result.
+
+        Args:
+            recipe: a file, or what one in the working directory would say.
+            settings: see `read_recipe`.
 
         Raises:
             ConfigurationError: naming each wrong key; or as `read_recipe`.
         """
-        experiment = cls.parse(read_recipe(path, settings), origin=str(path))
-        experiment.check_start(str(path))
+        experiment = cls.parse(read_recipe(recipe, settings), origin=origin_of(recipe))
+        experiment.check_start(origin_of(recipe))
         return experiment
 
     def in_precision(self, precision: str) -> Self:

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
 OF_MODEL = ("model", "segmentation")
 """Sections that a trained model brings."""
 
+UNWRITTEN = Path("recipe")
+"""The file that values come from which are in none."""
+
 LANGUAGES = ("source_language", "target_language")
 TEXTS = ("train", "validation")
 
@@ -44,16 +48,18 @@ PLACES = {("data", "root"): PACKAGE, ("data", "cache"): PACKAGE, ("training", "f
 """Keys whose values are paths by themselves, and the folder that `package:` names in each."""
 
 
-def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+def read_recipe(recipe: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
     """The values of a recipe and what it extends, with `key.path=value` settings applied, and complete paths.
 
-    Paths in settings are relative to the working directory.
+    Args:
+        recipe: a file, or what one in the working directory would say.
+        settings: whose paths are relative to the working directory, but those of texts to `data.root`.
 
     Raises:
         ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language is no code.
     """
     values: dict[str, Any] = {}
-    for file, said in reversed(_with_default(_beginning_with(_chain(path), _start(override({}, settings))))):
+    for file, said in reversed(_with_default(_beginning_with(_chain(recipe), _start(override({}, settings))))):
         if _start(said) is not None:
             values = _without_model(values, file)
         values = _over(values, _with_places(said, values, file.parent), str(file))
@@ -65,8 +71,13 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         values["data"] = _with_named_texts(_section(values, "data"))
     if _start(values) is not None:
         values = with_trained(values, values)
-    _check_languages(_section(values, "data"), str(path))
+    _check_languages(_section(values, "data"), origin_of(recipe))
     return values
+
+
+def origin_of(recipe: Path | Mapping[str, Any]) -> str:
+    """What messages call it."""
+    return UNWRITTEN.name if isinstance(recipe, Mapping) else str(recipe)
 
 
 def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -156,13 +167,19 @@ def _first_sentence(path: Path) -> str:
     return f"{sentence.removesuffix('.').partition(': ')[0]}." if sentence else ""
 
 
-def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+def _chain(recipe: Path | Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     """A recipe and those that it extends, each with what it says itself; the most basic one last."""
     chain: list[tuple[Path, dict[str, Any]]] = []
-    following: Path | None = locate(path)
+    following: Path | None
+    if isinstance(recipe, Mapping):
+        values = deepcopy(dict(recipe))
+        chain.append((UNWRITTEN, values))
+        following = _extended(values, UNWRITTEN)
+    else:
+        following = locate(recipe)
     while following is not None:
         if os.path.realpath(following) in (os.path.realpath(file) for file, _ in chain):
-            raise ConfigurationError(f"{path}: recipes extend each other in a circle, through {following}.")
+            raise ConfigurationError(f"{chain[0][0]}: recipes extend each other in a circle, through {following}.")
         values = _read(following, chain[-1][0] if chain else None)
         chain.append((following, values))
         following = _extended(values, following)

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from jointnmt.experiment import Experiment
-from jointnmt.train import train
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.translator import Translator
 from support.runs import At
 from support.tiny import tiny_recipe, write_corpus

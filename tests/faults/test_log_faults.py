@@ -11,9 +11,9 @@ import pytest
 
 from jointnmt.experiment import Experiment
 from jointnmt.runs.log import RunLog
-from jointnmt.train import train
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from support.tiny import tiny_recipe, write_corpus
 
 TIMES = {"seconds", "tokens_per_second", "cells_per_second"}

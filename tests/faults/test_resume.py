@@ -25,11 +25,11 @@ from jointnmt.report.curves import read_learning_curves
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import choose_checkpoints
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.report import StepReport
+from jointnmt.training.run import train
 from jointnmt.training.validation import Validation
 from support.runs import At, assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus
@@ -176,7 +176,7 @@ def run_in_process(plain: Mapping[str, Any], run: Path) -> None:
 def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path) -> None:
     """A process that saves after every update is killed at random moments, some of them before the first save."""
     context = multiprocessing.get_context("forkserver")  # imports once, forks a clean process each time
-    context.set_forkserver_preload(["jointnmt.train"])
+    context.set_forkserver_preload(["jointnmt.training.run"])
     run, moments, kills = tmp_path / "run", random.Random(0), 0
     plain = experiment(corpus).plain()
     while True:

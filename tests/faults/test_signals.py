@@ -21,10 +21,10 @@ from jointnmt.errors import DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import Interruption, StopSignals, heeding_signals
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.training.validation import Validation
 from support.runs import assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus

@@ -19,10 +19,10 @@ from jointnmt.experiment import Experiment
 from jointnmt.runs import checkpoint, storage
 from jointnmt.runs.mirror import LIST, Mirror
 from jointnmt.runs.storage import Folder
-from jointnmt.train import train
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 

@@ -18,8 +18,8 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
 from jointnmt.runs.weights import read_weights
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from support.commands import Commands
 from support.tiny import tiny_recipe, write_corpus
 
@@ -111,6 +111,6 @@ def test_a_process_with_another_recipe_or_text_is_refused(
             return other if value == experiment.plain() else value
         return "0" * 64 if isinstance(value, str) and len(value) == 64 else value
 
-    monkeypatch.setattr("jointnmt.train.of_first", of_first)
+    monkeypatch.setattr("jointnmt.training.run.of_first", of_first)
     with pytest.raises(error, match=message):
         train(experiment, tmp_path / "run", NoDisplay())

@@ -14,8 +14,8 @@ from jointnmt.data.corpus import ParallelText
 from jointnmt.data.pairs import read_pairs
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES, build_model
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 RUNNABLE = sorted([RECIPES / "demo.yaml", *(path for path in RECIPES.glob("*/*.yaml") if path.name[0] != "_")])

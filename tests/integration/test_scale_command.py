@@ -198,7 +198,9 @@ def test_a_finished_run_is_not_reused_with_other_text(folder: Path, tmp_path: Pa
 def test_all_runs_train_in_the_precision_of_the_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would measure for itself, and the fastest one may change with the size of the model."""
     chosen = iter(("bfloat16", "float32", "float32"))
-    monkeypatch.setattr(importlib.import_module("jointnmt.train"), "choose_training_precision", lambda *_: next(chosen))
+    monkeypatch.setattr(
+        importlib.import_module("jointnmt.training.run"), "choose_training_precision", lambda *_: next(chosen)
+    )
     recipe, out = write_recipe(folder, "transformer", training__precision="auto"), folder / "precisions"
     arguments = ["scale", recipe, "--out", out, "--updates", 2]
 

@@ -29,8 +29,8 @@ from jointnmt.runs.averaging import average_checkpoints
 from jointnmt.runs.weights import read_weights
 from jointnmt.search import beam_search, rescore
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from support.runs import log_records
 from support.tiny import tiny_recipe, write_corpus
 

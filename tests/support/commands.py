@@ -22,7 +22,7 @@ OPERATIONS = TAKING_ROOM | {"os.remove", "os.rmdir", "os.chmod", "os.truncate", 
 
 PRELOADED = [
     "support.commands",
-    "jointnmt.train",
+    "jointnmt.training.run",
     *(f"jointnmt.cli.{name}" for name in ("main", "report", "probe")),
     *(f"jointnmt.report.{name}" for name in ("contents", "page")),
     "jointnmt.analysis.study",

@@ -26,7 +26,7 @@ TIERS = (
     ("experiment",),
     ("runs", "model_card"),
     ("training", "hub", "export"),
-    ("train", "translator"),
+    ("translator",),
     ("testset", "analysis"),
     ("serving", "report", "scaling", "planning", "cluster"),
     ("cli",),
@@ -43,7 +43,7 @@ NARROWED = {
 """Where only part of a lower unit may be imported: models take tensors; search knows no concrete model."""
 
 INFERENCE = ("jointnmt.translator", "jointnmt.hub")
-TRAINING = ("jointnmt.training", "jointnmt.train")
+TRAINING = ("jointnmt.training",)
 
 MODULES = sorted(
     path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).as_posix() not in ("__init__.py", "__main__.py")

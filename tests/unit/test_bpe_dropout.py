@@ -17,9 +17,9 @@ from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.report import StepReport
+from jointnmt.training.run import train
 from jointnmt.training.trainer import Trainer
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus

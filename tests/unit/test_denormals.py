@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from jointnmt.experiment import Experiment
-from jointnmt.train import train
 from jointnmt.training.denormals import are_zero, denormals_as_zero
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.training.trainer import Trainer
 from support.tiny import tiny_recipe, write_corpus
 

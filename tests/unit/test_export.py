@@ -14,8 +14,8 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.export import export_ctranslate2
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.translator import Translator
 from support.tiny import tiny_recipe, write_corpus
 from support.tiny_run import write_run

@@ -17,8 +17,8 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.weights import read_weights
 from jointnmt.shipped import MODELS, shipped_models
 from jointnmt.text.segmentation import hash_files
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.translator import Translator
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus

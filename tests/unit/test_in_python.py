@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import re
 from pathlib import Path
 
@@ -105,7 +107,35 @@ def test_training_takes_a_file_values_or_an_experiment(tmp_path: Path) -> None:
         assert max(record["step"] for record in logs[name]) == 2
         assert Translator.load(tmp_path / name, "cpu").experiment.training.max_updates == 2
     assert len({len(log) for log in logs.values()}) == 1
-    assert jointnmt.train.train is not jointnmt.train  # the module's own function stays
+
+
+def test_train_is_a_function() -> None:
+    """So that help, wrappers and process pools know it."""
+    assert list(inspect.signature(jointnmt.train).parameters) == ["recipe", "out", "settings", "display", "mirror"]
+    assert pickle.loads(pickle.dumps(jointnmt.train)) is jointnmt.train
+
+
+def test_values_are_what_a_recipe_in_the_working_directory_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {
+        "extends": "package:tatoeba/de-en-transformer",
+        "data": {"train": [{"path": "mine.tsv"}], "source_language": "de", "target_language": "en"},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
+    assert Experiment.load(values) == Experiment.load(Path("recipe.yaml"))
+    assert values["extends"], "they stay as they were"
+    values["data"]["source_language"] = "german"
+    for refused, said in (
+        (values, "recipe: data.source_language: 'german' is no language code"),
+        ({"extends": "missing.yaml"}, "recipe: extends a recipe that cannot be read"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            jointnmt.train(refused, tmp_path / "run")
+    with pytest.raises(TypeError, match=r'give \["training.max_updates=1"\]'):
+        jointnmt.train(values, tmp_path / "run", "training.max_updates=1")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -24,8 +24,8 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.train import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.translator import TranslationOptions, Translator
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus

@@ -17,9 +17,9 @@ from jointnmt.experiment import Experiment
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import eos_id
-from jointnmt.train import train
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from jointnmt.training.verdict import unigram_perplexity
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus

@@ -10,10 +10,10 @@ import torch
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.train import train
 from jointnmt.training import speed
 from jointnmt.training.precision import PRECISIONS, autocast, faster_precision
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, tiny_trainer, write_corpus
 

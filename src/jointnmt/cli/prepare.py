@@ -33,8 +33,8 @@ def prepare(
     from jointnmt.data.pool import Pool
     from jointnmt.experiment import Experiment
     from jointnmt.extras import extra
-    from jointnmt.train import prepare_data
     from jointnmt.training.progress import choose_display
+    from jointnmt.training.run import prepare_data
 
     if workers is not None:
         settings = [*(settings or ()), f"data.processes={workers}"]

@@ -87,7 +87,7 @@ def scale(
 
 
 def _train(experiment: Experiment, run: Path) -> None:
-    from jointnmt.train import train as run_training
+    from jointnmt.training.run import train as run_training
 
     run_training(experiment, run, choose_display(stderr()))
 

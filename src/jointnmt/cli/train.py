@@ -24,7 +24,7 @@ def train(
     """
     from jointnmt.cli.console import stderr
     from jointnmt.experiment import Experiment
-    from jointnmt.train import train as run_training
     from jointnmt.training.progress import choose_display
+    from jointnmt.training.run import train as run_training
 
     run_training(Experiment.load(recipe, settings or ()), out, choose_display(stderr()), mirror)

@@ -154,7 +154,7 @@ def trained_outcome(
         name: of the run.
         experiment: of the run.
         out: the directory of the scaling.
-        train: trains an experiment in a RUN directory, or resumes it; see `jointnmt.train.train`.
+        train: trains an experiment in a RUN directory, or resumes it; see `jointnmt.training.run.train`.
         precision: to train in where the experiment's is `auto`.
 
     Raises:

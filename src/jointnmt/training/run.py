@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jointnmt.config import in_words, override
@@ -290,10 +288,10 @@ def train_recipe(
     display: Display | None = None,
     mirror: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Train a recipe into the RUN directory `out`, or resume the training in it: what `jointnmt.train` is.
+    """Train a recipe into the RUN directory `out`, or resume the training in it: which is `jointnmt.train`.
 
     Args:
-        recipe: the file of a recipe; its values, all of them, as values cannot have `extends`; or an experiment.
+        recipe: the file of a recipe; what one in the working directory would say; or an experiment.
         out: the directory; `Translator.load(out)` translates with what is in it.
         settings: values of the recipe to replace, as `{"training.max_updates": 100}`, or as the command has them,
             `["training.max_updates=100"]`.
@@ -307,23 +305,14 @@ def train_recipe(
     Raises:
         ConfigurationError, DataError, LostProcessError, ModelError, TrainingInterruptedError: as of `train`.
     """
-    if not isinstance(settings, Sequence):
+    if isinstance(settings, str):
+        raise TypeError(f'settings are a list or a mapping: give ["{settings}"]')
+    if isinstance(settings, Mapping):
         settings = [f"{key}={json.dumps(value, default=str)}" for key, value in settings.items()]
-    if isinstance(recipe, Experiment):
-        experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
-    elif isinstance(recipe, str | Path):
-        experiment = Experiment.load(Path(recipe), settings)
+    if not isinstance(recipe, Experiment):
+        experiment = Experiment.load(recipe if isinstance(recipe, Mapping) else Path(recipe), settings)
     else:
-        experiment = Experiment.parse(override(recipe, settings), "recipe")
-    experiment.check_start("recipe")
+        experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
+        experiment.check_start("experiment")
     train(experiment, Path(out), display or NoDisplay(), mirror)
     return read_records(RunDirectory(Path(out)).log)
-
-
-class _CallableModule(ModuleType):
-    """A package has one attribute `train`: this module, which is called as the function of the package."""
-
-    __call__ = staticmethod(train_recipe)
-
-
-sys.modules[__name__].__class__ = _CallableModule
