@@ -21,7 +21,7 @@ from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import validations
 from jointnmt.runs.parts import PARTS, Parts
 from jointnmt.runs.weights import StoredPrecision, check_precision, write_compact
-from jointnmt.shipped import CONFIGURATION_FILE, WEIGHTS_FILE
+from jointnmt.shipped import CONFIGURATION_FILE, OF_PACKAGE, WEIGHTS_FILE
 
 with extra("hub"):
     import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
@@ -37,6 +37,9 @@ ENTRIES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation", "config.json")
 
 FILES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation/*", "config.json", "README.md")
 
+OPTIONS_OF_HUB = ("revision", "cache_dir", "local_files_only", "force_download", "token")
+"""Those of `from_pretrained` that are of a download."""
+
 SCORES = ("perplexity", "bleu", "signature")
 """What is kept of a validation."""
 
@@ -48,7 +51,7 @@ class HubFolder(
     tags=["translation", "jointnmt"],
     model_card_template=CARD,
 ):
-    """A trained model as huggingface_hub saves, finds and uploads it: the work of methods of `Translator`.
+    """A trained model as huggingface_hub saves and uploads it: the work of methods of `Translator`.
 
     The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
     card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
@@ -126,46 +129,26 @@ class HubFolder(
         # One key: the mixin takes the others for arguments of the class.
         write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
 
-    @classmethod
-    def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        revision: str | None,
-        cache_dir: str | Path | None,
-        force_download: bool,
-        local_files_only: bool,
-        token: str | bool | None,
-        **options: Any,
-    ) -> Any:
-        load = options.pop("load")  # of `load_pretrained`
-        if Path(model_id).is_dir():
-            return load(model_id, **options)
-        folder = snapshot_download(
-            model_id,
-            revision=revision,
-            cache_dir=cache_dir,
-            force_download=force_download,
-            local_files_only=local_files_only,
-            token=token,
-            allow_patterns=list(FILES),
-        )
-        return load(folder, **options)
-
 
 def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """See `Pretrained.from_pretrained`; `load` reads a folder."""
-    if "/" not in str(name) and not Path(name).is_dir():
+    """See `Pretrained.from_pretrained`; `load` reads a folder, and knows the models of the package."""
+    of_hub = {key: value for key, value in options.items() if key in OPTIONS_OF_HUB}
+    others = {key: value for key, value in options.items() if key not in of_hub}
+    is_here = str(name).startswith(OF_PACKAGE) or Path(name).is_dir()
+    return load(name if is_here else _download(str(name), of_hub), **others)
+
+
+def _download(name: str, options: Mapping[str, Any]) -> str:
+    """The folder of a repository of the Hub, once it is downloaded."""
+    if "/" not in name:
         raise ModelError(f"{name}: there is no such folder, and a model on the Hub is named USER/NAME.")
     try:
-        return HubFolder.from_pretrained(name, load=load, **options)
+        return snapshot_download(name, allow_patterns=list(FILES), **options)
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise ModelError(
             f"{name}: no such folder, and no such model on the Hub ({' '.join(str(error).split())}). Check the name, "
             "the network, and for a private model the token."
         ) from error
-    except (ValueError, RecursionError, AttributeError) as error:  # what the mixin meets in config.json
-        raise ModelError(f"{name}: config.json is damaged ({error}). Save or download the model again.") from error
 
 
 def portable(experiment: Experiment) -> Experiment:

@@ -331,6 +331,11 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     return lambda *arguments: runner.invoke(app, ["data", *map(str, arguments)])
 
 
+def test_the_catalogue_is_not_printed_in_the_place_of_a_corpus(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("multi30k", "--list", "--out", tmp_path)
+    assert result.exit_code == 2 and "leave out --out, or --list" in result.stderr
+
+
 @pytest.mark.parametrize("arguments", [[], ["--list"], ["multi30k", "--list"]])
 def test_the_catalogue_is_printed_on_standard_output(invoke: Invoke, arguments: list[str]) -> None:
     result = invoke(*arguments)

@@ -136,5 +136,8 @@ def test_members_that_do_not_go_together_are_refused() -> None:
 
 def test_it_is_for_inference() -> None:
     model = tiny_model("reformer-base").train()
-    assert not Ensemble([model]).training
-    assert not model.training
+    ensemble = Ensemble([model])
+    assert model.training, "what is made of a model leaves it as it was"
+    with pytest.raises(ValueError, match="in training mode"):
+        beam_search(ensemble, torch.tensor([[4, 5, eos_id]]), SearchConfig())
+    assert not Ensemble([model.eval()]).training

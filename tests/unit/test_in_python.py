@@ -36,6 +36,7 @@ def test_options_are_keywords(translator: Translator) -> None:
     ]
     assert translator.translate(TEXTS, beam_size=2) == [translation.text for translation in expected]
     assert translator.translations(TEXTS, beam_size=2, num_best=2) == expected
+    assert translator.translations(TEXTS, TranslationOptions(beam, num_best=2), ["", "", "the"])[:2] == expected[:2]
     assert translator.translate(TEXTS[0]) == translator.translate(TEXTS[:1])[0]
 
 
@@ -51,6 +52,8 @@ def test_sampling_is_a_keyword(translator: Translator) -> None:
 def test_wrong_options_are_refused(translator: Translator) -> None:
     with pytest.raises(TypeError, match="beam is no option of a translation: did you mean beam_size"):
         translator.translate(TEXTS, beam=3)
+    with pytest.raises(TypeError, match="give num_best=2 to translate itself"):
+        translator.translate(TEXTS, TranslationOptions(num_best=2))
     with pytest.raises(TypeError, match="give a list"):
         translator.translate(TEXTS[0], num_best=2)
     with pytest.raises(ConfigurationError, match="temperature is for sampling"):

@@ -22,7 +22,7 @@ from jointnmt.data.quality.alignment import FrequentWords, ShiftedBlock, feature
 from jointnmt.data.quality.check import CheckedText, check_texts
 from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean, write_pairs
 from jointnmt.data.quality.languages import SideLanguage, settle_languages
-from jointnmt.data.quality.markup import select_languages
+from jointnmt.data.quality.markup import markup_pairs, select_languages
 from jointnmt.data.quality.problems import NUMBERS, comparable, is_copy, is_garbled, problem_of
 from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
@@ -754,3 +754,12 @@ def test_the_part_is_a_word_of_the_name() -> None:
 
 def test_blocks_are_plain_tuples() -> None:
     assert sorted([ShiftedBlock(5, 9, 1), ShiftedBlock(2, 4, -1)])[0].begin == 2
+
+
+def test_a_memory_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.tmx"
+    for word in ("first", "another"):
+        unit = f'<tuv xml:lang="de"><seg>Wort</seg></tuv><tuv xml:lang="en"><seg>{word}</seg></tuv>'
+        path.write_text(f'<tmx version="1.4"><header srclang="de"/><body><tu>{unit}</tu></body></tmx>', "utf-8")
+        chosen = select_languages(path, ".tmx", None)
+        assert [row[2] for row in markup_pairs(path, ".tmx", chosen)] == [word]

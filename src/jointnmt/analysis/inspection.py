@@ -182,7 +182,7 @@ def inspect_pair(
         attention={name: _array(torch.cat(layers)) for name, layers in attention.items()},
         entropy={name: _entropy(name, layers) for name, layers in attention.items()},
         states={name: stream.norms() for name, stream in streams.items()},
-        gates={name: _array(torch.cat(layers).mean(-1)) for name, layers in attn_weights.gates.items() if layers},
+        gates={name: _array(torch.cat(layers).mean(-1)) for name, layers in attn_weights.gates.items()},
         left_out=sentence.target_tokens - told,
     )
 

@@ -43,10 +43,12 @@ def data(
 
     For text of one's own there is another command: `jointnmt data check FILES...` finds all that is wrong with it.
     """
+    stray = ["--out"] * (to is not None) + ["--from"] * (local is not None)
+    if listing and stray:
+        raise ConfigurationError(f"--list prints the catalogue: leave out {', '.join(stray)}, or --list.")
+    if name is None and stray:
+        raise ConfigurationError(f"{', '.join(stray)}: say of which corpus, as NAME: {_names()}.")
     if name is None or listing:
-        stray = ["--out"] * (to is not None) + ["--from"] * (local is not None)
-        if name is None and stray:
-            raise ConfigurationError(f"{', '.join(stray)}: say of which corpus, as NAME: {_names()}.")
         stdout().print(_table())
     elif name not in catalogue.CATALOGUE:
         raise ConfigurationError(f"{name}: there is no such corpus in the catalogue. It has: {_names()}.")

@@ -238,7 +238,8 @@ def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: in
             updates.append([])
             room = update_tokens
             begun = set()
-        # A pair that occurs more than once may begin several batches of an update, but dropout tells them by it.
+        # Dropout tells the batches of an update by their first pairs, which should differ: a pair that occurs more than
+        # once may be in several of them, and where a batch has no other it shares its mask with one of the same pairs.
         place = next((place for place, pair in enumerate(batch.tolist()) if pair not in begun), 0)
         updates[-1].append(np.roll(batch, -place) if place else batch)
         begun.add(int(batch[place]))

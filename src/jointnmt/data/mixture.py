@@ -47,8 +47,9 @@ def _is_plain(store: TokenStore) -> bool:
 class WeightedPairs:
     """The numbers of the pairs of an epoch, those of a text with weight 3 three times, without a list of them.
 
-    Of a fraction, such as a quarter, an epoch has a quarter of the pairs: four epochs have all of them, in an order
-    that is drawn anew each time all have had their turn. It has one pair of a text at least.
+    Of a fraction, such as a quarter, an epoch has a quarter of the pairs, rounded, and one at least: four epochs have
+    nearly all of them. The next epoch goes on behind them, in an order that is drawn anew each time all have had their
+    turn.
 
     Args:
         sizes: how many pairs there are of each text; they follow each other.

@@ -29,8 +29,8 @@ class EnsembleState:
 class Ensemble(TranslationModel):
     """The model whose next-token probabilities are the mean of its members', of any families.
 
-    What it returns as logits are the logarithms of these means. It is for inference: in evaluation mode, and without
-    attention weights but for the alignment, of which it gives the mean.
+    What it returns as logits are the logarithms of these means; of a single member, its logits. It is for inference:
+    search wants its members in evaluation mode, and of attention weights it has the mean of the alignments alone.
 
     Args:
         members: with one target vocabulary, on one device.
@@ -54,7 +54,8 @@ class Ensemble(TranslationModel):
             raise ConfigurationError(
                 f"The models of an ensemble are on different devices ({', '.join(devices)}). Move them to one."
             )
-        self.eval()
+        if not any(member.training for member in self.members):
+            self.eval()
 
     @property
     def members(self) -> Sequence[TranslationModel]:

@@ -26,7 +26,6 @@ def gate_means(
     return {
         place: [_mean(gates, masks.get(place, cells)) for gates in layers]
         for place, layers in attn_weights.gates.items()
-        if layers
     }
 
 

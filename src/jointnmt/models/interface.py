@@ -58,7 +58,7 @@ class AttentionRecord(NamedTuple):
 
 @dataclass
 class AttentionMaps:
-    """Attention weights of a teacher-forced pass, one entry a layer; each sums to 1 over its last axis. And the gates
+    """Attention weights of one teacher-forced pass, one entry a layer; each sums to 1 over its last axis. And the gates
     of lexical shortcuts.
 
     Which lists are filled depends on the family: `encoder`, `decoder` and `cross` of a Transformer; `prenet`, `source`
@@ -76,16 +76,23 @@ class AttentionMaps:
     alignment: Float[Tensor, "B T S"] | None = None
     """How much each source position contributes to each target position: the reduction's weights, averaged over
     features, or cross attention, averaged over layers and heads."""
-    gates: dict[str, list[Float[Tensor, "B *places 2 E"]]] = field(default_factory=lambda: defaultdict(list))
-    """Of models with lexical shortcuts: for each place of the above lists, the gates of every layer, of keys and of
-    values, between 0 (all hidden) and 1 (all lexical). Places are positions `[B, L]`, or cells `[B, S, T]`."""
     only_alignment: bool = False
     """Whether, of the weights, only those are kept that the alignment is made of: cross attention's."""
+    _gates: dict[str, list[Float[Tensor, "B *places 2 E"]]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def gates(self) -> dict[str, list[Float[Tensor, "B *places 2 E"]]]:
+        """Of models with lexical shortcuts: for each place of the above lists that has any, the gates of every layer.
+
+        They are those of keys and of values, between 0 (all hidden) and 1 (all lexical), of positions `[B, L]` or cells
+        `[B, S, T]`.
+        """
+        return {place: layers for place, layers in self._gates.items() if layers}
 
     def at(self, place: str) -> AttentionRecord:
         """Where the attention layers at `place` append."""
         wanted = place == "cross" or not self.only_alignment
-        return AttentionRecord(getattr(self, place) if wanted else None, self.gates[place])
+        return AttentionRecord(getattr(self, place) if wanted else None, self._gates[place])
 
     def require_alignment(self) -> Float[Tensor, "B T S"]:
         """The alignment, after the pass.

@@ -17,8 +17,9 @@ from jointnmt.training.schedule import shorter_warmup
 NEAR = 0.8
 """A perplexity above this share of the unigram's tells of no more than how frequent each piece is."""
 
-LEAST_BLEU = 0.5
-"""Below it, BLEU has found no more than matches by chance."""
+USELESS_BLEU = 0.5
+"""Below it, BLEU has found no more than matches by chance. That is far below `TELLING_BLEU`, from which on it tells
+better checkpoints from worse: who is told that a model is of no use should be told so for sure."""
 
 MOST_EMPTY = 0.5
 """Share of empty translations above which a model is of no use."""
@@ -75,7 +76,7 @@ def _of_perplexity(record: dict[str, Any], train: TokenStore, validation: TokenS
 
 def _of_translations(record: dict[str, Any], directory: RunDirectory) -> list[str]:
     reasons = []
-    if record["bleu"] < LEAST_BLEU:
+    if record["bleu"] < USELESS_BLEU:
         reasons.append(f"its BLEU on the validation text is {record['bleu']:.2f}")
     lines = _lines(directory.translations(record["step"], record["event"]))
     empty = sum(not line.strip() for line in lines)

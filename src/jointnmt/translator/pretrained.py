@@ -50,7 +50,8 @@ class Pretrained:
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
         """Load a folder, or download and cache a repository of the Hub (`user/name`).
 
-        Takes the options of `load` besides those of huggingface_hub (`revision`, `cache_dir`, `local_files_only`, ...).
+        Takes the options of `load` besides those of a download (`revision`, `cache_dir`, `local_files_only`,
+        `force_download`, `token`).
 
         Raises:
             MissingPackageError: without the extra `hub`; `load` reads a folder without it.

@@ -220,15 +220,17 @@ class Translator(Pretrained):
 
         Args:
             texts: one text, or several.
-            options: how to translate.
+            options: how to translate; of `num_best` translations here would be one alone.
             prefixes: if given, a target prefix for each text (empty: none).
             num_best: if given, the answer for several texts is a list of so many translations for each.
             changes: of `options` or of the search: `beam_size=3`, `sample=True, temperature=0.8, seed=1`,
                 `on_invalid="skip"`; see `TranslationOptions.changed`.
 
         Raises:
-            TypeError: if there is no such option, or `num_best` goes with one text.
+            TypeError: if there is no such option, or `num_best` goes with one text or stands in `options`.
         """
+        if num_best is None and options.num_best > 1:
+            raise TypeError(f"give num_best={options.num_best} to translate itself, or take translations.")
         if isinstance(texts, str):
             if num_best is not None:
                 raise TypeError("num_best is for several texts: give a list, perhaps of one.")
@@ -239,14 +241,18 @@ class Translator(Pretrained):
             return [translation.text for translation in found]
         return [[each.text for each in translation.candidates] for translation in found]
 
-    def translations(self, texts: Iterable[str], **changes: Any) -> list[Translation]:
-        """The translations of texts with scores and tokens; `records` makes a table of them.
+    def translations(
+        self,
+        texts: Iterable[str],
+        options: TranslationOptions = DEFAULTS,
+        prefixes: Iterable[str] | None = None,
+        **changes: Any,
+    ) -> list[Translation]:
+        """The translations of several texts with scores and tokens; `records` makes a table of them.
 
-        Args:
-            texts: several texts.
-            changes: as of `translate`.
+        Arguments and errors are those of `translate`, and `num_best` is an option as any other.
         """
-        return list(self.translate_stream(texts, DEFAULTS.changed(changes, self.experiment.search)))
+        return list(self.translate_stream(texts, options.changed(changes, self.experiment.search), prefixes))
 
     def attention(self, text: str, translation: str | None = None) -> AttentionTrace:
         """The attention weights of a text and its translation (None: the model's own), which a notebook draws.

@@ -143,9 +143,17 @@ def _another(languages: Sequence[str], known: str | None) -> str | None:
     )
 
 
-@lru_cache(4)
 def _read(path: Path, kind: str) -> tuple[str | None, list[_Unit]]:
-    """The source language that the file states, and its units."""
+    """The source language that the file states, and its units; kept for the next look at the same content."""
+    try:
+        now = path.stat()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return _read_once(path, kind, now.st_mtime_ns, now.st_size)
+
+
+@lru_cache(4)
+def _read_once(path: Path, kind: str, _changed: int, _size: int) -> tuple[str | None, list[_Unit]]:
     with extra("data"):
         from lxml.etree import LxmlError
     try:
