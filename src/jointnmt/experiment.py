@@ -17,7 +17,6 @@ from jointnmt.data.corpus import DataConfig
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelConfig
-from jointnmt.models.transformer import TransformerConfig
 from jointnmt.recipe import LANGUAGES, OF_MODEL, origin_of, read_recipe, with_trained
 from jointnmt.search import SearchConfig
 from jointnmt.text.config import SegmentationConfig
@@ -220,8 +219,7 @@ class Experiment(Config):
     def _resolve_loss_mean(self) -> Self:
         """Replace `training.loss_mean` null by its default for the model."""
         if self.training.loss_mean is None:
-            of_emelin = isinstance(self.model, TransformerConfig) and self.model.emelin_compatible
-            resolved = self.training.model_copy(update={"loss_mean": "sentences" if of_emelin else "tokens"})
+            resolved = self.training.model_copy(update={"loss_mean": self.model.default_loss_mean})
             object.__setattr__(self, "training", resolved)  # frozen
         return self
 

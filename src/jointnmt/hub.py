@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jointnmt.data.corpus import ParallelText
-from jointnmt.errors import ModelError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import Scores
 from jointnmt.experiment import Experiment
 from jointnmt.extras import extra
@@ -65,6 +65,11 @@ class HubFolder(
     def save(self, folder: Path, card: dict[str, Any]) -> None:
         """See `Pretrained.save_pretrained`."""
         check_precision(card["weights"])
+        if (there := RunDirectory(folder)).log.exists() or there.checkpoints.exists():
+            raise ConfigurationError(
+                f"{folder}: is the RUN of a training, which can go on there, and would lose what it has. Name another "
+                "folder."
+            )
         with replacing(folder, ENTRIES) as new:
             super().save_pretrained(new, model_card_kwargs=card)
             self._save_weights(RunDirectory(new), card["weights"])

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from jointnmt.models import ModelConfig, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
-from jointnmt.models.layers import cache
+from jointnmt.models.layers import slots
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
@@ -195,7 +195,7 @@ def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[li
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    for module in (cache, cuda_graph):
+    for module in (slots, cuda_graph):
         monkeypatch.setattr(module, "captures", lambda _: True)
     for name, figures in (("mem_get_info", (60, 100)), ("memory_reserved", 0), ("memory_allocated", 0)):
         monkeypatch.setattr(torch.cuda, name, lambda _, figures=figures: figures)
@@ -255,7 +255,7 @@ def test_replays_follow_rows_that_branch_and_leave_and_caches_that_grow(
 def test_a_great_many_rows_are_not_padded_for_replays(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model, source = tiny_model("reformer-base"), sources((9, 3))
     for largest, expected in ((2 * 9 * 16, 10), (2 * 9 * 16 - 1, 0)):
-        monkeypatch.setattr(cache, "LARGEST_MASK", largest)
+        monkeypatch.setattr(slots, "LARGEST_MASK", largest)
         log.clear()
         state = model.start(source)
         for _ in range(12):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from jointnmt.analysis.inspection import inspect_pair
@@ -19,6 +22,7 @@ from jointnmt.evaluation.contrastive_suites import Contrast, Suite, SuiteItem
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
+from jointnmt.testset import records
 from jointnmt.testset.contrast import fitting_items
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
@@ -243,6 +247,24 @@ def test_a_change_of_any_member_is_measured_anew(folder: Path) -> None:
     write_run(folder / "b2")
     assert load("a").facts() == Translator.load("a", "cpu").facts()
     assert set(load("a").facts()) == {"weights", "model", "segmentation"}
+
+
+def test_what_other_code_has_computed_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of this package, and of the module that brings a family."""
+    package, module = tmp_path / "jointnmt", tmp_path / "family.py"
+    (package / "models").mkdir(parents=True)
+    for path in (package / "models" / "layer.py", module):
+        path.write_text("scale = 1\n")
+    monkeypatch.setattr(records, "PACKAGE", package)
+    monkeypatch.setitem(sys.modules, "family", SimpleNamespace(__file__=str(module)))
+    model = type("Mine", (torch.nn.Module,), {"__module__": "family"})()
+    translator = SimpleNamespace(model=model)
+    before = records._code(translator)
+    for path in (package / "models" / "layer.py", module):
+        path.write_text("scale = 2\n")
+        assert records._code(translator) != before
+        path.write_text("scale = 1\n")
+    assert records._code(translator) == before
 
 
 def test_names_of_runs_may_hold_the_sign(folder: Path, invoke: Invoke) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.ter import TER
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
@@ -264,6 +265,37 @@ def test_several_references_are_those_of_sacrebleu(invoke: Invoke) -> None:
     assert shown["examples"] == [
         {"source": None, "references": [texts[0] for texts in references], "translations": translations}
     ]
+
+
+def test_an_empty_line_of_a_further_reference_is_none(invoke: Invoke) -> None:
+    some = [text if number % 2 else "" for number, text in enumerate(REFERENCES)]
+    Path("some").write_text("".join(f"{line}\n" for line in some))
+    both = ["--hypothesis", "bad0", "--reference", "other", "--reference", "some"]
+    result = invoke(*both, "--json", "--metric", "ter", "--metric", "chrf")
+    assert f"some: {len(some) // 2} of {len(some)} lines are empty" in " ".join(result.stderr.split())
+    (system,) = json.loads(result.stdout)["systems"]
+    references = [spoilt(0.3, 9), [text or None for text in some]]
+    for metric, expected in (("bleu", BLEU(trg_lang="en")), ("ter", TER())):
+        assert system[metric]["value"] == pytest.approx(expected.corpus_score(spoilt(0.3, 10), references).score)
+        assert system[metric]["signature"].startswith("nrefs:var")
+
+
+def test_the_language_is_that_of_the_references_name(invoke: Invoke) -> None:
+    Path("r.zh").write_text("".join(f"我喜欢{word}猫\n" for word in WORDS))
+    Path("h").write_text("".join(f"我喜欢{word}狗\n" for word in WORDS))
+    (system,) = json.loads(invoke("--hypothesis", "h", "--reference", "r.zh", "--json").stdout)["systems"]
+    assert "tok:zh" in system["bleu"]["signature"] and "asian:yes" in system["ter"]["signature"]
+    assert system["bleu"]["value"] > 40 and system["ter"]["value"] < 50
+    Path("r.zh").rename("r.txt")  # a code, of a language of Papua
+    (system,) = json.loads(invoke("--hypothesis", "h", "--reference", "r.txt", "--json").stdout)["systems"]
+    assert "tok:13a" in system["bleu"]["signature"] and "asian:no" in system["ter"]["signature"]
+
+
+def test_copies_of_a_run_are_named(invoke: Invoke) -> None:
+    Path("copy").write_bytes(Path("good0").read_bytes())
+    result = invoke("--system", "a=good0,copy,good1", "--reference", "reference", "--metric", "bleu")
+    assert "a: good0, copy have the same translations" in " ".join(result.stderr.split())
+    assert "same translations" not in invoke(*GROUPED, "--metric", "bleu").stderr
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,15 @@ def test_what_goes_wrong_in_loading_is_not_taken_for_something_else(
         Translator.from_pretrained(tmp_path / "saved")
 
 
+def test_the_run_of_a_training_is_not_written_over(translator: Translator, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "checkpoints").mkdir(exist_ok=True)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigurationError, match="is the RUN of a training"):
+        translator.save_pretrained(run)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
 def test_models_of_the_package_have_their_names() -> None:
     loaded = Translator.from_pretrained("package:tatoeba-de-en-transformer", device="cpu")
     assert loaded.translate("Danke!") == "Thank you."

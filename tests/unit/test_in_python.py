@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import jointnmt
 from jointnmt import Translator
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import TranslationOptions, records
@@ -87,6 +89,19 @@ def test_records_are_rows_of_a_table(translator: Translator) -> None:
     assert (rows[2]["translation"], rows[2]["score"], rows[2]["num_tokens"]) == ("", 0.0, 0)
 
 
+def test_attention_is_of_one_text(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="of one text"):
+        translator.attention(TEXTS)  # type: ignore[arg-type]
+
+
+def test_changed_weights_translate_once_a_translator_is_made_of_them(translator: Translator) -> None:
+    changed = deepcopy(translator.trained)
+    for parameter in changed.parameters():
+        torch.nn.init.zeros_(parameter)
+    again = Translator(changed, translator.segmentation, translator.experiment)
+    assert again.score(TEXTS[:1], TEXTS[:1]) != translator.score(TEXTS[:1], TEXTS[:1])
+
+
 def test_attention_draws_itself(translator: Translator) -> None:
     trace = translator.attention("der Hund <b>", "the dog &")
     assert trace.alignment.shape == (4, 4)
@@ -138,6 +153,8 @@ def test_values_are_what_a_recipe_in_the_working_directory_says(
             jointnmt.train(refused, tmp_path / "run")
     with pytest.raises(TypeError, match=r'give \["training.max_updates=1"\]'):
         jointnmt.train(values, tmp_path / "run", "training.max_updates=1")
+    with pytest.raises(DataError, match=r"mine\.tsv"):
+        jointnmt.train({**values, "data": {**values["data"], "source_language": "de"}}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

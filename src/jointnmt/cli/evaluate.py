@@ -71,7 +71,10 @@ def evaluate(
         typer.Option(metavar="RUN", help="The run of each hypothesis, in their order, for perplexity. Repeatable."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Target language, for tokenisers.", show_default="that of the runs, or en")
+        str | None,
+        typer.Option(
+            help="Target language, for tokenisers.", show_default="that of the runs, or of the reference's name, or en"
+        ),
     ] = None,
     metric: Annotated[
         list[str] | None,

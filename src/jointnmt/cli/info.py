@@ -61,7 +61,8 @@ def info(
         elif markdown:
             typer.echo(_markdown_row(path, sizes, parameters))
         else:
-            stdout().print(_table(f"{experiment.name}: {experiment.model.family}", sizes, parameters))
+            which = experiment.name if len(recipes) == 1 else f"{experiment.name} ({path})"
+            stdout().print(_table(f"{which}: {experiment.model.family}", sizes, parameters))
 
 
 def _count(

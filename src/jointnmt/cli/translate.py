@@ -20,6 +20,7 @@ from jointnmt.cli.translate_options import (
     InputOption,
     InvalidOption,
     JsonLinesOption,
+    LengthOffsetOption,
     LengthPenaltyOption,
     LimitOption,
     NoUnknownOption,
@@ -61,6 +62,7 @@ def translate(
     tag: TagOption = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    length_offset: LengthOffsetOption = None,
     max_length_factor: FactorOption = None,
     max_length_offset: OffsetOption = None,
     no_unknown: NoUnknownOption = False,
@@ -95,6 +97,7 @@ def translate(
     search = GivenSearch(
         beam=beam,
         length_penalty=length_penalty,
+        length_offset=length_offset,
         max_length_factor=max_length_factor,
         max_length_offset=max_length_offset,
         no_unknown=no_unknown,

@@ -14,6 +14,7 @@ from jointnmt.cli.translate_options import (
     BeamOption,
     FactorOption,
     GivenSearch,
+    LengthOffsetOption,
     LengthPenaltyOption,
     NoUnknownOption,
     OffsetOption,
@@ -87,6 +88,7 @@ def translate_corpus(
     workers: WorkersOption = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    length_offset: LengthOffsetOption = None,
     max_length_factor: FactorOption = None,
     max_length_offset: OffsetOption = None,
     no_unknown: NoUnknownOption = False,
@@ -108,6 +110,7 @@ def translate_corpus(
     search = GivenSearch(
         beam=beam,
         length_penalty=length_penalty,
+        length_offset=length_offset,
         max_length_factor=max_length_factor,
         max_length_offset=max_length_offset,
         no_unknown=no_unknown,

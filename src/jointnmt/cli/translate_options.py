@@ -26,7 +26,8 @@ InputOption = Annotated[
     typer.Option("--input", "-i", help=f"Lines to translate ({COMPRESSED}).", show_default="standard input"),
 ]
 PrefixOption = Annotated[
-    Path | None, typer.Option(help=f"A target prefix for each line, which may be empty ({COMPRESSED}).")
+    Path | None,
+    typer.Option(help=f"A target prefix for each line, which may be empty, or end within a word ({COMPRESSED})."),
 ]
 JsonLinesOption = Annotated[
     bool, typer.Option("--json", help="Write one JSON object a line: translation, scores, tokens.")
@@ -82,6 +83,15 @@ LengthPenaltyOption = Annotated[
     float | None,
     panel(SEARCH, "Exponent p of score = log-probability / length ** p.", min=0, show_default=OF_RUN),
 ]
+LengthOffsetOption = Annotated[
+    float | None,
+    panel(
+        SEARCH,
+        "Offset o of the penalty: the length counts as (o + length) / (o + 1); 5: GNMT (Wu et al. 2016).",
+        min=0,
+        show_default=OF_RUN,
+    ),
+]
 FactorOption = Annotated[
     float | None,
     panel(SEARCH, "Factor of the maximum length in tokens: factor * source + offset.", min=0, show_default=OF_RUN),
@@ -122,6 +132,7 @@ class GivenSearch:
 
     beam: int | None
     length_penalty: float | None
+    length_offset: float | None
     max_length_factor: float | None
     max_length_offset: int | None
     no_unknown: bool
@@ -143,6 +154,7 @@ class GivenSearch:
         settings = {
             "beam_size": self.beam,
             "length_penalty": self.length_penalty,
+            "length_offset": self.length_offset,
             "max_length_factor": self.max_length_factor,
             "max_length_offset": self.max_length_offset,
             "allow_unknown": False if self.no_unknown else None,

@@ -38,7 +38,8 @@ TITLES = {
 HYPHEN = re.compile(r"(\S)-(\S)")
 
 References = Sequence[str] | Sequence[Sequence[str]]
-"""A reference of each sentence; or several lists of them, each parallel to the sentences."""
+"""A reference of each sentence; or several lists of them, each parallel to the sentences, where of all lists but the
+first an empty text is none."""
 
 
 def as_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
@@ -102,9 +103,12 @@ class CorpusMetric:
 
         rows = list(zip(hypotheses, *references, strict=True))
         if new := list(dict.fromkeys(row for row in rows if row not in self._known)):
-            texts, *sets = map(self.prepare, zip(*new, strict=True))
-            self._known.update(zip(new, self.metric._extract_corpus_statistics(texts, sets), strict=True))
-        self.metric.num_refs = len(references)  # for the signature
+            texts, first, *others = map(self.prepare, zip(*new, strict=True))
+            more = [[text if text.strip() else None for text in each] for each in others]
+            found = self.metric._extract_corpus_statistics(texts, [first, *more])  # type: ignore[list-item]
+            self._known.update(zip(new, found, strict=True))
+        missing = any(not text.strip() for each in references[1:] for text in each)
+        self.metric.num_refs = -1 if missing else len(references)  # for the signature
         return np.array([self._known[row] for row in rows], np.float64)
 
     def total(self, summed: Numbers) -> Any:
@@ -127,7 +131,8 @@ def corpus_metrics(
     `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own;
     `compound_bleu` what `multi-bleu.perl` does after `a-b` has become `a ##AT##-##AT## b`.
     With `tokenized`, texts are tokenised already, and not tokenised again for it. With `lowercase`, BLEU and chrF
-    ignore case; TER and `multi_bleu` always do, `compound_bleu` never.
+    ignore case; TER and `multi_bleu` always do, `compound_bleu` never. Of Chinese and Japanese,
+    TER splits characters (tercom's `asian_support`, normalised), as words have no spaces between them.
 
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
@@ -145,7 +150,8 @@ def corpus_metrics(
         elif key == "chrf":
             found[key] = CorpusMetric(CHRF(lowercase=lowercase), language)
         elif key == "ter":
-            found[key] = CorpusMetric(TER(), language)
+            by_character = language in ("zh", "ja")
+            found[key] = CorpusMetric(TER(normalized=by_character, asian_support=by_character), language)
         elif key == "multi_bleu":
             bleu = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
             found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language))

@@ -114,6 +114,11 @@ class ModelSettings(Config):
         return {}
 
     @property
+    def default_loss_mean(self) -> Literal["tokens", "sentences"]:
+        """What `training.loss_mean` is if nobody says."""
+        return "tokens"
+
+    @property
     def shortcut_places(self) -> tuple[Place, ...]:
         """Where the model has shortcuts."""
         if self.shortcuts is None:

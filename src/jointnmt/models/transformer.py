@@ -48,6 +48,11 @@ class TransformerConfig(ModelSettings):
         """See `ModelSettings`."""
         return {"encoder": self.encoder_layers, "decoder": self.decoder_layers, "cross": self.decoder_layers}
 
+    @property
+    def default_loss_mean(self) -> Literal["tokens", "sentences"]:
+        """See `ModelSettings`."""
+        return "sentences" if self.emelin_compatible else "tokens"
+
     @model_validator(mode="after")
     def _emelin_is_pre_norm(self) -> Self:
         if self.emelin_compatible and self.norm == "post":

@@ -18,7 +18,7 @@ from jointnmt.ops import restrict
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 
-MOST_LENGTH_PENALTY = 50
+MOST_LENGTH_PENALTY, MOST_LENGTH_OFFSET = 50, 1_000_000
 
 
 class RulesConfig(Config):
@@ -28,7 +28,10 @@ class RulesConfig(Config):
         1.0, ge=0, le=MOST_LENGTH_PENALTY, description="score = log-probability / length ^ `length_penalty`"
     )
     length_offset: float = Field(
-        0.0, ge=0, le=1_000_000, description="o: the length counts as (o + length) / (o + 1); 5: GNMT (Wu et al. 2016)"
+        0.0,
+        ge=0,
+        le=MOST_LENGTH_OFFSET,
+        description="o: the length counts as (o + length) / (o + 1); 5: GNMT (Wu et al. 2016)",
     )
     max_length_factor: float = Field(
         1.2, ge=0, le=1000, description="longest translation: factor · source tokens + offset"

@@ -11,7 +11,7 @@ from jointnmt.analysis.attention import By, View, attention_numbers
 from jointnmt.analysis.inspection import Inspection, inspect_pair
 from jointnmt.errors import DataError
 from jointnmt.search import SearchConfig, target_limit
-from jointnmt.search.rules import MOST_LENGTH_PENALTY
+from jointnmt.search.rules import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY
 from jointnmt.text.special import num_tokens
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
@@ -30,6 +30,7 @@ all lengths, so they are computed together even where that pads more: a position
 of many, and what has ended takes nothing (docs/serving.md). A grid has no such room: its memory grows with cells."""
 
 __all__ = [
+    "MOST_LENGTH_OFFSET",
     "MOST_LENGTH_PENALTY",
     "By",
     "Candidate",

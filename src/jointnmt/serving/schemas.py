@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jointnmt.serving.engine import MOST_LENGTH_PENALTY, By
+from jointnmt.serving.engine import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY, By
 
 
 class ErrorAnswer(BaseModel):
@@ -64,6 +64,12 @@ class TranslateRequest(OfModel):
         ge=0,
         le=MOST_LENGTH_PENALTY,
         description="score = log-probability / length ** this; null: as the model has it",
+    )
+    length_offset: float | None = Field(
+        None,
+        ge=0,
+        le=MOST_LENGTH_OFFSET,
+        description="o: the length counts as (o + length) / (o + 1); null: as the model has it",
     )
     allow_unknown: bool | None = Field(None, description="whether `<unk>` may be written; null: as the model has it")
     sampling: Sampling | None = Field(None, description="draw translations at random; null: beam search")

@@ -171,6 +171,7 @@ def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, Tra
     given = {
         "beam_size": asked.beam_size,
         "length_penalty": asked.length_penalty,
+        "length_offset": asked.length_offset,
         "allow_unknown": asked.allow_unknown,
         **(asked.sampling.model_dump(exclude={"seed"}) if asked.sampling else {}),
     }

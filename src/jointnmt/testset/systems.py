@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jointnmt.data.lines import text_lines
 from jointnmt.evaluation.scores import METRICS, CorpusMetric, Scores, check_parallel, corpus_metrics, scores_by
 from jointnmt.testset.eval_set import EvalSet
+from jointnmt.text.languages import base_language, check_code, language_of_file
 
 if TYPE_CHECKING:
     from jointnmt.evaluation.likelihood import Likelihood
@@ -213,9 +214,10 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     from jointnmt.evaluation.significance import resample, resample_likelihoods, warn_of_few
 
     runs = [run for system in systems for run in system.runs]
-    language = options.language or next((run.languages[1] for run in runs if run.languages), "en")
+    language = options.language or _target_language(runs, eval_set)
     _warn_of_pieces(systems)
     _warn_of_empty(runs, eval_set)
+    _warn_of_copies(systems)
     lowercase = options.lowercase or _ignore_case(runs, eval_set)
     measures = corpus_metrics(language, dict.fromkeys(["bleu", *options.metrics]), options.tokenized, lowercase)
     references = eval_set.all_references
@@ -248,13 +250,46 @@ def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
         logger.warning("%s: no run of it is known, so nll and perplexity are compared with nothing", systems[0].name)
 
 
+def _target_language(runs: Sequence[SystemRun], eval_set: EvalSet) -> str:
+    """That of the runs; or what the name of the reference ends in; or English, as no more is known."""
+    named = language_of_file(eval_set.reference_name)
+    known = named if len(named) == 2 and check_code(named) is None else None  # .txt is a language, too
+    found = next((run.languages[1] for run in runs if run.languages), None)
+    if found is None:
+        return known or "en"
+    if known and base_language(known) != base_language(found):
+        logger.warning(
+            "%s: its name ends in %s, but the runs write %s, by whose rules words are counted; --language says another",
+            eval_set.reference_name,
+            known,
+            found,
+        )
+    return found
+
+
 def _warn_of_empty(runs: Sequence[SystemRun], eval_set: EvalSet) -> None:
-    for name, texts in (
-        (eval_set.reference_name, eval_set.references),
-        *((run.name, run.translations) for run in runs),
-    ):
-        if empty := sum(not text.strip() for text in texts):
-            logger.warning("%s: %d of %d lines are empty", name, empty, len(texts))
+    texts = {eval_set.reference_name: eval_set.references, **{run.name: run.translations for run in runs}}
+    for name, lines in texts.items():
+        if empty := sum(not line.strip() for line in lines):
+            logger.warning("%s: %d of %d lines are empty", name, empty, len(lines))
+    for name, lines in eval_set.more_references.items():
+        if empty := sum(not line.strip() for line in lines):
+            logger.info("%s: %d of %d lines are empty, and are no references", name, empty, len(lines))
+
+
+def _warn_of_copies(systems: Sequence[EvaluatedSystem]) -> None:
+    """Name runs of one system that translate alike throughout: of the chance of seeds, copies tell nothing."""
+    for system in systems:
+        names: dict[tuple[str, ...], list[str]] = {}
+        for run in system.runs:
+            names.setdefault(tuple(run.translations), []).append(run.name)
+        for copies in names.values():
+            if len(copies) > 1:
+                logger.warning(
+                    "%s: %s have the same translations, as copies of one run have: that is no variation of seeds",
+                    system.name,
+                    ", ".join(copies),
+                )
 
 
 def _ignore_case(runs: Sequence[SystemRun], eval_set: EvalSet) -> bool:
@@ -263,11 +298,15 @@ def _ignore_case(runs: Sequence[SystemRun], eval_set: EvalSet) -> bool:
         logger.info("case is ignored, since only lower case is written by %s", ", ".join(lowercasing))
         return True
     if any(map(_has_capitals, eval_set.references)):
-        for run in runs:
-            if any(map(str.strip, run.translations)) and not any(map(_has_capitals, run.translations)):
-                logger.warning(
-                    "%s is in lower case, %s is not: --lowercase ignores case", run.name, eval_set.reference_name
-                )
+        lower = [
+            run.name
+            for run in runs
+            if any(map(str.strip, run.translations)) and not any(map(_has_capitals, run.translations))
+        ]
+        if lower:
+            logger.warning(
+                "in lower case: %s; %s is not: --lowercase ignores case", ", ".join(lower), eval_set.reference_name
+            )
     return False
 
 

@@ -12,9 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from jointnmt.config import in_words, override
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
+from jointnmt.data.corpus import read_lines
 from jointnmt.data.pool import Pool
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
@@ -63,6 +66,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
+    _check_texts(experiment)
     directory = TrainingDirectory(out, None if mirror is None else Mirror(mirror))
     if experiment.training.sharded:
         return_freed_memory()
@@ -79,6 +83,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
     with ExitStack() as held:
         stop = held.enter_context(StopSignals())
         held.enter_context(denormals_as_zero())
+        held.enter_context(torch.random.fork_rng([fabric.device] if fabric.device.type == "cuda" else []))
         held.callback(display.end)
         try:
             precision = of_first(lambda: _open(experiment, directory, held, display))
@@ -108,6 +113,7 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
     _check_end(experiment)
+    _check_texts(experiment)
     directory = TrainingDirectory(out)
     with ExitStack() as held:
         held.enter_context(StopSignals())
@@ -145,6 +151,17 @@ def _check_end(experiment: Experiment) -> None:
         raise ConfigurationError("validation.metric is bleu, which needs data.validation, and that names no text.")
     if validation.metric == "bleu" and validation.bleu_every == 0:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
+
+
+def _check_texts(experiment: Experiment) -> None:
+    """Read the beginning of all texts, so that a wrong path is told before anything is made.
+
+    Raises:
+        DataError: naming a file that cannot be read.
+    """
+    for text in (*experiment.data.train, *experiment.data.validation):
+        for path in experiment.data.place(text).files:
+            next(read_lines(path), None)
 
 
 def _check_same(experiment: Experiment) -> None:

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
-from jointnmt.data.corpus import read_lines
 from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.pairs import Pair, read_pairs
@@ -40,9 +39,6 @@ def prepare_segmentation(experiment: Experiment, directory: TrainingDirectory, d
     if directory.holds_segmentation_of(made_of):
         logger.info("%s: the segmentation is there already", directory.path)
         return
-    for text in experiment.data.validation:  # a wrong path is told before the work on the training text
-        for path in experiment.data.place(text).files:
-            next(read_lines(path), None)
     shutil.rmtree(directory.segmentation, ignore_errors=True)
     start = experiment.training.start
     segmentation = _learn(experiment, display) if start is None else Segmentation.load(RunDirectory(start).segmentation)

@@ -61,7 +61,10 @@ def attend(translator: Translator, source: str, target: str, origin: str = "sour
     Raises:
         ConfigurationError: if it is an ensemble.
         DataError: naming `origin`, if one of the two is empty, or the source is too long for the model.
+        TypeError: if they are no texts.
     """
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise TypeError("attention is that of one text and its translation, not of several: give a str of each")
     segmentation, model = translator.segmentation, translator.only_model()
     sentences = translator.preprocessor().encode([Line(1, origin, source, target)])[0]
     if not sentences or not sentences[0].target:

@@ -82,7 +82,7 @@ class Pretrained:
 
         Raises:
             ConfigurationError: if it is an ensemble, or in int8; if there is no such precision, or a weight is beyond
-                its range.
+                its range; if the folder is the RUN of a training.
             MissingPackageError: without the extra `hub`.
             OSError: if it cannot be written; a folder that is there stays as it was.
             TypeError: of options that it does not know, without `push_to_hub`.
