@@ -23,7 +23,8 @@ from results.costs import Cost, read_costs
 from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
 from results.trials import Trial, read_trials
 
-METRICS = ("bleu", "chrf")
+METRICS = {"valid": ("bleu",), "test": ("bleu", "chrf")}
+"""On each text."""
 CONTRASTED = (("test", "bleu"), ("test", "chrf"), ("test", "nll"), ("valid", "bleu"), ("valid", "nll"))
 """Text and metric of each column of `contrasts_table`."""
 EMPTY = "No runs are collected yet.\n"
@@ -45,7 +46,7 @@ class Corpus:
     def evaluation(self, text: str) -> Evaluation:
         """Scores and comparisons on one of the texts."""
         systems = [system.evaluated(text, self.settings) for system in self.systems]
-        options = MetricOptions(self.settings.target_language, METRICS)
+        options = MetricOptions(self.settings.target_language, METRICS[text])
         return evaluate_systems(systems, self.eval_sets[text], options)
 
     def only(self, folders: Sequence[str]) -> Corpus:
@@ -69,19 +70,19 @@ def scores_table(corpus: Corpus) -> str:
     if not corpus.systems:
         return EMPTY
     found = corpus.evaluation("test")
-    head = ["system", "runs", "parameters", *_with_difference(TITLES[metric] for metric in METRICS)]
+    head = ["system", "runs", "parameters", *_with_difference(TITLES[metric] for metric in METRICS["test"])]
     rows = []
     for system, scores in zip(corpus.systems, found.scores, strict=True):
         runs = system.runs
         row = [system.name, "single run" if len(runs) == 1 else str(len(runs)), f"{runs[0].measured.parameters:,}"]
-        for metric in METRICS:
+        for metric in METRICS["test"]:
             row.append(_mean([getattr(each, metric).value for each in scores]))
             row.append(_difference(found, metric, system.name))
         row.append(f"{mean(each.length_ratio for each in scores):.3f}")
         row.append(f"{geometric_mean(run.measured.perplexity['test'] for run in runs):.3f}")
         row.append(_difference(found, "nll", system.name))
         rows.append(row)
-    signatures = [f"{TITLES[metric]} `{getattr(found.scores[0][0], metric).signature}`" for metric in METRICS]
+    signatures = [f"{TITLES[metric]} `{getattr(found.scores[0][0], metric).signature}`" for metric in METRICS["test"]]
     return (
         f"{_table([*head, 'length ratio', 'perplexity', 'difference of nll'], rows)}\n{_legend(corpus, signatures)}\n"
     )

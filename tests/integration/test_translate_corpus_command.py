@@ -64,7 +64,9 @@ def test_an_interrupted_corpus_is_finished_by_the_same_command(
     done = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert 0 < len(done) < ROWS // 3
 
-    assert start_command(said, *command).wait(300) == 0, said.read_text()
+    cores = os.cpu_count() or 1
+    assert start_command(said, *command, "--workers", cores + 1).wait(300) == 0, said.read_text()
+    assert f"there is room for {cores} workers now" in said.read_text()
     assert {path: path.stat().st_mtime_ns for path in done} == done
     found = [json.loads(line) for path in sorted(out.glob("part-*")) for line in path.read_text().splitlines()]
     assert [row["id"] for row in found] == list(range(ROWS))
@@ -103,17 +105,13 @@ def test_a_cluster_that_is_not_there_is_told(run: Path, rows: tuple[Path, list[s
     assert "there is no cluster of Ray to be reached" in said.read_text()
 
 
-def test_more_workers_than_there_is_room_for(run: Path, rows: tuple[Path, list[str]], tmp_path: Path) -> None:
-    said, texts = tmp_path / "said", [f"der {word}" for word in SOURCE_WORDS]
-    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+def test_a_worker_of_more_cores_than_there_are_is_refused(
+    run: Path, rows: tuple[Path, list[str]], tmp_path: Path
+) -> None:
     cores = os.cpu_count() or 1
-    command = ["translate-corpus", run, tmp_path / "in.txt", "--out", tmp_path / "out", "--shard-rows", 1]
+    command = ["translate-corpus", run, rows[0] / "2.jsonl", "--out", tmp_path / "out", "--column", "german"]
     refused = refusal(*command, "--worker-cpus", cores + 1)
     assert f"This machine has fewer than the {cores + 1} cores of --worker-cpus." in refused
-    assert start_command(said, *command, "--workers", cores + 1).wait(300) == 0, said.read_text()
-    assert f"there is room for {cores} workers now" in said.read_text()
-    written = [path.read_text().strip() for path in sorted((tmp_path / "out").glob("part-*"))]
-    assert written == Translator.load(run, "cpu").translate(texts)
 
 
 def test_a_cluster_that_runs_is_joined_by_its_address_and_token(

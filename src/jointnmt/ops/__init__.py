@@ -1,8 +1,9 @@
 """The operations of models: one function each, plain form and kernel side by side.
 
 The plain form defines an operation; the kernel computes the same in fewer passes over memory. `backend` chooses between
-them for tests and measurements. Of other code, only decoding asks what can be packed (`models/quantize.py`) or replayed
-(`models/layers/cache.py`).
+them for tests and measurements. Other code asks what can be packed (`models/quantize.py`), replayed or captured
+(`models/layers/cache.py`, `training/trainer.py`), and which kernels there are, where rates are kept by that
+(`translator/precision.py`).
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ __all__ = [
     "attention_pool",
     "axial_attention",
     "backend",
+    "cache_memory",
     "cached_attention",
     "cross_entropy",
     "divergence",
     "dropout",
     "dropout_add",
     "dropout_mask",
-    "empty",
     "empty_cache",
     "fusable",
     "gated_kv",
@@ -87,8 +88,8 @@ __all__ = [
 ]
 
 
-def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An uninitialised tensor with type and device of `like`; on the CPU in memory of the caching allocator."""
+def cache_memory(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Of what outlives a position of decoding: an uninitialised tensor with type and device of `like`; on the CPU in memory of the caching allocator."""
     return allocator.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
 

@@ -15,7 +15,7 @@ from jointnmt.models.interface import MultiStepState
 from jointnmt.models.layers.compaction import BatchCompaction
 from jointnmt.models.layers.embedding import TokenEmbedding
 from jointnmt.models.layers.slots import RowSlots
-from jointnmt.ops import AttentionMask, MultiStepDecoder, append_to_cache, empty
+from jointnmt.ops import AttentionMask, MultiStepDecoder, append_to_cache, cache_memory
 from jointnmt.ops.cuda_graph import CUDAGraphRunner
 from jointnmt.ops.replay import KernelRunner, replays
 
@@ -50,7 +50,7 @@ class KeyValueCache:
         """Grow to the allocated number of slots of each line, of which `filled` are copied."""
         shape = (len(like), *lines, self._slots.room, 2 * like.shape[-1])
         # Masked slots are read if there are fixed shapes, so they must not hold NaN.
-        grown = like.new_zeros(shape) if self._slots.fixed else empty(shape, like)
+        grown = like.new_zeros(shape) if self._slots.fixed else cache_memory(shape, like)
         if filled:
             grown[..., :filled, :] = self.stored[..., :filled, :]
         self.stored = grown
