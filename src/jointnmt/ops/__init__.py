@@ -89,7 +89,10 @@ __all__ = [
 
 
 def cache_memory(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Of what outlives a position of decoding: an uninitialised tensor with type and device of `like`; on the CPU in memory of the caching allocator."""
+    """An uninitialised tensor for what outlives a position of decoding, with type and device of `like`.
+
+    On the CPU it is of the caching allocator.
+    """
     return allocator.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
 
