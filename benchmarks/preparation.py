@@ -38,8 +38,8 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.shipped import locate_run
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training.run import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 
 BUNDLED = Path(__file__).parents[1] / "corpora" / "tatoeba-de-en" / "train.tsv.xz"
 RUN = locate_run(Path("package:tatoeba-de-en-transformer"))

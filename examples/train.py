@@ -14,8 +14,8 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from jointnmt.experiment import Experiment
-from jointnmt.training.run import train
 from jointnmt.training.progress import NoDisplay
+from jointnmt.training.run import train
 
 
 def main(recipe: Path, out: Path) -> None:
