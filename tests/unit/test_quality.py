@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
+import io
 import json
 import lzma
 import os
@@ -260,7 +262,7 @@ def test_cells_in_the_quotes_of_a_spreadsheet_are_noted(tmp_path: Path) -> None:
     quoted = [('"Er sagte ""ja"" dazu."', '"He said ""yes"" to it."'), ('"Ein Wort."', '"A word."')]
     (checked,) = check(table(tmp_path / "mine.tsv", [*PAIRS[:60], *quoted]))
     (note,) = checked.notes
-    assert "as spreadsheets write cells: 1." in note and "without quotes" in note
+    assert "as spreadsheets write cells: 1." in note and ".csv" in note
 
 
 def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
@@ -405,6 +407,12 @@ def write_kind(folder: Path, kind: str) -> list[Path]:
         path.write_bytes(gzip.compress("".join(f"{a}\t{b}\n" for a, b in pairs).encode()))
     elif kind == "txt":  # as Anki exports: a table by its content
         path.write_text("".join(f"{a}\t{b}\tCC BY {n}\n" for n, (a, b) in enumerate(pairs)), encoding="utf-8")
+    elif kind in ("csv", "csv.gz"):
+        stream = io.StringIO()
+        rows = ([str(n), f" {a.replace(' ', chr(10), 1)}", b] for n, (a, b) in enumerate(pairs))
+        csv.writer(stream, delimiter=";" if kind == "csv" else ",").writerows([["id", "German", "English"], *rows])
+        content = stream.getvalue().encode()
+        path.write_bytes(content if kind == "csv" else gzip.compress(content))
     elif kind == "jsonl":
         records = ({"id": n, "translation": {"de": a, "en": b}} for n, (a, b) in enumerate(pairs))
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
@@ -415,11 +423,30 @@ def write_kind(folder: Path, kind: str) -> list[Path]:
     return [path]
 
 
-@pytest.mark.parametrize("kind", ["lines", "lines.utf-16", "tsv.gz", "txt", "jsonl", "tmx", "xlf"])
+@pytest.mark.parametrize("kind", ["lines", "lines.utf-16", "tsv.gz", "txt", "csv", "csv.gz", "jsonl", "tmx", "xlf"])
 def test_every_kind_of_file_gives_the_same_pairs(tmp_path: Path, kind: str) -> None:
     texts, languages = settle_languages(gather_texts(write_kind(tmp_path, kind)))
     assert [side.language.partition("-")[0] for side in languages] == ["de", "en"]
-    assert [(pair.source, pair.target) for pair in texts[0].pairs()] == PAIRS[:50]
+    found = [(pair.source, pair.target) for pair in texts[0].pairs()]
+    assert found == [*[("German", "English")] * kind.startswith("csv"), *PAIRS[:50]]
+
+
+def test_quotes_of_a_table_that_do_not_end_cost_their_line_alone(tmp_path: Path) -> None:
+    """Numbers of lines are those of the file, whatever has line breaks."""
+    path = tmp_path / "a.csv"
+    good = [f'"Ein, Wort ""{number}""\noder zwei.","One, word {number}."\n' for number in range(20)]
+    path.write_text(
+        "".join(
+            [good[0], '"Das ist offen.,It is open.\n', *good[1:], '6" sind viel.,6 inches.\n', '"Ja" sagte er.,Yes\n']
+        )
+    )
+    pairs = list(gather_texts([path])[0].pairs())
+    assert pairs[0] == (1, 'Ein, Wort "0" oder zwei.', "One, word 0.", "", "")
+    assert [pair.line for pair in pairs if pair.problem] == [3, 43]
+    assert [(pair.line, pair.target) for pair in pairs[2:-2]] == [
+        (2 * number + 2, f"One, word {number}.") for number in range(1, 20)
+    ]
+    assert pairs[-2][:3] == (42, '6" sind viel.', "6 inches.")
 
 
 @pytest.mark.parametrize("kind", ["lines", "tsv.gz", "jsonl", "tmx"])
@@ -483,7 +510,7 @@ def test_lines_that_end_in_cr_alone_are_told(tmp_path: Path) -> None:
 
 def test_lines_without_tabs_are_no_pairs(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a b c\nd e f\n")
-    with pytest.raises(ConfigurationError, match="no tabs, so there are no pairs"):
+    with pytest.raises(ConfigurationError, match="one column, so there are no pairs"):
         gather_texts([tmp_path / "a.tsv"])
 
 
@@ -578,7 +605,7 @@ def test_one_file_of_lines_lacks_the_other(tmp_path: Path) -> None:
         gather_texts([tmp_path / "a.de"])
 
 
-@pytest.mark.parametrize(("name", "advice"), [("a.csv", "as .tsv"), ("a.json", "as .jsonl")])
+@pytest.mark.parametrize(("name", "advice"), [("a.xlsx", "as .csv"), ("a.json", "as .jsonl")])
 def test_files_of_unread_kinds_are_told_how_to_be_saved(tmp_path: Path, name: str, advice: str) -> None:
     (tmp_path / name).write_text('"ja","yes"\n', encoding="utf-8")
     with pytest.raises(ConfigurationError, match=f"is not read in this format.*{advice}"):

@@ -130,7 +130,7 @@ class _Columns:
         if self.quoted:
             yield (
                 f"pairs in quotes with others doubled inside, as spreadsheets write cells: {self.quoted:,}. Quotes are "
-                "taken as they stand, and a line break in a cell ends a line: export the table without quotes"
+                "taken as they stand, and a line break in a cell ends a line: a name that ends in .csv tells otherwise"
             )
         if self.invisible:
             yield f"pairs with invisible characters, such as soft hyphens, which no model sees: {self.invisible:,}"

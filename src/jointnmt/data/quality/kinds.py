@@ -11,7 +11,7 @@ from jointnmt.compression import plain_name, undeclared_compression
 from jointnmt.data.corpus import UNREADABLE, open_text, unreadable
 from jointnmt.errors import DataError
 
-PairKind = Literal[".tsv", ".jsonl", ".tmx", ".xliff"]
+PairKind = Literal[".tsv", ".csv", ".jsonl", ".tmx", ".xliff"]
 
 HEAD_BYTES, HEAD_LINES = 2**18, 500
 """What is looked at of a file before it is read."""
@@ -82,6 +82,8 @@ def kind_of(path: Path, head: bytes) -> PairKind | None:
     lines = [line for line in text.split("\n")[:HEAD_LINES][:-1] if line.strip()]
     if lines and sum("\t" in line for line in lines) > 0.9 * len(lines):
         return ".tsv"
+    if named == ".csv":
+        return ".csv"
     if lines and all(line.startswith("{") for line in lines[:10]) and _is_json(lines[0]):
         return ".jsonl"
     return None

@@ -97,7 +97,7 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
         if columns == 2:
             chosen = ["0", "1"]
         if columns < 2:
-            raise ConfigurationError(f"{path}: its lines have no tabs, so there are no pairs in it.")
+            raise ConfigurationError(f"{path}: its lines have one column, so there are no pairs in it.")
         if len(chosen) < 2:
             raise ConfigurationError(
                 f"{path}: its lines have {columns} columns, and no two of them look like sentences. Name them: "

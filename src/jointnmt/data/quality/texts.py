@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from jointnmt.compression import plain_name
 from jointnmt.data.corpus import UNREADABLE, check_beginning, cut_lines, open_text, unreadable
+from jointnmt.data.quality.csv_tables import delimiter_of, rows_of
 from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
 from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
@@ -37,9 +38,8 @@ NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new",
 
 
 UNREAD = {
-    ".csv": "Save the table with tabs between its columns and without quotes around cells, as .tsv.",
     ".json": "Write one JSON object a line, as .jsonl.",
-    ".xlsx": "Save the table with tabs between its columns and without quotes around cells, as .tsv.",
+    ".xlsx": "Save the table as .csv.",
 }
 """What to do with files of kinds that are not read."""
 
@@ -67,6 +67,8 @@ class GivenText:
     """Where source and target stand in a line."""
     encodings: tuple[str, ...] = ("utf-8",)
     """Of each file."""
+    delimiter: str = ""
+    """Between the cells of a table with quotes (.csv)."""
     notes: tuple[str, ...] = ()
     """What is unusual about the files, and harmless: it is undone in reading."""
 
@@ -98,9 +100,19 @@ class GivenText:
         if self.kind in MARKUP:
             yield from (GivenPair(*pair) for pair in markup_pairs(self.files[0], self.kind, self.selection))
             return
+        if self.kind == ".csv":
+            for line, cells in self.csv_rows():
+                yield self._pair(line, [cells])
+            return
         columns = [decoded_lines(*each) for each in zip(self.files, self.encodings, strict=True)]
         for line, row in enumerate(zip_longest(*columns, fillvalue=MISSING), start=1):
             yield self._pair(line, row)
+
+    def csv_rows(self) -> Iterator[tuple[int, str]]:
+        """The rows of a table with quotes, as lines with tabs, or a key of `UNUSABLE`, and the numbers of lines."""
+        lines = decoded_lines(self.files[0], self.encodings[0])
+        for line, row in rows_of(lines, self.delimiter, QUOTES):
+            yield line, row if "\0" not in row or row in UNUSABLE else UNDECODABLE
 
     def _pair(self, line: int, row: Sequence[str]) -> GivenPair:
         for text in row:
@@ -112,11 +124,12 @@ class GivenText:
         return GivenPair(line, *self.selection.pick(row[0]))
 
 
-MISSING, UNDECODABLE, NUL = "\0missing", "\0undecodable", "\0nul"
+MISSING, UNDECODABLE, NUL, QUOTES = "\0missing", "\0undecodable", "\0nul", "\0quotes"
 UNUSABLE = {
     MISSING: ("no-counterpart", "no counterpart"),
     UNDECODABLE: ("unreadable", "wrong encoding"),
     NUL: ("unreadable", "NUL byte"),
+    QUOTES: ("unreadable", "quotes that do not end, or are not around a cell"),
 }
 """What stands for a line that cannot be used, as no text has a NUL byte: its problem, and why in words."""
 
@@ -200,7 +213,11 @@ def gather_texts(
             singles.append(path)
             continue
         text = _described(GivenText((path,), kind), [head], encoding)
-        if kind == ".tsv":
+        if kind == ".csv":
+            text = replace(text, delimiter=delimiter_of(_sample(text)))
+            rows = [row for _, row in islice(text.csv_rows(), HEAD_LINES) if row not in UNUSABLE]
+            text = replace(text, selection=select_columns(path, rows, columns))
+        elif kind == ".tsv":
             text = replace(text, selection=select_columns(path, _sample(text), columns))
         elif kind == ".jsonl":
             text = replace(text, selection=select_keys(path, _sample(text), columns))
@@ -318,13 +335,13 @@ def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
     if len(files) == 1:
         raise ConfigurationError(
             f"{files[0]}: holds one side of the pairs, line by line; the file of its translations is missing. Give "
-            "both, such as train.de train.en; a single file of pairs ends in .tsv, .jsonl, .tmx or .xliff (perhaps "
-            "compressed), or has a tab in each line."
+            "both, such as train.de train.en; a single file of pairs ends in .tsv, .csv, .jsonl, .tmx or .xliff "
+            "(perhaps compressed), or has a tab in each line."
         )
     if odd:
         raise ConfigurationError(
             f"{', '.join(map(str, odd))}: it is not clear which two of these files belong together. Two files of "
             "lines need names that differ in the language alone, such as train.de and train.en; a single file of pairs "
-            "ends in .tsv, .jsonl, .tmx or .xliff (perhaps compressed)."
+            "ends in .tsv, .csv, .jsonl, .tmx or .xliff (perhaps compressed)."
         )
     return [(group[0], group[1]) for group in groups.values()]
