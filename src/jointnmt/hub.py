@@ -16,6 +16,7 @@ from jointnmt.extras import extra
 from jointnmt.files import write_text
 from jointnmt.model_card import CARD, NOT_STATED, hub_licence, score_rows, told_by_experiment, validation_sentence
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import validations
@@ -81,7 +82,7 @@ class HubFolder(
     def _save_weights(self, files: RunDirectory, precision: StoredPrecision) -> None:
         """Write the weights beside the configuration and segmentation that they belong to."""
         run = self.translator.run
-        steps = [] if run is None else checkpoint.read_values(RunDirectory(run).model).get("steps", [])
+        steps = [] if run is None else steps_of(checkpoint.read_values(RunDirectory(run).model))
         parts = Parts.of(self.translator.experiment, files.segmentation)
         values = {"steps": steps, PARTS: parts.plain()}
         write_compact(files.model, self.translator.trained.state_dict(), values, precision)
@@ -197,6 +198,6 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         return kept
     if not files.log.is_file():
         return None
-    steps = checkpoint.read_values(files.model).get("steps", [])
+    steps = steps_of(checkpoint.read_values(files.model))
     of_weights = [record for record in validations(files.log, steps) if record.get("perplexity") is not None]
     return {"steps": steps, **{key: of_weights[-1].get(key) for key in SCORES}} if of_weights else None

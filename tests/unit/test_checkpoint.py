@@ -372,9 +372,9 @@ def test_weights_in_the_place_of_a_state_give_way_to_the_state_before(
 ) -> None:
     files = TrainingDirectory(tmp_path)
     files.checkpoints.mkdir()
-    checkpoint.write(files.states.previous, TENSORS, {"run": None})
+    checkpoint.write(files.states.previous, TENSORS, {"trainer": {}})
     checkpoint.write(files.states.last, TENSORS, {"steps": [3]})
     state = files.states.read()
     assert state is not None
-    assert state[1] == {"run": None}
+    assert state[1] == {"trainer": {}}
     assert "holds no state of a training" in caplog.text

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import is_state, steps_of
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.parts import PARTS, is_bound
 from jointnmt.runs.provenance import TRAINING, check_provenance
@@ -50,8 +50,9 @@ def _check_name(path: Path) -> None:
         ModelError: if its name tells another step than its content.
     """
     named = re.fullmatch(r"step-(\d+)\.safetensors", path.name)
-    steps = checkpoint.read_values(path).get("steps")
-    if named and steps is not None and steps != [int(named[1])]:
+    values = checkpoint.read_values(path)
+    steps = steps_of(values)
+    if named and not is_state(values) and steps and steps != [int(named[1])]:
         raise ModelError(f"{path}: holds the weights after update {steps}: it has got another checkpoint's name.")
 
 
@@ -77,11 +78,6 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
     parts = {PARTS: bound[0]} if len(bound) == len(found) else {}
     training = {TRAINING: trainings[0]} if len(trainings) == len(found) else {}
     checkpoint.write(out, weights, {"steps": steps, "candidates": [], **parts, **training})  # no training chose it
-
-
-def steps_of(values: Mapping[str, Any]) -> list[int]:
-    """The updates after which the weights of a checkpoint with these values were taken."""
-    return list(values["steps"]) if "steps" in values else [values["trainer"]["position"]["step"]]
 
 
 def choose_checkpoints(

@@ -12,6 +12,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel, build_model
 from jointnmt.models.outline import outline_model
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import is_state, stored_precision
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.parts import Parts
 from jointnmt.runs.weights import read_weights, weights_of_state, with_tied
@@ -68,9 +69,9 @@ def check_outline(model: TranslationModel, outline: checkpoint.Outline, path: Pa
     Raises:
         ModelError: if names or shapes differ from the model's, or a type from the one that the file was written with.
     """
-    given = weights_of_state(outline.tensors) if "trainer" in outline.values else outline.tensors
+    given = weights_of_state(outline.tensors) if is_state(outline.values) else outline.tensors
     given = with_tied(given, outline.values, path)
-    stored = str(outline.values.get("weights", "float32"))  # the precision that they were written in
+    stored = stored_precision(outline.values)
     expected = {
         name: (getattr(torch, stored, None) if tensor.is_floating_point() else tensor.dtype, tuple(tensor.shape))
         for name, tensor in model.state_dict().items()

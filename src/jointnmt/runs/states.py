@@ -12,6 +12,7 @@ from torch import Tensor
 from jointnmt.errors import ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.checkpoint import DamagedCheckpointError
+from jointnmt.runs.contents import is_state, position_of
 
 logger = logging.getLogger(__name__)
 
@@ -120,13 +121,13 @@ def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
     Raises:
         DamagedCheckpointError: if a training cannot resume from a checkpoint with these values.
     """
-    if "steps" in values:
+    if not is_state(values):
         raise DamagedCheckpointError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
 
 
 def _step_of(values: Mapping[str, Any]) -> int:
     """The update of a state with these values, which were not verified; -1 if they do not tell."""
     try:
-        return int(values["trainer"]["position"]["step"])
+        return int(position_of(values)["step"])
     except (LookupError, TypeError, ValueError, OverflowError):
         return -1

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import is_state, stored_precision
 
 Stored = TypeVar("Stored")
 
@@ -75,11 +76,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         ModelError: if the file is missing, damaged, or compact in a way that is unknown here.
     """
     tensors, values = checkpoint.read(path)
-    if "trainer" in values:
+    if is_state(values):
         return weights_of_state(tensors)
-    if values.get("weights", "float32") not in get_args(StoredPrecision):
+    if stored_precision(values) not in get_args(StoredPrecision):
         raise ModelError(
-            f"{path}: its weights are stored as {values['weights']!r}; this jointnmt reads "
+            f"{path}: its weights are stored as {stored_precision(values)!r}; this jointnmt reads "
             f"{', '.join(get_args(StoredPrecision))}. Save the model again, or update jointnmt."
         )
     if "weights" in values:

@@ -13,6 +13,7 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
 from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import position_of
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
 from jointnmt.runs.provenance import changes
@@ -119,7 +120,7 @@ def read_outcome(run: RunDirectory) -> RunOutcome:
     return RunOutcome(
         nll=best["nll"],
         step=best["step"],
-        updates=values["trainer"]["position"]["step"],
+        updates=position_of(values)["step"],
         seconds=RunState.from_plain(values["run"]).total.seconds,
         data=values["data"],
         validation=values.get("validation"),
@@ -225,7 +226,7 @@ def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:
     """Refuse a run that was trained for longer than asked for: the others would be trained less."""
     if not (values := checkpoint.read_values(run.states.last)):
         return
-    position, config = values["trainer"]["position"], experiment.training
+    position, config = position_of(values), experiment.training
     done = {"updates": position["step"], "epochs": position["epoch"] + (position["update"] > 0)}
     for unit, most in (("updates", config.max_updates), ("epochs", config.max_epochs)):
         if most is not None and done[unit] > most:

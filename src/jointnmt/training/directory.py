@@ -21,6 +21,7 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.parts import PARTS, Parts
@@ -252,7 +253,7 @@ class TrainingDirectory(RunDirectory):
         try:
             values = checkpoint.read(self.model)[1]
             self.check_checkpoint(values, self.model)
-            return bool(values.get("candidates", values["steps"]) == candidates)
+            return bool(values.get("candidates", steps_of(values)) == candidates)
         except (ModelError, KeyError):
             return False
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from jointnmt.data.store import TokenStore
 from jointnmt.runs import checkpoint
+from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import validations
 from jointnmt.training.schedule import shorter_warmup
@@ -54,7 +55,7 @@ def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vo
         validation: the validation text.
         vocabulary: pieces of the target.
     """
-    steps = checkpoint.read_values(directory.model).get("steps", [])
+    steps = steps_of(checkpoint.read_values(directory.model))
     records, of_weights = validations(directory.log), validations(directory.log, steps)[-1:]
     translated = [record for record in (*records, *of_weights) if record.get("bleu") is not None][-1:]
     reasons = [each for record in of_weights for each in _of_perplexity(record, train, validation, vocabulary)]
