@@ -28,7 +28,7 @@ with extra("hub"):
     import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
     import numpy  # noqa: F401 (safetensors writes with it)
     from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
 if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
@@ -37,6 +37,9 @@ ENTRIES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation", "config.json")
 """What `save_pretrained` writes anew, besides a model card if there is none."""
 
 FILES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation/*", "config.json", "README.md")
+
+UNREACHABLE = (HFValidationError, HTTPError, OSError)
+"""What huggingface_hub raises where a repository cannot be had."""
 
 OPTIONS_OF_HUB = ("revision", "cache_dir", "local_files_only", "force_download", "token")
 """Those of `from_pretrained` that are of a download."""
@@ -78,6 +81,17 @@ class HubFolder(
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> None:
         """What the mixin calls to make the folder that it uploads."""
         self.save(Path(save_directory), options["model_card_kwargs"])
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """See `Pretrained.push_to_hub`."""
+        try:
+            url: str = super().push_to_hub(repo_id, **options)
+        except UNREACHABLE as error:
+            raise ModelError(
+                f"{repo_id}: cannot be uploaded to the Hub ({' '.join(str(error).split())}). Check the name, the "
+                "network and the token."
+            ) from error
+        return url
 
     def _save_weights(self, files: RunDirectory, precision: StoredPrecision) -> None:
         """Write the weights beside the configuration and segmentation that they belong to."""
@@ -150,7 +164,7 @@ def _download(name: str, options: Mapping[str, Any]) -> str:
         raise ModelError(f"{name}: there is no such folder, and a model on the Hub is named USER/NAME.")
     try:
         return snapshot_download(name, allow_patterns=list(FILES), **options)
-    except (HFValidationError, HfHubHTTPError, OSError) as error:
+    except UNREACHABLE as error:
         raise ModelError(
             f"{name}: no such folder, and no such model on the Hub ({' '.join(str(error).split())}). Check the name, "
             "the network, and for a private model the token."

@@ -341,6 +341,15 @@ def test_models_of_the_package_have_their_names() -> None:
     assert loaded.translate("Danke!") == "Thank you."
 
 
+def test_a_hub_that_cannot_be_reached_is_told(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", refuse)
+    with pytest.raises(ModelError, match="somebody/de-en: cannot be uploaded .*Name or service not known"):
+        translator.push_to_hub("somebody/de-en")
+
+
 def test_an_option_that_nobody_knows_is_refused(translator: Translator, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="weigths"):
         translator.save_pretrained(tmp_path / "saved", weigths="float16")

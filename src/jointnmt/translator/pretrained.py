@@ -107,6 +107,7 @@ class Pretrained:
         Raises:
             ConfigurationError: as `save_pretrained`.
             MissingPackageError: without the extra `hub`.
+            ModelError: if the Hub cannot be reached, or refuses it.
         """
         self.check_can_be_saved()
         from jointnmt.hub import HubFolder
