@@ -28,7 +28,7 @@ with extra("hub"):
     import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
     import numpy  # noqa: F401 (safetensors writes with it)
     from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
-    from huggingface_hub.errors import HFValidationError, HTTPError
+    from huggingface_hub.errors import HFValidationError, HTTPError  # type: ignore[attr-defined]  # of its client
 
 if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained

@@ -346,7 +346,7 @@ def test_a_hub_that_cannot_be_reached_is_told(translator: Translator, monkeypatc
         raise ConnectionError("Name or service not known")
 
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", refuse)
-    with pytest.raises(ModelError, match="somebody/de-en: cannot be uploaded .*Name or service not known"):
+    with pytest.raises(ModelError, match=r"somebody/de-en: cannot be uploaded .*Name or service not known"):
         translator.push_to_hub("somebody/de-en")
 
 
