@@ -56,6 +56,9 @@ def test_wrong_options_are_refused(translator: Translator) -> None:
         translator.translate(TEXTS, beam=3)
     with pytest.raises(TypeError, match="give num_best=2 to translate itself"):
         translator.translate(TEXTS, TranslationOptions(num_best=2))
+    for given in (None, 5, {"a": "b"}):
+        with pytest.raises(TypeError, match=f"a list of texts is needed, not a {type(given).__name__}"):
+            translator.translate(given)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="give a list"):
         translator.translate(TEXTS[0], num_best=2)
     with pytest.raises(ConfigurationError, match="temperature is for sampling"):

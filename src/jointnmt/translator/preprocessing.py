@@ -64,10 +64,13 @@ def checked_texts(texts: Iterable[str | DataError]) -> Iterator[str | DataError]
     """The texts, each checked to be a `str`, or an error that stands for a line which cannot be read.
 
     Raises:
-        TypeError: at once for a single string, whose letters would be taken for texts; on the way for anything else.
+        TypeError: at once for a single string, whose letters would be taken for texts, for a mapping or a table, whose
+            keys would be, and for what is no collection; on the way for anything else.
     """
     if isinstance(texts, str | bytes):
         raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
+    if isinstance(texts, Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+        raise TypeError(f"a list of texts is needed, not a {type(texts).__name__}")
     return _each_a_text(texts)
 
 
