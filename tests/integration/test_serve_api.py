@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from starlette.testclient import TestClient
 
 from jointnmt import Translator
-from jointnmt.errors import DataError
+from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.search import SamplingConfig
 from jointnmt.serving.app import create_app
 from jointnmt.serving.engine import Engine
@@ -122,6 +122,26 @@ def test_html_keeps_its_tags(client: TestClient) -> None:
     for tag in ('<p class="x">', "<b>", "</b>", '<a href="u">', "</a>", "</p>", '<img src="a">'):
         assert tag in answer
     assert "sieht" not in answer
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n  ", "&#10;"])
+def test_line_breaks_in_html_are_spaces(client: TestClient, between: str) -> None:
+    for source in ("<p>der Hund{}sieht die Katze</p>", "<p>der <b>Hund</b>{}sieht die Katze</p>"):
+        expected = translate(client, source.format(" "), format="html")
+        assert translate(client, source.format(between), format="html") == expected
+
+
+def test_the_search_of_a_server_is_that_of_its_settings(runs: dict[str, Path]) -> None:
+    with TestClient(
+        application(runs, search={"beam_size": 1, "max_length_factor": 0.0, "max_length_offset": 2})
+    ) as one:
+        (answer,) = post(
+            one, "/v1/translate", source_language="de", target_language="en", texts=["der Hund sieht die Katze"]
+        )["translations"]
+        assert len(answer["candidates"][0]["tokens"]) == 2
+        assert translate(one, "der Hund sieht die Katze")["translatedText"] == answer["candidates"][0]["text"]
+    with pytest.raises(ConfigurationError, match=r"search of the server: .*beam_sise"):
+        application(runs, search={"beam_sise": 1})
 
 
 def test_auto_takes_the_only_pair_that_fits_and_says_how_sure_it_is(client: TestClient) -> None:

@@ -74,7 +74,7 @@ def services(paths: dict[str, Path], keys: tuple[Key, ...] | None = None, **sett
     """The parts of a server of these models, in this process."""
     config = ServerConfig.parse({"allow_hosts": ["testserver"], **settings}, "test")
     metrics = Metrics()
-    load = partial(Engine.load, device="cpu", precision="float32")
+    load = partial(Engine.load, device="cpu", precision="float32", search=config.search)
     return Services(
         config, Models.load(paths, load, metrics), Dispatcher(config.limits, metrics), Access(keys), metrics
     )

@@ -162,7 +162,7 @@ def test_rows_without_a_translation_keep_their_place_and_are_told_with_the_reaso
     wrong = [
         ('{"text": "der', "is no JSON"),
         ("[1]", "is no JSON object"),
-        ('{"id": 7}', "has no key 'text'"),
+        ('{"id": 7}', "has no text under 'text'"),
         ('{"id": 8, "text": null}', "has no text, but another value, in 'text'"),
         ('{"text": "der", "translation": "the"}', "has a key 'translation' already"),
         (json.dumps({"id": 9, "text": "der " * 40}), "takes at most 12"),

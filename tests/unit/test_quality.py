@@ -431,6 +431,22 @@ def test_every_kind_of_file_gives_the_same_pairs(tmp_path: Path, kind: str) -> N
     assert found == [*[("German", "English")] * kind.startswith("csv"), *PAIRS[:50]]
 
 
+def test_a_table_all_of_whose_cells_are_in_quotes_is_read_without_them(tmp_path: Path) -> None:
+    quoted = [tuple(f'"{side}"' for side in pair) for pair in PAIRS[:50]]
+    (text,) = gather_texts([table(tmp_path / "a.tsv", [*quoted, ('"Er sagte ""ja""."', '"He said yes."')])])
+    *pairs, last = ((pair.source, pair.target) for pair in text.pairs())
+    assert pairs == PAIRS[:50] and last == ('Er sagte "ja".', "He said yes.")
+    assert "cells are in quotes, which are taken off" in " ".join(text.notes)
+
+
+def test_encodings_that_differ_in_the_letters_at_hand_are_both_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.tsv"
+    french = ("Zum Nachtisch gibt es Crème brûlée, sie wohnt in Genève.", "Dessert is crème brûlée in Genève.")
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in [french, *PAIRS[:200]]).encode("latin-1", "ignore"))
+    (text,) = gather_texts([path])
+    assert "perhaps cp1252 (Crème) or cp1250 (Crčme) (--encoding)" in " ".join(text.notes)
+
+
 def test_quotes_of_a_table_that_do_not_end_cost_their_line_alone(tmp_path: Path) -> None:
     """Numbers of lines are those of the file, whatever has line breaks."""
     path = tmp_path / "a.csv"

@@ -100,6 +100,15 @@ def test_the_first_lines_do_not_wait_for_the_last(translator: Translator) -> Non
         assert read == count
 
 
+def test_what_the_model_cannot_read_is_counted(translator: Translator, caplog: pytest.LogCaptureFixture) -> None:
+    translator.translate([LINES[0], "漢字", f"{LINES[0]} 漢字"])
+    assert "2 of 3 lines have characters or words that the model has no piece for" in caplog.text
+    assert "The first: 漢字" in caplog.text
+    caplog.clear()
+    translator.translate(LINES[:1])
+    assert "no piece" not in caplog.text
+
+
 def test_candidates_say_what_search_found(translator: Translator) -> None:
     [translation] = translator.translate_stream(LINES[:1], options(num_best=3))
     assert len(translation.candidates) == 3

@@ -107,9 +107,11 @@ def _draw(panel: Panel, axes: Axes, titled: bool) -> None:
     axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=9, parse_math=False)
     axes.tick_params(length=0)
     axes.set_xlabel(panel.column_axis)
-    axes.set_ylabel(panel.row_axis)
-    height = max(1.0, BAR_CELLS / len(panel.rows))
-    bar = axes.inset_axes((1.02, 1 - height, 0.035, height))
+    # A label that is longer than the panel goes on below it: above is the title.
+    is_short = len(panel.rows) * CELL < _letters(panel.row_axis) * LETTER
+    axes.set_ylabel(panel.row_axis, loc="top" if is_short else "center")
+    height, inch = max(1.0, BAR_CELLS / len(panel.rows)), 1 / (len(panel.columns) * CELL)
+    bar = axes.inset_axes((1 + max(0.02, 0.12 * inch), 1 - height, max(0.035, 0.12 * inch), height))
     extend = "max" if panel.weights.max() > _brightest(panel.weights) else "neither"
     axes.figure.colorbar(image, cax=bar, extend=extend).set_label("weight", labelpad=6)
 

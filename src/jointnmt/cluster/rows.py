@@ -87,7 +87,7 @@ class JsonRows:
 
 
 def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> None:
-    """Refuse a file of whose first lines none has a text of this key, or the very first has the new key.
+    """Refuse a file of whose first lines most have no text of this key, or the very first has the new key.
 
     Raises:
         ConfigurationError: naming the keys that the first one has.
@@ -95,10 +95,10 @@ def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> N
     read = [each for each in (_object(line, origin) for line in lines) if not isinstance(each, DataError)]
     if read and into in read[0][1]:
         raise ConfigurationError(f"{origin}: has a key {into!r} already. Name another for translations by --into.")
-    if read and not any(isinstance(json_value(value, column), str) for _, value in read):
+    if 2 * sum(isinstance(json_value(value, column), str) for _, value in read) < len(read):
         known = ", ".join(read[0][1])
         raise ConfigurationError(
-            f"{origin}: its objects have no text {column!r}. The first one has: {known}. Name one by --column."
+            f"{origin}: most of its objects have no text {column!r}. The first one has: {known}. Name one by --column."
         )
 
 
@@ -187,5 +187,5 @@ def _value(row: dict[str, Any], origin: str, column: str, into: str) -> str | Da
     text = json_value(row, column)
     if isinstance(text, str):
         return text if "\0" not in text else DataError(f"{origin}: holds a NUL byte, so it is no text. Remove it.")
-    what = "no key" if text is None and column not in row else "no text, but another value, in"
+    what = "no text, but another value, in" if text is not None or column in row else "no text under"
     return DataError(f"{origin}: has {what} {column!r}. Correct the line, or name another key by --column.")

@@ -85,7 +85,7 @@ def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
     names = [f"{run.name}, {text}" for text in ("training", "validation") for run in runs]
-    legend_below(figure, axes.get_lines(), names, fontsize=8)
+    _legend(figure, axes, names)
     return figure
 
 
@@ -94,8 +94,14 @@ def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
     figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
         axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5)
-    legend_below(figure, axes.get_lines(), [run.name for run in runs], fontsize=8)
+    _legend(figure, axes, [run.name for run in runs])
     return figure
+
+
+def _legend(figure: Figure, axes: Any, names: Sequence[str]) -> None:
+    """Of the lines that there is anything of."""
+    drawn = [(line, name) for line, name in zip(axes.get_lines(), names, strict=True) if len(line.get_xdata())]
+    legend_below(figure, [line for line, _ in drawn], [name for _, name in drawn], fontsize=8)
 
 
 def _points(records: Sequence[dict[str, Any]], key: str) -> list[tuple[int, float]]:

@@ -92,7 +92,7 @@ class Parts:
             raise ModelError(
                 f"experiment.yaml is not the configuration that {weights} was trained with: {in_words(changed)}. "
                 "The model would translate otherwise than it was trained to. Bring the old file back; settings of a "
-                "translation are options of the command or of `translate`."
+                "translation are options of `translate`, and of a server `--set search.KEY=VALUE`."
             )
         if segmentation != self.segmentation:
             raise ModelError(

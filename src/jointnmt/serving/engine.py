@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jointnmt.analysis.attention import By, View, attention_numbers
@@ -81,14 +82,19 @@ class Engine:
         )
 
     @classmethod
-    def load(cls, run: Path, device: str, precision: PrecisionChoice) -> Engine:
-        """The model of a RUN directory.
+    def load(
+        cls, run: Path, device: str, precision: PrecisionChoice, search: Mapping[str, Any] = MappingProxyType({})
+    ) -> Engine:
+        """The model of a RUN directory, with these values in place of those of its own search.
 
         Raises:
-            ConfigurationError: if the device is not there, or has no such precision.
+            ConfigurationError: if the device is not there, or has no such precision, or search has no such key.
             ModelError: if a part of RUN is missing or damaged.
         """
         translator = Translator.load(run, device, precision)
+        experiment = translator.experiment
+        changed = changed_search(experiment.search, False, search, origin="search of the server")
+        translator.experiment = experiment.model_copy(update={"search": changed})
         if translator.device.type == "cpu" and not translator.experiment.model.is_grid:
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
         return cls(translator)

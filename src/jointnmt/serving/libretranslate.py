@@ -182,6 +182,9 @@ async def suggest() -> None:
     raise RequestError(403, "This server takes no suggestions.")
 
 
+LINE_BREAKS = {ord(each): " " for each in "\r\n"}
+
+
 def _documents(texts: Sequence[str], form: str, limits: Limits) -> list[Document]:
     """The texts, read.
 
@@ -224,6 +227,7 @@ async def _translated(
 ) -> list[Translation]:
     if not texts:
         return []
+    texts = [text.translate(LINE_BREAKS) for text in texts]  # which are white space in HTML; places stay
     limits = shared.config.limits
     wanted = TranslationOptions(options.search, options.num_best, alignments)
     sentences = check_cells(engine, await to_sentences(engine, texts, None, limits), wanted, limits)

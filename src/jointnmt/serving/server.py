@@ -68,7 +68,7 @@ def load_services(models: Sequence[str], config: ServerConfig, device: str, prec
     keys = None if config.keys is None else read_keys(config.keys)
     paths, metrics = named_paths(models), Metrics()
     dispatcher = Dispatcher(config.limits, metrics)
-    load = partial(Engine.load, device=device, precision=precision)
+    load = partial(Engine.load, device=device, precision=precision, search=config.search)
     # In a thread that ends, with its team of OpenMP: beside an idle one, whose threads are more than cores in all, the
     # worker's would not spin while they wait for each other, and a translation takes up to three times as long.
     with ThreadPoolExecutor(1) as loading:
@@ -138,7 +138,7 @@ class Server(uvicorn.Server):
             logger.error("the keys stay as they were: %s", error)
 
     async def _load(self, path: Path) -> Engine:
-        work = Loading(path, self._device, self._precision)
+        work = Loading(path, self._device, self._precision, self._services.config.search)
         found: list[Engine] = await self._services.dispatcher.results(work, [Sentence(0, "")], even_if_full=True)
         return found[0]
 

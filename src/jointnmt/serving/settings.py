@@ -70,6 +70,9 @@ class ServerConfig(Config):
     allow_hosts: tuple[str, ...] = Field(
         (), description="further host names to be called by, if the server listens on the loopback only"
     )
+    search: dict[str, Any] = Field(
+        {}, description="keys of the search, such as beam_size, in place of those of the models"
+    )
     log_text: bool = Field(False, description="whether the log holds the texts and translations themselves")
     limits: Limits = Field(Limits(), description="see Limits")
 

@@ -5,7 +5,7 @@ Sentences whose `Work` is equal may be computed together, of whichever requests 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,6 +96,7 @@ class Loading:
     path: Path
     device: str
     precision: PrecisionChoice
+    search: Mapping[str, Any]
 
     def plan(self, sentences: Sequence[Sentence]) -> list[int]:
         """By itself."""
@@ -103,4 +104,4 @@ class Loading:
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[Engine]:
         """The model."""
-        return [Engine.load(self.path, self.device, self.precision)]
+        return [Engine.load(self.path, self.device, self.precision, self.search)]

@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jointnmt.bounded_yaml import shorten
 from jointnmt.models.gates import GateMeans, mean_over_sentences
 from jointnmt.search import LengthPenalty
 from jointnmt.text.segmenter import Segmenter
-from jointnmt.text.special import EOS
+from jointnmt.text.special import EOS, UNK
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,10 @@ class Counts:
     """Neither skipped nor empty lines."""
     empty: int = 0
     """Of those, translated to nothing, though not cut."""
+    unreadable: int = 0
+    """Of them, those whose source has what the model has no piece for."""
     first_error: str | None = None
+    first_unreadable: str = ""
 
     def add(self, translation: Translation) -> None:
         """Count one more."""
@@ -133,6 +137,9 @@ class Counts:
         if translation.candidates:
             self.translated += 1
             self.empty += translation.candidates[0].complete and not translation.text.strip()
+            if UNK in translation.source_tokens:
+                self.unreadable += 1
+                self.first_unreadable = self.first_unreadable or translation.source
         self.first_error = self.first_error or translation.error
 
     def warn(self) -> None:
@@ -150,6 +157,14 @@ class Counts:
                 "training, or its card, says how well it does.",
                 self.empty,
                 self.translated,
+            )
+        if self.unreadable:
+            logger.warning(
+                "%d of %d lines have characters or words that the model has no piece for, and cannot read. The first: "
+                "%s",
+                self.unreadable,
+                self.total,
+                shorten(self.first_unreadable),
             )
         if self.skipped:
             logger.warning(

@@ -11,6 +11,9 @@ DELIMITERS = (",", ";")
 
 QUOTE = '"'
 
+MOSTLY = 0.9
+"""Share of cells in quotes, above which all of a table's are."""
+
 MOST_LINES = 100
 """That a row may have, with line breaks in its cells: beyond that, a quote has no end."""
 
@@ -24,6 +27,12 @@ def delimiter_of(lines: Sequence[str]) -> str:
         return widths.count(most) / len(widths) if most > 1 else 0.0
 
     return max(DELIMITERS, key=regularity)
+
+
+def is_quoted(lines: Sequence[str]) -> bool:
+    """Whether (nearly) all cells of these lines, with tabs between them, stand in quotes."""
+    cells = [cell for line in lines for cell in line.split("\t")]
+    return sum(len(cell) > 1 and cell[0] == cell[-1] == QUOTE for cell in cells) > MOSTLY * max(1, len(cells))
 
 
 def rows_of(lines: Iterable[str], delimiter: str, unreadable: str) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from jointnmt.compression import plain_name
 from jointnmt.data.corpus import UNREADABLE, check_beginning, cut_lines, open_text, unreadable
-from jointnmt.data.quality.csv_tables import delimiter_of, rows_of
+from jointnmt.data.quality.csv_tables import delimiter_of, is_quoted, rows_of
 from jointnmt.data.quality.kinds import HEAD_LINES, PairKind, head_of, kind_of, marked_encoding
 from jointnmt.data.quality.markup import MARKUP, markup_pairs, select_languages
 from jointnmt.data.quality.records import PairFields, select_columns, select_keys
@@ -213,8 +213,11 @@ def gather_texts(
             singles.append(path)
             continue
         text = _described(GivenText((path,), kind), [head], encoding)
+        if kind == ".tsv" and is_quoted(_sample(text)):
+            note = f"{path}: cells are in quotes, which are taken off"
+            kind, text = ".csv", replace(text, kind=".csv", delimiter="\t", notes=(*text.notes, note))
         if kind == ".csv":
-            text = replace(text, delimiter=delimiter_of(_sample(text)))
+            text = replace(text, delimiter=text.delimiter or delimiter_of(_sample(text)))
             rows = [row for _, row in islice(text.csv_rows(), HEAD_LINES) if row not in UNUSABLE]
             text = replace(text, selection=select_columns(path, rows, columns))
         elif kind == ".tsv":
@@ -299,8 +302,12 @@ def _guessed(path: Path) -> str:
     if best is None:
         return ""
     with suppress(UnicodeDecodeError):
-        if text.decode("cp1252") == str(best):  # these letters are the same bytes in both; rarer ones may not be
+        western = text.decode("cp1252")
+        words = zip(western.split(), str(best).split(), strict=False)
+        differing = next(((one, other) for one, other in words if one != other), None)
+        if differing is None:  # these letters are the same bytes in both; rarer ones may not be
             return "cp1252"
+        return f"cp1252 ({differing[0]}) or {best.encoding} ({differing[1]})"
     return best.encoding
 
 
