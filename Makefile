@@ -40,13 +40,13 @@ demo: $(INSTALLED)  ## train on the bundled corpus (ten minutes, no GPU), transl
 	$(BIN)/jointnmt attention $(DEMO)/run --text "$$(sed -n 5p $(DEMO)/data/test.de)" --out $(DEMO)/attention.png
 
 test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-fast: $(INSTALLED)  ## run the fast tests, within two minutes on 2 cores: no whole commands or trainings, shapes not checked
-	$(BIN)/pytest -n $(WORKERS) -m "not integration and not slow" --jaxtyping-packages=
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not integration and not slow" --jaxtyping-packages=
 
 faults: $(INSTALLED)  ## what is unlikely but will happen, ten times as often: kills, failing disks, damage, made-up input, broken requests
-	JOINTNMT_FAULTS=$(FAULTS) $(BIN)/pytest -n $(WORKERS) tests/faults
+	JOINTNMT_FAULTS=$(FAULTS) $(BIN)/pytest -n $(WORKERS) --dist worksteal tests/faults
 
 mutants: $(INSTALLED)  ## put chosen errors into a copy of the code, one by one: does a test notice?
 	$(BIN)/python tests/mutants/run.py

@@ -172,11 +172,11 @@ def test_models_are_loaded_by_a_thread_that_ends(run: Path, monkeypatch: pytest.
     """Or else its team of OpenMP threads would stay beside that of the worker, and slow it down."""
     loaded, load = list[threading.Thread](), Engine.load
 
-    def noted(*arguments: Any) -> Engine:
+    def noted(path: Path, **options: Any) -> Engine:
         loaded.append(threading.current_thread())
-        return load(*arguments)
+        return load(path, **options)
 
-    monkeypatch.setattr(Engine, "load", lambda path, device, precision: noted(path, device, precision))
+    monkeypatch.setattr(Engine, "load", noted)
     found = load_services([str(run)], ServerConfig(), "cpu", "float32")
     assert [each.name for each in found.models] == [run.name]
     assert not any(thread.is_alive() for thread in loaded)
