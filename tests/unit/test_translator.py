@@ -123,7 +123,7 @@ def test_candidates_say_what_search_found(translator: Translator) -> None:
         assert each.score == pytest.approx(each.log_probability / len(each.tokens))
     assert translation.text == translation.candidates[0].text
     with pytest.raises(ConfigurationError, match="beam_size is 3"):
-        translator.translations(LINES, options(num_best=4))
+        translator.translate_stream(LINES, options(num_best=4))  # before the first is asked for
     with pytest.raises(ConfigurationError, match="num_best is 0"):
         options(num_best=0)
     with pytest.raises(ConfigurationError, match="long is 'cut', but must be one of error, split"):

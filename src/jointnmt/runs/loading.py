@@ -117,7 +117,8 @@ def choose_device(device: str) -> torch.device:
             raise RuntimeError("it holds no data")
         return place
     except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        why = "PyTorch knows none of this name" if why.startswith("Expected one of") else why  # it names two dozen
         raise ConfigurationError(
-            f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}). Choose auto, cpu, or cuda "
-            "where there is a GPU."
+            f"The device {device!r} cannot be used here ({why}). Choose auto, cpu, or cuda where there is a GPU."
         ) from error

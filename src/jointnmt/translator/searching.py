@@ -45,8 +45,7 @@ def translate_stream(
     origin: str,
     done: int,
 ) -> Iterator[Translation]:
-    """See `Translator.translate_stream`."""
-    check_options(translator, options)
+    """See `Translator.translate_stream`, which has checked the options."""
     if options.long == "split" and translator.max_length is None:
         logger.warning(
             "Long lines are not split: this model takes any length (model.max_length is null). Split the text."

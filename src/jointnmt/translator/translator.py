@@ -29,7 +29,7 @@ from jointnmt.translator.precision import PrecisionChoice, choose_translation_pr
 from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
 from jointnmt.translator.pretrained import Pretrained
 from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
-from jointnmt.translator.searching import translate_sentences, translate_stream, translate_window
+from jointnmt.translator.searching import check_options, translate_sentences, translate_stream, translate_window
 
 DEFAULTS = TranslationOptions()
 
@@ -290,6 +290,7 @@ class Translator(Pretrained):
                 model or the limits, or its prefix is for the translation; if the numbers of prefixes and lines differ.
             ModelError: if the model's output is not a number.
         """
+        check_options(self, options)  # now, and not when the first translation is asked for
         return translate_stream(self, lines, options, prefixes, origin, done)
 
     def translate_lines(self, lines: Sequence[Line], options: TranslationOptions = DEFAULTS) -> list[Translation]:
