@@ -378,3 +378,15 @@ def test_weights_in_the_place_of_a_state_give_way_to_the_state_before(
     assert state is not None
     assert state[1] == {"trainer": {}}
     assert "holds no state of a training" in caplog.text
+
+
+def test_a_training_that_resumes_in_other_code_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = TrainingDirectory(tmp_path)
+    for code, told in (("a", False), ("a", False), ("b", True)):
+        caplog.clear()
+        files.write_versions({}, code)
+        assert ("resumes in code that has been changed" in caplog.text) == told
+    (tmp_path / "versions.json").write_text('{"packages": {}}')  # of before there were such digests
+    caplog.clear()
+    files.write_versions({}, "c")
+    assert "in code" not in caplog.text

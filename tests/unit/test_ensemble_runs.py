@@ -20,9 +20,9 @@ from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.evaluation.contrastive_suites import Contrast, Suite, SuiteItem
 from jointnmt.models.ensemble import Ensemble
+from jointnmt.runs import code
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
-from jointnmt.testset import records
 from jointnmt.testset.contrast import fitting_items
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
@@ -255,16 +255,15 @@ def test_what_other_code_has_computed_is_measured_anew(tmp_path: Path, monkeypat
     (package / "models").mkdir(parents=True)
     for path in (package / "models" / "layer.py", module):
         path.write_text("scale = 1\n")
-    monkeypatch.setattr(records, "PACKAGE", package)
+    monkeypatch.setattr(code, "PACKAGE", package)
     monkeypatch.setitem(sys.modules, "family", SimpleNamespace(__file__=str(module)))
     model = type("Mine", (torch.nn.Module,), {"__module__": "family"})()
-    translator = SimpleNamespace(model=model)
-    before = records._code(translator)
+    before = code.code_digest(model, code.TRANSLATING)
     for path in (package / "models" / "layer.py", module):
         path.write_text("scale = 2\n")
-        assert records._code(translator) != before
+        assert code.code_digest(model, code.TRANSLATING) != before
         path.write_text("scale = 1\n")
-    assert records._code(translator) == before
+    assert code.code_digest(model, code.TRANSLATING) == before
 
 
 def test_names_of_runs_may_hold_the_sign(folder: Path, invoke: Invoke) -> None:

@@ -19,7 +19,7 @@ from jointnmt.training.directory import TrainingDirectory
 
 REPLACED: dict[str, Callable[[Path], object]] = {
     "a.json": lambda path: write_text(path, "new " * 100),
-    "versions.json": lambda path: TrainingDirectory(path.parent).write_versions({"threads": 1}),
+    "versions.json": lambda path: TrainingDirectory(path.parent).write_versions({"threads": 1}, "0"),
     "probe.json": lambda path: write_studies({}, path.parent),
     "analysis.json": lambda path: write_analyses([], path.parent),
     "explore.html": lambda path: write_page({"format": 1}, path),

@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, reason
+from jointnmt.runs.code import TRANSLATING, code_digest
 from jointnmt.runs.members import SIGN, members_of
 from jointnmt.translator import Translator
 
@@ -25,10 +23,6 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 3
 """Part of every fingerprint."""
-
-PACKAGE = Path(__file__).resolve().parents[1]
-COMPUTING, SOURCES = ("models", "ops", "search", "text", "translator"), (".py", ".cpp", ".h")
-"""Parts of the package that translations depend on, and files of code."""
 
 Record = dict[str, Any]
 ProgressCallback = Callable[[str, int, int], None]
@@ -147,19 +141,7 @@ def _fingerprint(translator: Translator, task: CachedTask) -> str:
         "format": FORMAT_VERSION,
         **translator.facts(),
         "computed": [translator.device.type, translator.precision, version("torch"), version("jointnmt"), *alone],
-        "code": _code(translator),
+        "code": code_digest(translator.model, TRANSLATING),
         "work": [task.name, dict(task.facts)],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _code(translator: Translator) -> str:
-    """A hash of the code that computes translations: this package's, and of the modules that the model is made of."""
-    own = chain.from_iterable((PACKAGE / part).rglob("*") for part in COMPUTING)
-    modules = {type(module).__module__ for module in translator.model.modules()}
-    others = (getattr(sys.modules[name], "__file__", None) for name in modules if not name.startswith("torch."))
-    digest = hashlib.sha256()
-    for path in sorted({*own, *(Path(each) for each in others if each)}):
-        if path.suffix in SOURCES:
-            digest.update(f"{path.name} {hash_file(path)}\n".encode())
-    return digest.hexdigest()

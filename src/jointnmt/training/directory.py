@@ -185,19 +185,25 @@ class TrainingDirectory(RunDirectory):
             self.parts.check(values, path)
             check_provenance(values, self.provenance, path)
 
-    def write_versions(self, facts: dict[str, Any], others: Sequence[str] = ()) -> None:
-        """Write versions of packages, and of `others`, and `facts`; warn if a run resumes with other versions."""
+    def write_versions(self, facts: dict[str, Any], code: str, others: Sequence[str] = ()) -> None:
+        """Write versions of packages, and of `others`, the digest of the code, and `facts`.
+
+        A run that resumes with other versions, or in other code under the same version, is told.
+        """
         packages = {package: version(package) for package in (*PACKAGES, *others)}
         packages["python"] = platform.python_version()
         if self.versions.exists():
             try:
-                old = dict(json.loads(self.versions.read_text(encoding="utf-8"))["packages"])
-            except (ValueError, TypeError, LookupError, RecursionError):
-                old = {}
+                record = json.loads(self.versions.read_text(encoding="utf-8"))
+                old, old_code = dict(record["packages"]), record.get("code", code)
+            except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
+                old, old_code = {}, code
                 logger.warning("%s: is damaged, and is written again", self.versions)
             if changed := differences(old or packages, packages):
                 logger.warning("%s: resumes with other versions, results may differ: %s", self.path, "; ".join(changed))
-        record = {"packages": packages, "platform": platform.platform(), **facts}
+            elif old_code != code:
+                logger.warning("%s: resumes in code that has been changed; results may differ", self.path)
+        record = {"packages": packages, "code": code, "platform": platform.platform(), **facts}
         write_text(self.versions, json.dumps(record, indent=2) + "\n")
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:

@@ -24,6 +24,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models.families import packages_of
+from jointnmt.runs.code import TRAINING, code_digest
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
@@ -218,7 +219,7 @@ def _prepare(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
         facts = {"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)}
-        directory.write_versions(facts, packages_of(experiment.model.family))
+        directory.write_versions(facts, code_digest(model, TRAINING), packages_of(experiment.model.family))
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     run = TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
     if is_first() and not run.step:
