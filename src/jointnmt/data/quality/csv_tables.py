@@ -6,8 +6,8 @@ import csv
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-DELIMITERS = (",", ";")
-"""Between cells: a spreadsheet writes semicolons where a comma stands in numbers."""
+DELIMITERS = (",", ";", "\t")
+"""Between cells: a spreadsheet writes semicolons where a comma stands in numbers, and tabs if it is told to."""
 
 QUOTE = '"'
 

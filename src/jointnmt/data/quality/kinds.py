@@ -74,7 +74,7 @@ def marked_encoding(head: bytes) -> str | None:
 def kind_of(path: Path, head: bytes) -> PairKind | None:
     """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
     named = Path(plain_name(path)).suffix.lower()
-    if named in (".tsv", ".jsonl", ".tmx"):
+    if named in (".tsv", ".csv", ".jsonl", ".tmx"):
         return named  # type: ignore[return-value]
     if named in (".xlf", ".xliff", ".sdlxliff"):
         return ".xliff"
@@ -82,8 +82,6 @@ def kind_of(path: Path, head: bytes) -> PairKind | None:
     lines = [line for line in text.split("\n")[:HEAD_LINES][:-1] if line.strip()]
     if lines and sum("\t" in line for line in lines) > 0.9 * len(lines):
         return ".tsv"
-    if named == ".csv":
-        return ".csv"
     if lines and all(line.startswith("{") for line in lines[:10]) and _is_json(lines[0]):
         return ".jsonl"
     return None
