@@ -11,7 +11,7 @@ from typing import Literal
 
 from jointnmt.errors import MissingPackageError
 
-Extra = Literal["moses", "hub", "data", "train", "report", "serve", "export", "cluster"]
+Extra = Literal["hub", "data", "train", "report", "serve", "export", "cluster"]
 
 
 @contextmanager

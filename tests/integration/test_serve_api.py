@@ -427,7 +427,7 @@ def test_wrong_keys_and_values_are_told_in_the_words_of_recipes(client: TestClie
         {"sampling": {"seed": -1}},
         {"length_penalty": -1},
         {"length_penalty": 51},
-        {"long": "cut"},
+        {"split": "cut"},
     ],
 )
 def test_v1_refuses_what_is_wrong(client: TestClient, changes: dict[str, Any]) -> None:

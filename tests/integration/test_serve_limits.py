@@ -268,7 +268,7 @@ def test_a_text_that_is_split_is_no_longer_than_a_line_may_be(tmp_path: Path) ->
     with live(services({"main": run}, limits={"line_characters": 80})) as port:
         url = f"http://127.0.0.1:{port}/v1/translate"
         for sentences, status in ((4, 200), (40, 400)):
-            answer = httpx.post(url, json={"texts": ["der Hund sieht. " * sentences], "long": "split"})
+            answer = httpx.post(url, json={"texts": ["der Hund sieht. " * sentences], "split": "long"})
             assert answer.status_code == status, answer.text
 
 

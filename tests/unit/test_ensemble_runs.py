@@ -131,7 +131,7 @@ def test_the_strictest_member_says_how_long_a_line_may_be(folder: Path) -> None:
         with pytest.raises(DataError, match=r"8 tokens, .* takes at most 7"):
             load(*runs).translate([line])
     sentences = ["die Katze .", "Hund sieht die Katze ."]
-    split = load("a", "other").translate([" ".join(sentences)], TranslationOptions(long="split"))
+    split = load("a", "other").translate([" ".join(sentences)], TranslationOptions(split="long"))
     assert split == [" ".join(load("a", "other").translate(sentences))]
     write(folder / "short", seed=5, model={"max_length": 7})
     with pytest.raises(DataError, match="takes at most 7"):

@@ -33,7 +33,3 @@ def test_torch_is_taken_from_where_one_says(repository: Path) -> None:
     assert f"{install} torch" in commands(repository, "venv")
     elsewhere = commands(repository, "venv", "TORCH_INDEX=https://host/cpu")
     assert f"{install} --extra-index-url https://host/cpu torch" in elsewhere
-
-
-def test_the_image_serves_models_of_every_segmentation(repository: Path) -> None:
-    assert "'.[serve,moses]'" in (repository / "deploy/Dockerfile").read_text(encoding="utf-8")

@@ -8,7 +8,11 @@ from typing import SupportsIndex
 import pytest
 
 from jointnmt.text import sentences
-from jointnmt.text.sentences import split_sentences
+from jointnmt.text.sentences import holds_several, splitter_of
+
+
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    return splitter_of(language).split(text)
 
 
 @pytest.mark.parametrize(
@@ -26,11 +30,42 @@ from jointnmt.text.sentences import split_sentences
         ["J. S. Bach was born in 1685.", "He died in 1750."],
         ["Wait... what?", "¿Qué?", "“Yes.”"],
         ["А он ушёл.", "Она осталась."],
+        ["« Pourquoi ? »", "Je ne sais pas !"],
+        ["He came at 6:30.", "She is at her aunt's.", "They left."],
+        ["1. Open the box.", "2. Close it."],
     ],
 )
 def test_splits_at_the_ends_of_sentences_and_nowhere_else(expected: list[str]) -> None:
     assert split_sentences(" ".join(expected)) == expected
     assert split_sentences("  " + "  \t".join(expected) + " ") == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", ["Mr. Smith met Dr. Who at St. Mary's.", "It was No. 512.", "Who told me?"]),
+        ("en", ["He said no.", "Nobody asked him.", "(Mr. Smith did.)"]),
+        ("de", ["Herr Dr. Müller kam bzw. ging.", "„Prof. Huber“ wohnt in Haus Nr. 512.", "Ich nicht."]),
+        ("de-AT", ["Hof-Prof. Huber kam.", "Vgl. Müller."]),
+        ("fr", ["M. Dupont est venu.", "Il est parti."]),
+        ("tlh", ["Mr. Worf came.", "He left."]),
+    ],
+)
+def test_abbreviations_of_the_language_are_no_ends(language: str, expected: list[str]) -> None:
+    assert split_sentences(" ".join(expected), language) == expected
+
+
+def test_of_german_and_english_abbreviations_each_has_its_own() -> None:
+    assert split_sentences("Er kam bzw. Sie ging.", "en") == ["Er kam bzw.", "Sie ging."]
+    assert split_sentences("Er hat No. Sie nicht.") == ["Er hat No.", "Sie nicht."], "numeric only"
+
+
+@pytest.mark.parametrize(
+    ("text", "several"),
+    [("", False), ("Yes", False), ("Yes. ", False), ("Mr. Who?", False), ("Yes! No", True), ("是。不。", True)],
+)
+def test_tells_several_sentences_from_one(text: str, several: bool) -> None:
+    assert holds_several(text, "en") == several
 
 
 def test_chinese_and_japanese_full_stops_need_no_space() -> None:
@@ -65,8 +100,8 @@ def test_the_steps_grow_with_the_length_and_no_faster(unit: str) -> None:
     """Each character is copied a few times at most, however many ends of sentences there may be."""
     Counted.copied = 0
     text = Counted(unit * 3000)
-    split_sentences(text)
-    assert Counted.copied <= 4 * len(text)
+    splitter_of("en").split(text)
+    assert Counted.copied <= (2 * sentences._WINDOW + 4) * len(text)
 
 
 def test_no_pattern_gives_back_what_it_has_taken() -> None:
@@ -74,6 +109,6 @@ def test_no_pattern_gives_back_what_it_has_taken() -> None:
     patterns = [value for value in vars(sentences).values() if isinstance(value, re.Pattern)]
     for pattern in patterns:
         without_sets = re.sub(r"\[(?:\\.|[^]\\])*\]", "C", pattern.pattern)
-        repeats = re.findall(r"[+*]+", without_sets)
-        assert all(repeat in ("++", "*+") for repeat in repeats), pattern.pattern
-    assert len(patterns) > 1
+        repeats = re.findall(r"(?<!\()[?+*]+", without_sets)
+        assert all(repeat in ("++", "*+", "?+") for repeat in repeats), pattern.pattern
+    assert len(patterns) == 2

@@ -87,8 +87,19 @@ def test_text_on_the_command_line_is_translated_at_once(
         result = invoke("translate", *refused)
         assert (result.exit_code, result.stdout) == (2, "")
         assert reason in " ".join(result.stderr.split())
-    assert "text:2: a sentence has" in invoke("translate", "und", "Hund sieht die Katze . " * 6).stderr
-    assert "text:1: a sentence has" in invoke("translate", "Hund sieht die Katze . " * 99).stderr  # too long for a name
+    assert "text:2: a sentence has" in invoke("translate", "und", "Hund sieht die Katze " * 6).stderr
+    assert "text:1: a sentence has" in invoke("translate", "Hund sieht die Katze " * 99).stderr  # too long for a name
+
+
+def test_text_is_split_into_sentences_and_lines_of_files_are_not(invoke: Invoke) -> None:
+    sentences = ["Hund sieht .", "Katze hört ."]
+    by_sentence = " ".join(invoke("translate", text="\n".join(sentences)).stdout.splitlines())
+    line = " ".join(sentences)
+    as_one, given = invoke("translate", text=line), invoke("translate", line)
+    assert given.stdout == invoke("translate", "--split", "always", text=line).stdout == f"{by_sentence}\n"
+    assert as_one.stdout == invoke("translate", "--split", "never", line).stdout != given.stdout
+    several = "1 of 1 lines hold several sentences, and were translated as one"
+    assert several in " ".join(as_one.stderr.split()) and several not in " ".join(given.stderr.split())
 
 
 def test_the_last_of_two_settings_counts(invoke: Invoke) -> None:
@@ -107,7 +118,7 @@ def test_a_terminal_is_greeted_and_ctrl_d_ends(run: Path, expected: list[str]) -
     assert "run" in said and "reformer-fast, de to en, " in said and "Ctrl-D ends" in said
     os.write(main, f"{LINES[0]}\n".encode())
     assert f"\r\n{expected[0]}\r\n" in read_until(main, "de> ")
-    os.write(main, ("Hund sieht die Katze . " * 6 + "\n").encode())
+    os.write(main, ("Hund sieht die Katze " * 6 + "\n").encode())
     assert "too long" in read_until(main, "de> ").replace("at most", "too long")  # the conversation goes on
     os.write(main, b"\x04")
     assert process.wait(120) == 0
@@ -198,7 +209,7 @@ def test_long_lines_are_split_when_asked(invoke: Invoke) -> None:
     assert refused.exit_code == 3
     assert "standard input:2: a sentence has 31 tokens" in refused.stderr
     single = invoke("translate", text="Hund sieht die Katze .\n").stdout.strip()
-    assert invoke("translate", "--split-long", text=text).stdout.strip() == " ".join([single] * 6)
+    assert invoke("translate", "--split", "long", text=text).stdout.strip() == " ".join([single] * 6)
 
 
 @pytest.mark.slow

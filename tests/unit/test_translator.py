@@ -126,8 +126,8 @@ def test_candidates_say_what_search_found(translator: Translator) -> None:
         translator.translate_stream(LINES, options(num_best=4))  # before the first is asked for
     with pytest.raises(ConfigurationError, match="num_best is 0"):
         options(num_best=0)
-    with pytest.raises(ConfigurationError, match="long is 'cut', but must be one of error, split"):
-        options(long="cut")
+    with pytest.raises(ConfigurationError, match="split is 'cut', but must be one of never, long, always"):
+        options(split="cut")
     with pytest.raises(ConfigurationError, match="seed is -1"):
         options(seed=-1)
 
@@ -235,7 +235,7 @@ def test_translations_of_a_split_line_are_in_the_order_of_their_scores(
     monkeypatch.setattr(searching, "translate_sentences", lambda *_: iter(found))
     translator = make(segmentation, model={"max_length": 6})
     for search, expected in ((SearchConfig(), ["b d", "a c"]), (SamplingConfig(), ["a c", "b d"])):
-        split = options(long="split", num_best=2, search=search)
+        split = options(split="long", num_best=2, search=search)
         [line] = translator.translate_stream(["Hund sieht Katze . Katze hört Hund ."], split)
         assert [each.text for each in line.candidates] == expected
         assert [each.complete for each in line.candidates] == [text == "a c" for text in expected], (
@@ -250,7 +250,7 @@ def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segme
     with pytest.raises(DataError, match=r"^input:2: a sentence has 12 tokens.*at most 6"):
         translator.translate(lines)
     assert translator.translate([lines[2]])[0], "as long as the limit, end mark counted"
-    split = options(long="split", num_best=2, alignments=True)
+    split = options(split="long", num_best=2, alignments=True)
     found = list(translator.translate_stream(lines, split))[1]
     parts = list(translator.translate_stream(sentences, split))
     assert found.source_tokens == tuple(token for part in parts for token in part.source_tokens)
@@ -266,7 +266,7 @@ def test_a_line_beyond_the_models_limit_is_an_error_or_split_but_never_cut(segme
         assert np.allclose(candidate.alignment.sum(1), 1)
         assert not candidate.alignment[: len(each[0].tokens), len(parts[0].source_tokens) :].any()
     with pytest.raises(DataError, match=r"^input:1: a sentence has 8 tokens.*no end of a sentence"):
-        translator.translate(["und und und und und und . Hund"], options(long="split"))
+        translator.translate(["und und und und und und . Hund"], options(split="long"))
     with pytest.raises(DataError, match=r"^lines\.txt:1: a sentence has 12 tokens.*\. Split it\.$"):
         next(translator.score_stream([lines[1]], ["the dog"], "lines.txt"))
 
@@ -280,8 +280,8 @@ def test_prefixes_begin_the_translations(segmentation: Segmentation) -> None:
     assert found[2].startswith("cat")
     with pytest.raises(DataError, match=r"^input:2: an empty line cannot have"):
         translator.translate(["die Katze", ""], prefixes=["", "the"])
-    with pytest.raises(DataError, match=r"^input:1: a line that has to be split cannot have"):
-        translator.translate(["Hund sieht Katze . Katze hört Hund ."], options(long="split"), prefixes=["the"])
+    with pytest.raises(DataError, match=r"^input:1: a line of several sentences cannot have"):
+        translator.translate(["Hund sieht Katze . Katze hört Hund ."], options(split="long"), prefixes=["the"])
     with pytest.raises(DataError, match=r"^input:2: the target prefix has 9 pieces, .* at most 5 tokens"):
         translator.translate(["und", "und"], prefixes=["", "the " * 9])
     with pytest.raises(DataError, match=r"^input:2: the target prefix holds .* no piece for"):
@@ -306,12 +306,12 @@ def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
 
 def test_a_split_that_cannot_happen_is_reported(segmentation: Segmentation, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        make(segmentation).translate(["die Katze"], options(long="split", search=SearchConfig(max_length_offset=50)))
-    assert "Long lines are not split: this model takes any length" in caplog.text
+        make(segmentation).translate(["die Katze"], options(split="long", search=SearchConfig(max_length_offset=50)))
+    assert "No line is split as too long: this model takes any length" in caplog.text
     caplog.clear()
     limited = make(segmentation, model={"max_length": 9})
     with caplog.at_level(logging.WARNING):
-        limited.translate(["die Katze"], options(long="split", search=SearchConfig(max_length_offset=50)))
+        limited.translate(["die Katze"], options(split="long", search=SearchConfig(max_length_offset=50)))
     assert not caplog.text
 
 

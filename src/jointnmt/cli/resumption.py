@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 Write = Callable[[str], None]
 
-REMEDIES = ("options.long: error -> ", "options.on_invalid: error -> ")
+REMEDIES = ("options.split: never -> long", "options.on_invalid: error -> ")
 """What may change on resuming: lines that are done had no such fault, and are what they would be."""
 
 

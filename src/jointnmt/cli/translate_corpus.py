@@ -20,7 +20,7 @@ from jointnmt.cli.translate_options import (
     OffsetOption,
     SampleOption,
     SeedOption,
-    SplitLongOption,
+    SplitOption,
     TagOption,
     TemperatureOption,
     TopKOption,
@@ -82,7 +82,7 @@ def translate_corpus(
     column: ColumnOption = "text",
     into: IntoOption = "translation",
     shard_rows: ShardRowsOption = 5000,
-    split_long: SplitLongOption = False,
+    split: SplitOption = "never",
     tag: TagOption = None,
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -132,7 +132,7 @@ def translate_corpus(
     model = Translator.load(members_of(run), "cpu")
     options = TranslationOptions(
         search=search.changed(model.experiment.search),
-        long="split" if split_long else "error",
+        split=split,
         on_invalid="skip",
         tag=tag,
         seed=seed or 0,

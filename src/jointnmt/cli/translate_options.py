@@ -11,7 +11,7 @@ import typer
 from jointnmt.cli.options import COMPRESSED, COMPUTATION, panel
 from jointnmt.errors import ConfigurationError
 from jointnmt.search import SamplingConfig, SearchConfig
-from jointnmt.translator.options import changed_search
+from jointnmt.translator.options import Split, changed_search
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -39,8 +39,12 @@ GatesOption = Annotated[
 NumBestOption = Annotated[
     int, typer.Option(min=1, help="Translations per line, each written as line number, score, text (tabs).")
 ]
-SplitLongOption = Annotated[
-    bool, typer.Option("--split-long", help="Split lines that are too long for the model at sentence ends.")
+SPLIT = "Which lines to split into sentences, each translated by itself: long, those that are too long for the model; \
+always, all, as a model that was trained on single sentences wants it."
+SplitOption = Annotated[Split, typer.Option(help=SPLIT, show_default="never")]
+SplitByInputOption = Annotated[
+    Split | None,
+    typer.Option(help=SPLIT, show_default="never; always of TEXT and on a terminal"),
 ]
 TagOption = Annotated[
     str | None,

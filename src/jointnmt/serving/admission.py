@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jointnmt.errors import DataError
 from jointnmt.serving.aside import aside
-from jointnmt.serving.engine import Engine, TranslationOptions
+from jointnmt.serving.engine import Engine, Split, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Sentence
@@ -88,8 +88,7 @@ def check_cells(
         RequestError: if one is not.
     """
     for sentence in sentences:
-        tokens = min(sentence.source_tokens, engine.info.max_length or sentence.source_tokens)  # of a line: it is split
-        if refused := limits.refused_cells(*engine.breadth(tokens, options)):
+        if refused := limits.refused_cells(*engine.breadth(sentence.read_at_once, options)):
             raise RequestError(400, refused)
     return list(sentences)
 
@@ -119,7 +118,7 @@ async def to_sentences(
     sources: Sequence[str],
     targets: Sequence[str] | None,
     limits: Limits,
-    may_split: bool = False,
+    split: Split = "never",
     scored: bool = False,
 ) -> list[Sentence]:
     """Sentences with their lengths.
@@ -129,7 +128,7 @@ async def to_sentences(
         sources: one sentence each.
         targets: a prefix or a translation for each; None: none.
         limits: what is refused.
-        may_split: whether the translator splits what is too long for the model.
+        split: which texts the translator splits into sentences.
         scored: whether targets are scored, so that their lengths matter too.
 
     Raises:
@@ -137,7 +136,7 @@ async def to_sentences(
     """
     _check_pairs(sources, targets)
     texts = [*sources, *(targets or ())]
-    return await aside(texts, lambda: _sentences(engine, sources, targets, limits, may_split, scored))
+    return await aside(texts, lambda: _sentences(engine, sources, targets, limits, split, scored))
 
 
 async def to_sentences_or_errors(
@@ -155,7 +154,7 @@ async def to_sentences_or_errors(
         source, prefix = [sources[number]], [given[number]]
         try:
             check_lines([*source, *prefix], limits)
-            found = _sentences(engine, source, prefix, limits, may_split=options.long == "split", scored=False)
+            found = _sentences(engine, source, prefix, limits, split=options.split, scored=False)
             [sentence] = check_cells(engine, found, options, limits)
         except RequestError as error:
             return error
@@ -174,7 +173,7 @@ def _sentences(
     sources: Sequence[str],
     targets: Sequence[str] | None,
     limits: Limits,
-    may_split: bool,
+    split: Split,
     scored: bool,
 ) -> list[Sentence]:
     given = targets or [""] * len(sources)
@@ -186,11 +185,11 @@ def _sentences(
         target_tokens = engine.target_tokens(given) if any(given) else [1] * len(given)  # the end mark
     except DataError as error:
         raise RequestError(400, str(error)) from error
-    splits = may_split and engine.info.max_length is not None  # then the translator sees to the length of sentences
-    counted = [] if splits else [*zip(source_tokens, sources, strict=True)]
+    at_once = engine.read_at_once(sources, source_tokens, split)
+    counted = [*zip(at_once, sources, strict=True)]
     counted += zip(target_tokens, given, strict=True) if scored else ()
     tokens, longest = max(counted, default=(0, ""))
     if refused := limits.refused_sentence(tokens, engine.info.max_length):
         raise RequestError(400, f"{longest[:QUOTED]!r}...: {refused}")
-    numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
+    numbered = enumerate(zip(sources, given, source_tokens, target_tokens, at_once, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

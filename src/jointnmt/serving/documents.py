@@ -47,9 +47,9 @@ class PlainText:
     paragraphs: Paragraphs
 
     @classmethod
-    def of(cls, text: str) -> PlainText:
-        """Read a text."""
-        return cls(Paragraphs.of(text))
+    def of(cls, text: str, language: str) -> PlainText:
+        """Read a text of a language."""
+        return cls(Paragraphs.of(text, language))
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -66,11 +66,13 @@ class Html:
     """An HTML document or a fragment of one."""
 
     parts: tuple[Part, ...]
+    language: str
+    """Of its text."""
 
     @classmethod
-    def of(cls, source: str) -> Html:
-        """Read HTML; whatever is broken stays as it is."""
-        return cls(tuple(read_markup(source)))
+    def of(cls, source: str, language: str) -> Html:
+        """Read HTML whose text is of a language; whatever is broken stays as it is."""
+        return cls(tuple(read_markup(source, language)), language)
 
     @property
     def segments(self) -> list[str]:
@@ -85,26 +87,25 @@ class Html:
     def filled(self, translations: Sequence[Rendered], language: str) -> str:
         """The HTML with translations in the place of its sentences, and with all of its tags."""
         remaining, space = iter(translations), space_of(language)
-        return "".join(_filled(part, remaining, space) for part in self.parts)
+        return "".join(self._filled(part, remaining, space) for part in self.parts)
 
     def _pieces(self) -> Iterator[Piece]:
         for part in self.parts:
             if isinstance(part, SpacedLine):
                 yield from map(Piece, part.sentences)
             elif isinstance(part, Marked):
-                yield from (Piece(sentence.text, True) for sentence in part.sentences())
+                yield from (Piece(sentence.text, True) for sentence in part.sentences(self.language))
 
-
-def _filled(part: Part, translations: Iterator[Rendered], space: str) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, SpacedLine):
-        return escaped(part.filled([next(translations).candidate.text for _ in part.sentences], space))
-    placed = []
-    for sentence in part.sentences():
-        tokens, candidate = next(translations)
-        assert candidate.alignment is not None, "a marked sentence is translated with alignments"
-        placed.append(place_tags(sentence, candidate.text, tokens, candidate.tokens, candidate.alignment.numpy()))
-    text = part.text
-    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-    return escaped(before) + joined(placed, space) + escaped(after)
+    def _filled(self, part: Part, translations: Iterator[Rendered], space: str) -> str:
+        if isinstance(part, str):
+            return part
+        if isinstance(part, SpacedLine):
+            return escaped(part.filled([next(translations).candidate.text for _ in part.sentences], space))
+        placed = []
+        for sentence in part.sentences(self.language):
+            tokens, candidate = next(translations)
+            assert candidate.alignment is not None, "a marked sentence is translated with alignments"
+            placed.append(place_tags(sentence, candidate.text, tokens, candidate.tokens, candidate.alignment.numpy()))
+        text = part.text
+        before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+        return escaped(before) + joined(placed, space) + escaped(after)

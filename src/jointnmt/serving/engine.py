@@ -13,6 +13,7 @@ from jointnmt.analysis.inspection import Inspection, inspect_pair
 from jointnmt.errors import DataError
 from jointnmt.search import SearchConfig, target_limit
 from jointnmt.search.rules import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY
+from jointnmt.text.sentences import splitter_of
 from jointnmt.text.special import num_tokens
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
@@ -20,7 +21,7 @@ from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
 from jointnmt.translator.given import plan_scores
 from jointnmt.translator.limits import Search
-from jointnmt.translator.options import changed_search
+from jointnmt.translator.options import Split, changed_search
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
 from jointnmt.translator.searching import check_options, plan_translations
@@ -42,6 +43,7 @@ __all__ = [
     "ScoredTranslation",
     "Search",
     "SearchConfig",
+    "Split",
     "Translation",
     "TranslationOptions",
 ]
@@ -97,6 +99,7 @@ class Engine:
         translator.experiment = experiment.model_copy(update={"search": changed})
         if translator.device.type == "cpu" and not translator.experiment.model.is_grid:
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
+        splitter_of(translator.segmentation.source.language)  # made now, not within the first request
         return cls(translator)
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -106,6 +109,18 @@ class Engine:
             DataError: if one of them is not Unicode text.
         """
         return [num_tokens(ids) for ids in self._translator.segmentation.source.encode_ids_batch(texts)]
+
+    def read_at_once(self, texts: Sequence[str], source_tokens: Sequence[int], split: Split) -> list[int]:
+        """How many of the tokens of each text are read at once: those of its longest sentence, if it is split."""
+        if split == "never":
+            return list(source_tokens)
+        splitter, most = splitter_of(self.info.source_language), self.info.max_length
+
+        def longest(text: str, tokens: int) -> int:
+            is_split = split == "always" or (most is not None and tokens > most)
+            return max(self.source_tokens(splitter.split(text)), default=1) if is_split else tokens
+
+        return [longest(text, tokens) for text, tokens in zip(texts, source_tokens, strict=True)]
 
     def target_tokens(self, texts: Sequence[str]) -> list[int]:
         """Likewise of texts in the target language."""

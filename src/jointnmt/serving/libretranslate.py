@@ -102,7 +102,7 @@ async def translate(request: Request) -> Response:
     asked = _parse(TranslateParameters, values)
     texts = asked.q if isinstance(asked.q, list) else [asked.q]
     model = shared.models.for_pair(asked.source, asked.target)
-    documents = await aside(texts, lambda: _documents(texts, asked.format, shared.config.limits))
+    documents = await aside(texts, lambda: _documents(texts, asked.format, model.pair[0], shared.config.limits))
     ranked = await shared.answer(request, _translations(shared, model.engine, documents, asked))
     found = LibreTranslateAnswer(translatedText=[ranks[0] for ranks in ranked])
     if asked.source == "auto":
@@ -185,7 +185,7 @@ async def suggest() -> None:
 LINE_BREAKS = {ord(each): " " for each in "\r\n"}
 
 
-def _documents(texts: Sequence[str], form: str, limits: Limits) -> list[Document]:
+def _documents(texts: Sequence[str], form: str, language: str, limits: Limits) -> list[Document]:
     """The texts, read.
 
     Raises:
@@ -195,12 +195,12 @@ def _documents(texts: Sequence[str], form: str, limits: Limits) -> list[Document
     if form == "html":
         check_unicode(texts)
         check_number(texts, limits)
-        read = [Html.of(text) for text in texts]
+        read = [Html.of(text, language) for text in texts]
         check_lengths([segment for each in read for segment in each.segments], limits)
         found = [*read]
     else:
         check_texts(texts, limits)
-        found = [PlainText.of(text) for text in texts]
+        found = [PlainText.of(text, language) for text in texts]
     if (number := sum(len(each.pieces) for each in found)) > limits.lines:
         raise RequestError(400, f"The request has {number} sentences; at most {limits.lines} are taken.")
     return found

@@ -56,9 +56,9 @@ class Marked:
     """Of each character."""
     atoms: tuple[Atom, ...]
 
-    def sentences(self) -> Iterator[Marked]:
+    def sentences(self, language: str) -> Iterator[Marked]:
         """Its sentences, without the white space between them."""
-        begin, lines, rest = 0, SpacedLine.of(self.text).sentences, deque(self.atoms)  # which are in order
+        begin, lines, rest = 0, SpacedLine.of(self.text, language).sentences, deque(self.atoms)  # which are in order
         for number, sentence in enumerate(lines, start=1):
             start = self.text.index(sentence, begin)
             end = start + len(sentence)
@@ -75,9 +75,9 @@ Part = str | SpacedLine | Marked
 """Of a document: what is kept as it is, text without tags inside, text with tags inside."""
 
 
-def read_markup(source: str) -> list[Part]:
-    """The parts of an HTML document or fragment, in order."""
-    return _Builder().build(read_events(source))
+def read_markup(source: str, language: str) -> list[Part]:
+    """The parts of an HTML document or fragment in a language, in order."""
+    return _Builder(language).build(read_events(source))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Segment:
         self.single += 1
         self.broken |= self.single > DEEPEST
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self, language: str) -> Iterator[Part]:
         while self.open and not self.broken:
             self._leave_open()
         texts = sum(event.kind == "text" and bool(event.text.strip()) for event in self.events)
@@ -169,7 +169,7 @@ class _Segment:
             yield Marked(text, tuple(self.stacks), tuple(_spaced(atom, text) for atom in self.atoms))
             return
         for event in self.events:  # what stands between tags is translated by itself, and each tag stays where it is
-            yield SpacedLine.of(event.text) if event.kind == "text" and event.text.strip() else event.raw
+            yield SpacedLine.of(event.text, language) if event.kind == "text" and event.text.strip() else event.raw
 
 
 def _spaced(atom: Atom, text: str) -> Atom:
@@ -183,7 +183,8 @@ def _spaced(atom: Atom, text: str) -> Atom:
 class _Builder:
     """Puts events together to parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, language: str) -> None:
+        self._language = language
         self._parts: list[Part] = []
         self._segment = _Segment()
         self._kept: Kept | None = None
@@ -217,7 +218,7 @@ class _Builder:
             self._parts.append(kept.raw)
 
     def _flush(self) -> None:
-        self._parts += self._segment.parts()
+        self._parts += self._segment.parts(self._language)
         self._segment = _Segment()
 
 

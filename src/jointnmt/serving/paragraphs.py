@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jointnmt.text.languages import space_of
-from jointnmt.text.sentences import split_sentences
+from jointnmt.text.sentences import splitter_of
 
 _BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
@@ -21,13 +21,13 @@ class SpacedLine:
     after: str
 
     @classmethod
-    def of(cls, text: str, end: str = "") -> SpacedLine:
-        """Cut a line into sentences; `end` comes after it."""
+    def of(cls, text: str, language: str, end: str = "") -> SpacedLine:
+        """Cut a line of a language into sentences; `end` comes after it."""
         inside = text.strip()
         if not inside:
             return cls("", (), text + end)
         begin = text.index(inside)
-        return cls(text[:begin], tuple(split_sentences(inside)), text[begin + len(inside) :] + end)
+        return cls(text[:begin], tuple(splitter_of(language).split(inside)), text[begin + len(inside) :] + end)
 
     @property
     def text(self) -> str:
@@ -46,10 +46,10 @@ class Paragraphs:
     lines: tuple[SpacedLine, ...]
 
     @classmethod
-    def of(cls, text: str) -> Paragraphs:
-        """Cut a text into lines, and these into sentences."""
+    def of(cls, text: str, language: str) -> Paragraphs:
+        """Cut a text of a language into lines, and these into sentences."""
         parts = [*_BREAK.split(text), ""]
-        return cls(tuple(SpacedLine.of(line, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
+        return cls(tuple(SpacedLine.of(line, language, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
 
     @property
     def sentences(self) -> list[str]:

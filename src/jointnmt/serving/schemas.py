@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jointnmt.serving.engine import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY, By
+from jointnmt.serving.engine import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY, By, Split
 
 
 class ErrorAnswer(BaseModel):
@@ -75,7 +75,11 @@ class TranslateRequest(OfModel):
     sampling: Sampling | None = Field(None, description="draw translations at random; null: beam search")
     alignments: bool = Field(False, description="whether to align source and target tokens")
     gates: bool = Field(False, description="whether to tell the mean gates of lexical shortcuts")
-    long: Literal["error", "split"] = Field("error", description="what to do about lines beyond the model's length")
+    split: Split = Field(
+        "never",
+        description="which lines to cut into sentences, each translated by itself: those beyond the model's length, "
+        "which are refused otherwise, or all",
+    )
 
 
 class CandidateAnswer(BaseModel):
@@ -119,6 +123,18 @@ class StreamedError(ErrorAnswer):
     """A line of a stream that could not be translated, or the end of a stream that cannot go on."""
 
     line: int
+
+
+class SentencesRequest(OfModel):
+    """Lines to cut into sentences."""
+
+    texts: list[str] = Field(min_length=1, description="the lines")
+
+
+class SentencesAnswer(BaseModel):
+    """The sentences of each line."""
+
+    sentences: list[list[str]] = Field(description="without the white space between them; of an empty line, none")
 
 
 class ScoreRequest(OfModel):

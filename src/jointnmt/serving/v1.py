@@ -20,6 +20,7 @@ from jointnmt.serving.admission import (
     to_sentences,
     to_sentences_or_errors,
 )
+from jointnmt.serving.aside import aside
 from jointnmt.serving.dispatcher import refusal
 from jointnmt.serving.engine import Engine, ScoredTranslation, Translation, TranslationOptions
 from jointnmt.serving.errors import RequestError
@@ -36,6 +37,8 @@ from jointnmt.serving.schemas import (
     ScoreAnswer,
     ScoreRequest,
     ScoresAnswer,
+    SentencesAnswer,
+    SentencesRequest,
     StreamedError,
     StreamedTranslation,
     TranslateAnswer,
@@ -44,6 +47,7 @@ from jointnmt.serving.schemas import (
 )
 from jointnmt.serving.services import Services, Shared
 from jointnmt.serving.work import Asking, Scoring, Sentence, Translating
+from jointnmt.text.sentences import splitter_of
 
 LINES = "application/x-ndjson"
 
@@ -102,6 +106,14 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
     first = await shared.answer(request, _next(outcomes))
     request.state.texts = asked.texts, list[str]()
     return StreamingResponse(_lines(shared, request, lines, first, outcomes), media_type=LINES)
+
+
+@router.post("/sentences")
+async def sentences(asked: SentencesRequest, shared: Shared) -> SentencesAnswer:
+    """Tell where the sentences of lines begin and end, as `split` cuts them."""
+    check_lines(asked.texts, shared.config.limits)
+    splitter = splitter_of(chosen(shared, asked).pair[0])
+    return SentencesAnswer(sentences=await aside(asked.texts, lambda: [splitter.split(text) for text in asked.texts]))
 
 
 @router.post("/score", response_model_exclude_none=True)
@@ -181,7 +193,7 @@ def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, Tra
         num_best=asked.num_best,
         alignments=asked.alignments,
         gates=asked.gates,
-        long=asked.long,
+        split=asked.split,
         seed=asked.sampling.seed if asked.sampling else 0,
     )
     model.engine.check_options(options)
@@ -192,7 +204,7 @@ async def _sentences(
     shared: Services, engine: Engine, asked: TranslateRequest, options: TranslationOptions
 ) -> list[Sentence]:
     limits = shared.config.limits
-    found = await to_sentences(engine, asked.texts, asked.prefixes, limits, may_split=asked.long == "split")
+    found = await to_sentences(engine, asked.texts, asked.prefixes, limits, split=asked.split)
     return check_cells(engine, found, options, limits)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from tempfile import NamedTemporaryFile
 from typing import Self
 
-from jointnmt.extras import extra
-
 LONG_ELLIPSIS = re.compile(r"(\.{64,})")
 """Runs of full stops that are kept from the normaliser, whose time grows with the square of their length."""
 
@@ -25,8 +23,8 @@ class Moses:
     """
 
     def __init__(self, language: str) -> None:
-        with extra("moses"):
-            from sacremoses import MosesDetokenizer, MosesTokenizer
+        from sacremoses import MosesDetokenizer, MosesTokenizer
+
         self._tokenizer = MosesTokenizer(lang=language)
         self._detokenizer = MosesDetokenizer(lang=language)
 
@@ -43,8 +41,8 @@ class PunctuationNormalizer:
     """One form of each quotation mark, dash, ellipsis and space, by the rules of the Moses script for a language."""
 
     def __init__(self, language: str) -> None:
-        with extra("moses"):
-            from sacremoses import MosesPunctNormalizer
+        from sacremoses import MosesPunctNormalizer
+
         self._normalizer = MosesPunctNormalizer(lang=language)
 
     def normalize(self, text: str) -> str:
@@ -72,8 +70,8 @@ class Truecaser:
         Raises:
             ValueError: if it is none.
         """
-        with extra("moses"):
-            from sacremoses import MosesDetruecaser, MosesTruecaser
+        from sacremoses import MosesDetruecaser, MosesTruecaser
+
         self.model = model
         with NamedTemporaryFile("w", encoding="utf-8", suffix=".truecase") as file:
             file.write(model)
@@ -86,8 +84,8 @@ class Truecaser:
     @classmethod
     def learn(cls, lines: Iterable[str]) -> Self:
         """Learn from tokenised text, read as a stream: from all words but the first ones of sentences."""
-        with extra("moses"):
-            from sacremoses import MosesTruecaser
+        from sacremoses import MosesTruecaser
+
         learner, forms = MosesTruecaser(), defaultdict[str, Counter[str]](Counter)
         for line in lines:
             for word, form, weight in learner.learn_truecase_weights(line.split()):

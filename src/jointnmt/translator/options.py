@@ -12,9 +12,9 @@ from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator.limits import TextLimits
 from jointnmt.translator.precision import PrecisionChoice
 
-OnLong = Literal["error", "split"]
+Split = Literal["never", "long", "always"]
 OnInvalid = Literal["error", "skip"]
-_KINDS = {"long": get_args(OnLong), "on_invalid": get_args(OnInvalid)}
+_KINDS = {"split": get_args(Split), "on_invalid": get_args(OnInvalid)}
 
 
 class LoadOptions(NamedTuple):
@@ -39,9 +39,9 @@ class TranslationOptions:
     """Align source and target tokens, which takes one more forward pass over each translation."""
     gates: bool = False
     """Return the mean gates of lexical shortcuts, which takes one more forward pass over each translation."""
-    long: OnLong = "error"
-    """A line beyond the model's `max_length` is an error, or split at its sentence ends. A model without `max_length`
-    takes lines of any length."""
+    split: Split = "never"
+    """Which lines are cut into sentences, each translated by itself: those beyond the model's `max_length`, which are
+    an error otherwise, or all. A model without `max_length` takes lines of any length."""
     on_invalid: OnInvalid = "error"
     """A line that cannot be translated (no UTF-8, too long, ...) is an error, after the translations of the lines
     before it, or is skipped: its translation is empty, and says why in `error`."""

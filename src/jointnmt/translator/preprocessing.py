@@ -6,15 +6,16 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.text.invisible import is_blank
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
-from jointnmt.text.sentences import split_sentences
+from jointnmt.text.sentences import splitter_of
 from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
 from jointnmt.text.tags import split_tag
+from jointnmt.translator.options import Split
 
 Sources = Sequence[Sequence[int]]
 """A source sentence in the pieces of each reader."""
@@ -175,13 +176,13 @@ class Excess(NamedTuple):
 
 
 class Preprocessor:
-    """Segments lines, and refuses or splits those that are too long for the model.
+    """Segments lines, splits them into sentences, and refuses those that are too long for the model.
 
     Args:
         segmentation: of both sides.
         max_length: most source tokens of a sentence, end mark included; None: no limit.
-        long: a longer line is an error, or is split at its sentence ends; None: an error, and the message does not
-            offer splitting.
+        split: which lines are split into sentences; a line that is too long and is not split is an error, whose
+            message offers splitting unless this is None.
         pieces: targets are pieces separated by spaces instead of text.
         others: further models of an ensemble, if they read other pieces; the longest line is that of the strictest.
     """
@@ -190,17 +191,17 @@ class Preprocessor:
         self,
         segmentation: Segmentation,
         max_length: int | None,
-        long: Literal["error", "split"] | None = None,
+        split: Split | None = None,
         pieces: bool = False,
         others: Sequence[SourceReader] = (),
     ) -> None:
-        self.segmentation, self.long = segmentation, long
+        self.segmentation, self.split = segmentation, split
         self._readers = (SourceReader(segmentation.source, max_length), *others)
         target = segmentation.target
         self._ids = {target.piece(i): i for i in range(target.vocabulary_size)} if pieces else None
 
     def encode(self, lines: Sequence[Line]) -> list[list[EncodedSentence]]:
-        """The sentences of each line: one, none for an empty line, several for a long line that is split.
+        """The sentences of each line: one, none for an empty line, several for a line that is split.
 
         Raises:
             DataError: naming the line, if a sentence is too long, or if an empty or a split line has a target.
@@ -236,10 +237,10 @@ class Preprocessor:
 
     def _encode_line(self, line: Line, text: str, sources: Sources, target: tuple[int, ...]) -> list[EncodedSentence]:
         sentences = [sources] if sources[0] else []
-        if self._refusal(line, sources):
+        if self.split == "always" or self._refusal(line, sources):
             sentences = self._split(line, text, sources)
         if line.target.strip() and len(sentences) != 1:
-            what = "an empty line" if not sentences else "a line that has to be split"
+            what = "an empty line" if not sentences else "a line of several sentences"
             raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
         return [
             EncodedSentence(line.origin, (line.number, i), tuple(first), target, tuple(map(tuple, others)))
@@ -262,11 +263,13 @@ class Preprocessor:
         return tuple(known[piece] for piece in pieces)
 
     def _split(self, line: Line, text: str, sources: Sources) -> list[Sources]:
-        if self.long != "split":
-            other = ", or have long lines split at the ends of their sentences (long='split'; --split-long)"
-            raise DataError(f"{self._refusal(line, sources)} Split it{other if self.long else ''}.")
-        tag, text = split_tag(text, self.segmentation.source.tags)
-        sentences = self.sources([f"{tag} {sentence}" if tag else sentence for sentence in split_sentences(text)])
+        if self.split not in ("long", "always"):
+            other = ", or have long lines split at the ends of their sentences (split='long'; --split long)"
+            raise DataError(f"{self._refusal(line, sources)} Split it{other if self.split else ''}.")
+        source = self.segmentation.source
+        tag, text = split_tag(text, source.tags)
+        texts = splitter_of(source.language).split(text)
+        sentences = self.sources([f"{tag} {each}" if tag else each for each in texts]) if len(texts) != 1 else [sources]
         for sentence in sentences:
             if refusal := self._refusal(line, sentence):
                 raise DataError(f"{refusal} It holds no end of a sentence: split it by hand.")

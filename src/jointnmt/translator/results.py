@@ -124,6 +124,8 @@ class Counts:
     """Neither skipped nor empty lines."""
     empty: int = 0
     """Of those, translated to nothing, though not cut."""
+    several: int = 0
+    """Lines of several sentences that were translated as one."""
     unreadable: int = 0
     """Of them, those whose source has what the model has no piece for."""
     first_error: str | None = None
@@ -165,6 +167,13 @@ class Counts:
                 self.unreadable,
                 self.total,
                 shorten(self.first_unreadable),
+            )
+        if self.several:
+            logger.info(
+                "%d of %d lines hold several sentences, and were translated as one. A model that was trained on single "
+                "sentences is better at each by itself (split='always'; --split always).",
+                self.several,
+                self.total,
             )
         if self.skipped:
             logger.warning(

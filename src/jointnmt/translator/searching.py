@@ -15,6 +15,7 @@ from jointnmt.search.beam import check_num_best
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import space_of
 from jointnmt.text.segmenter import Segmenter
+from jointnmt.text.sentences import holds_several
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import computed, plan_window, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
@@ -46,17 +47,18 @@ def translate_stream(
     done: int,
 ) -> Iterator[Translation]:
     """See `Translator.translate_stream`, which has checked the options."""
-    if options.long == "split" and translator.max_length is None:
+    if options.split == "long" and translator.max_length is None:
         logger.warning(
-            "Long lines are not split: this model takes any length (model.max_length is null). Split the text."
+            "No line is split as too long: this model takes any length. Split all (split='always'; --split always)."
         )
-    counts = Counts()
+    counts, language = Counts(), translator.segmentation.source.language
     for window in windows(_numbered(translator, lines, options, prefixes, origin), options.window):
         if window[-1].number <= done:
             continue
         for line, translation in zip(window, translate_window(translator, window, options), strict=False):
             if line.number > done:
                 counts.add(translation)
+                counts.several += options.split == "never" and holds_several(translation.source, language)
                 yield translation
     counts.warn()
 
@@ -109,7 +111,7 @@ def translate_window(
     """
     search, segmentation = _search_of(translator, options), translator.segmentation
     rows = num_rows(search, options.num_best)
-    lines = admit(window, translator.preprocessor(options.long), search, rows, options.limits)
+    lines = admit(window, translator.preprocessor(options.split), search, rows, options.limits)
     if options.on_invalid == "error":
         lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
     sentences = [sentence for line in lines if not isinstance(line, DataError) for sentence in line]

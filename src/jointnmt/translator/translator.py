@@ -24,7 +24,7 @@ from jointnmt.translator.description import description
 from jointnmt.translator.ensemble import Member, load_members, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.given import align_stream, score_lines, score_stream
-from jointnmt.translator.options import OnLong, TranslationOptions
+from jointnmt.translator.options import Split, TranslationOptions
 from jointnmt.translator.precision import PrecisionChoice, choose_translation_precision
 from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
 from jointnmt.translator.pretrained import Pretrained
@@ -172,10 +172,10 @@ class Translator(Pretrained):
             raise ConfigurationError("An ensemble cannot be looked into as one model. Take one of its runs.")
         return self.trained
 
-    def preprocessor(self, long: OnLong | None = None, pieces: bool = False) -> Preprocessor:
+    def preprocessor(self, split: Split | None = None, pieces: bool = False) -> Preprocessor:
         """What makes piece ids of lines; the arguments are those of `Preprocessor`."""
         first, *others = self._readers
-        return Preprocessor(self.segmentation, first.max_length, long, pieces, others)
+        return Preprocessor(self.segmentation, first.max_length, split, pieces, others)
 
     def reading(self, sentences: Sequence[EncodedSentence]) -> TranslationModel:
         """The model, ready to be called with the sources of these sentences."""

@@ -52,20 +52,20 @@ def capitals(document: Document, backwards: bool = False) -> str:
     ],
 )
 def test_text_keeps_its_lines_and_the_space_around_them(text: str, sentences: list[str], filled: str) -> None:
-    document = PlainText.of(text)
+    document = PlainText.of(text, "de")
     assert [piece.text for piece in document.pieces] == sentences
     assert capitals(document) == filled
 
 
 @given(st.text(alphabet=" \t\n\r\x0b\x0c\x85\u2028abA.!?", max_size=40))
 def test_text_keeps_everything_but_the_space_between_sentences(text: str) -> None:
-    filled = capitals(PlainText.of(text))
+    filled = capitals(PlainText.of(text, "de"))
     assert filled.split() == text.upper().split()
     assert re.findall(r"[\n\r]", filled) == re.findall(r"[\n\r]", text)
 
 
 def test_languages_without_spaces_have_none_between_sentences() -> None:
-    assert PlainText.of("Ja. Nein.").filled([translated("是。"), translated("不。")], "zh") == "是。不。"
+    assert PlainText.of("Ja. Nein.", "de").filled([translated("是。"), translated("不。")], "zh") == "是。不。"
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_languages_without_spaces_have_none_between_sentences() -> None:
     ],
 )
 def test_html_keeps_its_tags_around_their_words(source: str, filled: str) -> None:
-    assert capitals(Html.of(source)) == filled
+    assert capitals(Html.of(source, "de")) == filled
 
 
 def test_tags_go_with_their_words_to_other_places() -> None:
-    filled = capitals(Html.of("<p>eins <b>zwei</b> drei <a href=u>vier</a></p>"), backwards=True)
+    filled = capitals(Html.of("<p>eins <b>zwei</b> drei <a href=u>vier</a></p>", "de"), backwards=True)
     assert filled == "<p><a href=u>VIER</a> DREI <b>ZWEI</b> EINS</p>"
 
 
@@ -109,20 +109,20 @@ def test_an_element_whose_words_come_apart_is_written_twice() -> None:
     text, target = "der rote Hund", "DOG THE RED"
     alignment = torch.eye(4)[[2, 0, 1, 3]]
     candidate = Candidate(target, tuple(words_as_tokens(target)), (), 0.0, True, alignment)
-    document = Html.of("der <b>rote Hund</b>")
+    document = Html.of("der <b>rote Hund</b>", "de")
     assert document.filled([Rendered(words_as_tokens(text), candidate)], "en") == "<b>DOG</b> THE <b>RED</b>"
 
 
 def test_an_element_that_no_word_would_have_gets_the_one_it_weighs_most_in() -> None:
     alignment = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
     candidate = Candidate("ONE TWO", ("▁ONE", "▁TWO", "</s>"), (), 0.0, True, alignment)
-    document = Html.of("eins <b>zwei</b>")
+    document = Html.of("eins <b>zwei</b>", "de")
     assert document.filled([Rendered(words_as_tokens("eins zwei"), candidate)], "en") == "ONE <b>TWO</b>"
 
 
 def test_an_empty_translation_keeps_the_tags() -> None:
     candidate = Candidate("", ("</s>",), (), 0.0, True, torch.tensor([[0.5, 0.2, 0.3]]))
-    document = Html.of("eins <b>zwei</b><img>")
+    document = Html.of("eins <b>zwei</b><img>", "de")
     assert tags(document.filled([Rendered(words_as_tokens("eins zwei"), candidate)], "en")) == ["<b>", "</b>", "<img>"]
 
 
@@ -164,7 +164,7 @@ MARKUP = st.recursive(st.one_of(WORDS, st.sampled_from(["<img>", "<br>", "<!-- x
 
 @given(MARKUP, st.booleans())
 def test_no_tag_is_lost_and_all_are_nested_well(source: str, backwards: bool) -> None:
-    filled = capitals(Html.of(source), backwards)
+    filled = capitals(Html.of(source, "de"), backwards)
     before, after = Nesting(source), Nesting(filled)
     assert (after.wrong, after.open) == ([], [])
     assert not before.started - after.started, "tags are lost"
@@ -175,7 +175,7 @@ def test_no_tag_is_lost_and_all_are_nested_well(source: str, backwards: bool) ->
 
 @given(st.text(alphabet="<>/!-=\"' abpi&;\n", max_size=60))
 def test_broken_html_is_put_up_with(source: str) -> None:
-    capitals(Html.of(source))
+    capitals(Html.of(source, "de"))
 
 
 @pytest.mark.parametrize(
@@ -187,18 +187,18 @@ def test_broken_html_is_put_up_with(source: str) -> None:
     ],
 )
 def test_what_begins_and_never_ends_is_text(source: str, filled: str) -> None:
-    assert capitals(Html.of(source)) == filled
+    assert capitals(Html.of(source, "de")) == filled
 
 
 @pytest.mark.parametrize("rest", ["<![foo y", "<i", "</p", "<!-- Ende", "<a href='x", "<?php ja", "<b class=x <i"])
 @pytest.mark.parametrize("text", ["x ", "<p><b>x</b> y "])
 def test_a_tag_that_is_cut_off_at_the_end_is_kept(text: str, rest: str) -> None:
-    assert capitals(Html.of(text + rest)) == capitals(Html.of(text)) + rest
+    assert capitals(Html.of(text + rest, "de")) == capitals(Html.of(text, "de")) + rest
 
 
 def test_an_element_that_is_not_translated_is_a_word_of_its_sentence() -> None:
     document = Html.of(
-        "<p>Rufen Sie <code>a b</code> oder <kbd>c</kbd>, <i translate=no>d</i>auf. Ja (<samp>e</samp>)."
+        "<p>Rufen Sie <code>a b</code> oder <kbd>c</kbd>, <i translate=no>d</i>auf. Ja (<samp>e</samp>).", "de"
     )
     assert [piece.text.split() for piece in document.pieces] == [
         ["Rufen", "Sie", "oder", ",", "auf."],
@@ -207,7 +207,7 @@ def test_an_element_that_is_not_translated_is_a_word_of_its_sentence() -> None:
     assert capitals(document) == (
         "<p>RUFEN SIE <code>a b</code> ODER <kbd>c</kbd>, <i translate=no>d</i>AUF. JA (<samp>e</samp>)."
     )
-    backwards = capitals(Html.of("<p>eins <code>a</code> <code>b</code> zwei <b>drei</b>"), backwards=True)
+    backwards = capitals(Html.of("<p>eins <code>a</code> <code>b</code> zwei <b>drei</b>", "de"), backwards=True)
     assert backwards == "<p><b>DREI</b> <code>a</code> <code>b</code> ZWEI EINS"
 
 
@@ -231,28 +231,31 @@ def test_an_element_that_is_not_translated_is_a_word_of_its_sentence() -> None:
     ],
 )
 def test_what_is_not_translated_ends_where_html_ends_it(source: str, filled: str) -> None:
-    assert capitals(Html.of(source)) == filled
+    assert capitals(Html.of(source, "de")) == filled
 
 
 @pytest.mark.parametrize("repeated", ["<a ", "<!--", "<![x[", "</", "<?"])
 def test_what_never_ends_is_looked_for_once(repeated: str) -> None:
     """Else this takes half an hour."""
     for source in (repeated * 50_000, repeated * 50_000 + ">", "<p translate=no>" + "<i>" * 25_000 + "</u>" * 25_000):
-        assert "".join(part for part in Html.of(source).parts if isinstance(part, str)) or Html.of(source).pieces
+        assert (
+            "".join(part for part in Html.of(source, "de").parts if isinstance(part, str))
+            or Html.of(source, "de").pieces
+        )
 
 
 def test_atoms_go_with_their_sentences() -> None:
     source = "Ein Satz. <wbr><b>Noch</b> einer. <img src='x'>Der letzte.<wbr>"
-    assert capitals(Html.of(source)) == "EIN SATZ. <b></b><wbr><b>NOCH</b> EINER. <img src='x'>DER LETZTE.<wbr>"
+    assert capitals(Html.of(source, "de")) == "EIN SATZ. <b></b><wbr><b>NOCH</b> EINER. <img src='x'>DER LETZTE.<wbr>"
 
 
 @pytest.mark.slow
 def test_deep_nesting_takes_no_longer_than_it_should() -> None:
     deep = 20_000
     source = "<b>" * deep + "x <i>y</i> " * 1000 + "</b>" * deep
-    assert capitals(Html.of(source)).count("<b>") == deep
+    assert capitals(Html.of(source, "de")).count("<b>") == deep
     shallow = "<b>" * DEEPEST + "x <i>y</i>" + "</b>" * DEEPEST
-    assert capitals(Html.of(shallow)).count("<b>") == DEEPEST
+    assert capitals(Html.of(shallow, "de")).count("<b>") == DEEPEST
 
 
 @pytest.mark.parametrize(
@@ -260,4 +263,4 @@ def test_deep_nesting_takes_no_longer_than_it_should() -> None:
     ["ein <b>zwei <i>drei</b></i>.", "ein <b>zwei drei", "ein zwei</b> drei", "ein <my-tag>zwei</my-tag> drei"],
 )
 def test_tags_that_are_not_well_nested_do_not_cut_a_sentence(source: str) -> None:
-    assert [piece.text for piece in Html.of(source).pieces] == [re.sub("<.*?>", "", source)]
+    assert [piece.text for piece in Html.of(source, "de").pieces] == [re.sub("<.*?>", "", source)]
