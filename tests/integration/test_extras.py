@@ -57,7 +57,6 @@ WORKING = [
     ["translate", "RUN", "--json", "--alignments", "--num-best", "2"],
     ["translate", "RUN", "--sample", "--seed", "3"],
     ["translate", "RUN", "der Hund sieht . Die Katze .", "--precision", "bfloat16"],
-    ["translate", "MOSES"],
     ["translate", "package:tatoeba-de-en-reformer-fast", "der Hund"],
     ["score", "RUN", "--source", "RUN/a.de", "--target", "RUN/a.en"],
     ["align", "RUN", "--source", "RUN/a.de", "--target", "RUN/a.en"],
@@ -103,20 +102,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def moses(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = write_run(tmp_path_factory.mktemp("extras") / "moses")
-    settings = run / "segmentation" / "segmentation.json"
-    settings.write_text(settings.read_text().replace('"moses": false', '"moses": true'))
-    return run
-
-
-@pytest.fixture(scope="module")
-def outcomes(repository: Path, run: Path, moses: Path) -> Outcomes:
+def outcomes(repository: Path, run: Path) -> Outcomes:
     """Exit code, output and messages of each command, in one process where no package of any extra can be found."""
     hidden = packages(repository / "pyproject.toml", "all") | packages(repository / "pyproject.toml", "cluster")
     assert {"lightning_fabric", "matplotlib", "numpy", "sacrebleu", "tokenizers"} <= hidden
     commands = [*WORKING, *(arguments for arguments, _ in REFUSED)]
-    given = [[word.replace("RUN", str(run)).replace("MOSES", str(moses)) for word in words] for words in commands]
+    given = [[word.replace("RUN", str(run)) for word in words] for words in commands]
     process = subprocess.run(
         [sys.executable, "-c", f"HIDDEN = {hidden!r}\n{HIDE}"],
         cwd=repository,

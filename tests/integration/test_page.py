@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,50 @@ def test_translations_and_alternatives_are_the_translators(page: Page, translato
     assert text_of(page, "grid") == second.locator("span[lang]").inner_text()
     page.get_by_role("checkbox", name="transformer").uncheck()
     expect(page.get_by_label("Translation by transformer")).to_have_count(0)
+
+
+def test_sentences_that_share_a_line_are_translated_by_themselves(
+    page: Page, translators: dict[str, Translator]
+) -> None:
+    sentences = ["Hund sieht die Katze .", "Katze hört Hund nicht .", OTHER]
+    text = f"  {sentences[0]}  {sentences[1]} \n\n{OTHER}"
+    field = source_field(page)
+    field.fill(text)
+    lines = page.get_by_label("Translation by grid").locator("[data-line]")
+    expect(lines).to_have_count(4)
+    settled(page)
+    expected = [translators["grid"].translate(sentence) for sentence in (*sentences[:2], "", OTHER)]
+    assert [text_of(page, "grid", line) for line in (0, 1, 3)] == [expected[0], expected[1], expected[3]]
+    assert field.input_value() == text
+    paragraphs = page.locator(".source .words > div").all_text_contents()
+    assert paragraphs == [text.split("\n")[0], "\u200b", OTHER]
+
+    page.get_by_label("Translation by grid").get_by_role("button", name="Copy").click()
+    page.wait_for_function("window.copied !== undefined")
+    assert page.evaluate("window.copied") == f"{expected[0]} {expected[1]}\n\n{expected[3]}"
+
+    field.focus()
+    field.evaluate("(each, place) => each.setSelectionRange(place, place)", text.index(sentences[1]) + 1)
+    expect(lines.nth(1)).to_have_class("current")
+    page.mouse.move(*centre(page.locator(".source [data-line='1'] [data-word='0']")))
+    expect(words(page, "grid", 1).locator("visible=true").and_(page.locator("[data-weight]")).first).to_be_visible()
+    show(page, "Grid")
+    expect(page.get_by_text("2 of 4")).to_be_visible()
+    assert page.get_by_label("Sentence", exact=True).input_value() == sentences[1]
+
+
+def test_what_is_typed_after_a_sentence_leaves_it_as_it_is(page: Page) -> None:
+    asked: list[list[str]] = []
+    page.on("request", lambda each: "stream" in each.url and asked.append(json.loads(each.post_data or "")["texts"]))
+    field = source_field(page)
+    field.press("Control+End")
+    for typed in (" .", " Hund", " sieht ."):
+        field.press_sequentially(typed)
+        page.wait_for_timeout(600)
+        settled(page)
+    by_grid = asked[::2]
+    assert by_grid == [[f"{OTHER} ."], ["Hund"], ["Hund sieht ."]], "no sentence is asked for again"
+    expect(page.get_by_label("Translation by grid").locator("[data-line='2']")).to_have_class("current")
 
 
 def test_a_word_under_the_pointer_shows_its_alignment(page: Page, translators: dict[str, Translator]) -> None:
@@ -290,7 +335,7 @@ def test_long_names_of_models_are_whole_on_a_phone(browser: Browser, runs: dict[
     with live(services({names[0]: runs["grid"], names[1]: runs["transformer"]})) as port:
         page = open_page(browser.new_context(viewport={"width": 390, "height": 844}))
         page.goto(f"http://127.0.0.1:{port}/")
-        page.get_by_label("Source text, one sentence a line").fill(SOURCE)
+        source_field(page).fill(SOURCE)
         show(page, "Compare")
         keys = page.locator(".compare-view svg .key")
         expect(keys).to_have_text(names)
@@ -353,7 +398,7 @@ def test_what_the_server_refuses_is_said(browser: Browser, runs: dict[str, Path]
         page = open_page(browser.new_context())
         page.on("dialog", lambda dialog: dialog.accept("secret"))
         page.goto(f"http://127.0.0.1:{port}/")
-        field = page.get_by_label("Source text, one sentence a line")
+        field = source_field(page)
         field.fill("der " * 60)
         expect(page.get_by_role("alert").first).to_contain_text("100")
         field.fill(SOURCE)

@@ -108,9 +108,9 @@ def test_screen_readers_are_told_of_translations(page: Page) -> None:
     said = page.locator(".unseen[role=status]")
     page.get_by_role("checkbox", name="transformer").uncheck()
     source_field(page).fill(f"{OTHER}\nder Hund\n\ndie Katze")
-    expect(said).to_have_text("Translated by grid: 3 lines")
+    expect(said).to_have_text("Translated by grid: 3 sentences")
     source_field(page).fill(f"{OTHER}\n{SOURCE}\n\ndie Katze")
-    expect(said).not_to_have_text("Translated by grid: 3 lines")
+    expect(said).not_to_have_text("Translated by grid: 3 sentences")
     assert said.text_content() == f"Translated by grid: {text_of(page, 'grid', 1)}"
 
 

@@ -47,7 +47,7 @@ def fill(page: Page, *lines: str) -> None:
             expect(words(page, model, number).first).to_be_visible()
     source_field(page).press("Control+Home")
     if len(lines) > 1:  # the page hears of the caret by an event, with the next frame
-        expect(page.get_by_label("Translation by grid").locator("ol > li").first).to_have_class("current")
+        expect(page.get_by_label("Translation by grid").locator("[data-line='0']")).to_have_class("current")
 
 
 def body(request: Request) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_a_late_answer_is_not_shown(page: Page) -> None:
     expect(page.get_by_text("Begins with “not”")).to_be_visible()
     held.wait()
     page.get_by_role("button", name="Undo the change").click()
-    expect(page.locator("li.pending")).to_have_count(0)
+    expect(page.locator(".lines .pending")).to_have_count(0)
     assert is_focused(page, "each.dataset.word === '0'"), "the button is gone"
     ended: list[Request] = []
     page.on("requestfinished", lambda request: ended.append(request))

@@ -315,6 +315,21 @@ def test_v1_streams_lines_in_order(client: TestClient, translator: Translator) -
     assert [line["translation"] for line in lines] == translator.translate(values["texts"])
 
 
+def test_v1_cuts_lines_into_sentences_if_asked(runs: dict[str, Path], translator: Translator) -> None:
+    """Only then; and what a sentence may cost is asked of each."""
+    parts = ["Hund sieht die Katze .", "Katze hört Hund nicht ."]
+    line = f" {parts[0]}  {parts[1]} "
+    with TestClient(application({"main": runs["main"]}, limits={"sentence_tokens": 10})) as client:
+        assert post(client, "/v1/sentences", texts=[line, "", "Dr. Hund"]) == {"sentences": [parts, [], ["Dr. Hund"]]}
+        [found] = post(client, "/v1/translate", texts=[line], split="always")["translations"]
+        assert found["translation"] == " ".join(translator.translate(parts))
+        assert "A sentence has 11 tokens" in error(client, "/v1/translate", texts=[line])
+        assert "A sentence has 13 tokens" in error(client, "/v1/translate", texts=["Hund " * 12], split="always")
+        answer = client.post("/v1/translate/stream", json={"texts": [line, line], "split": "always"})
+        told = [json.loads(each)["translation"] for each in answer.text.splitlines()]
+        assert told == [found["translation"]] * 2
+
+
 def test_a_line_of_a_stream_that_fails_does_not_end_it(client: TestClient) -> None:
     values = {"model": "main", "texts": ["der Hund"] * 3, "prefixes": ["", "the " * 100, ""]}
     with client.stream("POST", "/v1/translate/stream", json=values) as response:

@@ -30,15 +30,15 @@ def visited(browser: Browser, address: str, harmless: str = "") -> Iterator[Page
 
 
 def source_field(page: Page) -> Locator:
-    return page.get_by_label("Source text, one sentence a line")
+    return page.get_by_role("textbox", name="Source text")
 
 
 def words(page: Page, model: str, line: int = 0) -> Locator:
-    return page.get_by_label(f"Translation by {model}").locator("ol > li").nth(line).locator("[data-word]")
+    return page.get_by_label(f"Translation by {model}").locator(f"ol [data-line='{line}']").locator("[data-word]")
 
 
 def text_of(page: Page, model: str, line: int = 0) -> str:
-    item = page.get_by_label(f"Translation by {model}").locator("ol > li").nth(line)
+    item = page.get_by_label(f"Translation by {model}").locator(f"ol [data-line='{line}']")
     return str(
         item.evaluate(
             "each => [...each.childNodes].filter(n => n.className !== 'hint').map(n => n.textContent).join('')"

@@ -13,8 +13,9 @@ export interface Rendering {
   pending: AbortController | null; // the request whose answer is waited for
 }
 
-/** A line of the source text. */
+/** A sentence of the source text, which may share its line with others. */
 export interface Line extends Sentence {
+  after: string; // what stands between it and the next one: white space, or with a line break
   own: string; // a translation given by the reader
   byModel: Map<string, Rendering>;
 }
@@ -39,10 +40,11 @@ export class App {
   translated: (lines: readonly Line[], model: Model) => void = () => undefined;
   private readonly listeners: [Event, Listener][] = [];
   private readonly running = new Map<string, Running>();
+  private changes = 0; // of the text
 
   constructor(readonly origin: Origin) {
     this.model = origin.models[0];
-    this.setText("");
+    this.setSentences([{ source: "", after: "" }]);
   }
 
   on(event: Event, listener: Listener): void {
@@ -55,6 +57,21 @@ export class App {
 
   get line(): Line {
     return this.lines[this.current];
+  }
+
+  /** The whole source text. */
+  get text(): string {
+    return this.lines.map(({ source, after }) => source + after).join("");
+  }
+
+  /** The sentences of each line of the text. */
+  get paragraphs(): Line[][] {
+    const found: Line[][] = [[]];
+    for (const line of this.lines) {
+      found.at(-1)!.push(line);
+      if (line.after.endsWith("\n")) found.push([]);
+    }
+    return found.filter((group) => group.length);
   }
 
   /** The models of the language pair that is looked at. */
@@ -81,23 +98,35 @@ export class App {
     return translation?.candidates[chosen]?.text ?? "";
   }
 
-  /** Another source text; lines that stay keep their translations, and are tried again if they failed. */
-  setText(text: string): void {
+  /** Another source text; sentences that stay keep their translations, and are tried again if they failed. */
+  async setText(text: string): Promise<void> {
+    const change = ++this.changes;
+    const lines = text.split("\n");
+    const cut = await this.origin.sentences(this.model, lines).catch(() => lines.map((line) => [line])); // the next request says why
+    if (change === this.changes) this.setSentences(placed(lines, cut));
+  }
+
+  private setSentences(sentences: readonly { source: string; after: string }[]): void {
     const old = this.lines;
-    this.setLines(text.split("\n").map((source, place) => {
+    this.setLines(sentences.map(({ source, after }, place) => {
       const near = old[place]?.source === source ? place : old.findIndex((line) => line.source === source);
       const found = near < 0 ? undefined : old[near];
-      if (found) old[near] = { ...found, source: "\n" }; // each is taken once
-      return found ?? { source, place: null, own: "", byModel: new Map() };
+      if (!found) return { source, after, place: null, own: "", byModel: new Map() };
+      old[near] = { ...found, source: "\n" }; // each is taken once
+      return Object.assign(found, { after });
     }));
   }
 
   /** The sentences of a file. */
   open(sentences: readonly { source: string; target: string | null }[]): void {
-    this.setLines(sentences.map(({ source, target }, place) => ({ source, place, own: target ?? "", byModel: new Map() })));
+    this.setLines(sentences.map(({ source, target }, place) => {
+      const after = place < sentences.length - 1 ? "\n" : "";
+      return { source, after, place, own: target ?? "", byModel: new Map() };
+    }));
   }
 
   private setLines(lines: Line[]): void {
+    this.changes++;
     this.lines = lines;
     this.current = Math.min(this.current, lines.length - 1);
     for (const { byModel } of lines)
@@ -109,7 +138,7 @@ export class App {
   /** The current line's source, as typed beside a picture; the reader's own translation stays beside it. */
   setSource(source: string): void {
     const { line } = this;
-    const changed = source === line.source ? line : { source, place: null, own: line.own, byModel: new Map() };
+    const changed = source === line.source ? line : { source, after: line.after, place: null, own: line.own, byModel: new Map() };
     this.setLines(this.lines.map((each) => (each === line ? changed : each)));
   }
 
@@ -185,6 +214,25 @@ export class App {
       if (!control.signal.aborted) lines.forEach((_, number) => ready(number, error as Error));
     }
   }
+}
+
+/** Sentences with what stands after each; the white space before the first of a line belongs to it. */
+function placed(lines: readonly string[], cut: readonly string[][]): { source: string; after: string }[] {
+  return lines.flatMap((line, number) => {
+    const ends: number[] = [];
+    const starts = cut[number].map((sentence) => {
+      const start = line.indexOf(sentence, ends.at(-1) ?? 0);
+      ends.push(start + sentence.length);
+      return start;
+    });
+    const isWhole = !starts.length || starts.includes(-1);
+    const found = isWhole ? [{ source: line, after: "" }] : ends.map((end, place) => ({
+      source: line.slice(place ? starts[place] : 0, end),
+      after: line.slice(end, starts[place + 1] ?? line.length),
+    }));
+    if (number < lines.length - 1) found.at(-1)!.after += "\n";
+    return found;
+  });
 }
 
 /** Whether all lines of a request are still there. */

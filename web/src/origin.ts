@@ -17,6 +17,8 @@ export interface Sentence {
 export interface Origin {
   readonly live: boolean;
   readonly models: Model[];
+  /** The sentences of each line. */
+  sentences(model: Model, lines: readonly string[]): Promise<string[][]>;
   /** Translate lines; each is told when it is ready. */
   translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void>;
   /** Translate from a beginning on, whose last word is finished. */
@@ -34,6 +36,7 @@ export type Ready = (line: number, outcome: Translation | Error) => void;
 
 const CANDIDATES = 5;
 const [LINES, BYTES] = [200, 500_000]; // of a request's texts, at most, however much the server takes
+const MAY_END = /[.!?…]\S*\s+\S|[。！？｡]./u; // what a line of several sentences has
 const REMEMBERED = 24_000_000; // characters of answers: two of the largest, or thousands of small ones
 
 /** A server, asked under addresses relative to the page's own. */
@@ -54,6 +57,16 @@ export class Server implements Origin {
     server.models.push(...models);
     server.limits = limits;
     return server;
+  }
+
+  async sentences(model: Model, lines: readonly string[]): Promise<string[][]> {
+    const asked = [...new Set(lines.filter((line) => MAY_END.test(line)))];
+    const known = new Map<string, string[]>();
+    for (const texts of asked.length ? requestsOf(asked, this.limits) : []) {
+      const { sentences } = await this.ask<{ sentences: string[][] }>("v1/sentences", { model: model.name, texts });
+      texts.forEach((text, number) => known.set(text, sentences[number]));
+    }
+    return lines.map((line) => known.get(line) ?? [line]);
   }
 
   async translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void> {
@@ -211,6 +224,10 @@ export class Carried implements Origin {
     const { format, generator } = document;
     if (format !== FORMAT) throw new Error(`This page cannot read the file's document: it is of format ${format}, by ${generator}.`);
     this.models = document.models;
+  }
+
+  async sentences(_: Model, lines: readonly string[]): Promise<string[][]> {
+    return lines.map((line) => [line]);
   }
 
   async translate(model: Model, lines: Sentence[], ready: Ready): Promise<void> {

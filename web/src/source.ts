@@ -18,6 +18,7 @@ export class SourceText {
   private readonly words = h("div", { class: "words" });
   private readonly field: HTMLTextAreaElement | null = null;
   private readonly rows = new Map<Line, { row: HTMLElement; words: Word[] }>();
+  private readonly paragraphs = new Map<string, HTMLElement>(); // by their texts
   private current: Line | null = null; // whose row is marked
 
   constructor(
@@ -51,8 +52,8 @@ export class SourceText {
 
   private createField(): HTMLTextAreaElement {
     const field = h("textarea", {
-      "aria-label": "Source text, one sentence a line",
-      placeholder: "Type or paste text, one sentence a line",
+      "aria-label": "Source text",
+      placeholder: "Type or paste text",
       spellcheck: "false",
       autocapitalize: "off",
       oninput: () => {
@@ -60,7 +61,7 @@ export class SourceText {
         translate.later();
       },
     });
-    const translate = debounced(PAUSE, () => this.app.setText(field.value));
+    const translate = debounced(PAUSE, () => void this.app.setText(field.value));
     field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
@@ -73,11 +74,15 @@ export class SourceText {
   }
 
   private caretMoved(field: HTMLTextAreaElement): void {
-    const before = field.value.slice(0, field.selectionStart).split("\n");
-    const current = before.length - 1;
-    if (this.app.lines[current]?.source !== field.value.split("\n")[current]) return; // not translated yet
+    const { lines, text } = this.app;
+    if (text !== field.value) return; // not translated yet
+    let [current, place] = [0, field.selectionStart];
+    for (; current < lines.length - 1; current++) {
+      const { length } = lines[current].source + lines[current].after;
+      if (place < length) break;
+      place -= length;
+    }
     if (current !== this.app.current) this.app.look({ current });
-    const place = before[current].length;
     const word = this.rows.get(this.app.line)?.words.find(({ start, end }) => start <= place && place <= end);
     this.meant(this.app.line, word ?? null);
   }
@@ -111,20 +116,24 @@ export class SourceText {
 
   private render(typed?: string): void {
     const { field, app } = this;
-    const text = app.lines.map(({ source }) => source).join("\n");
     if (typed !== undefined) {
       // What is being typed is not translated yet: words come with the translation.
-      const known = new Map(app.lines.map((line) => [line.source, line]));
-      this.words.replaceChildren(...typed.split("\n").map((each) => {
-        const line = known.get(each);
-        return (line && this.rows.get(line)?.row.cloneNode(true)) ?? h("div", {}, each || "\u200b");
-      }));
+      const known = (each: string): Node | undefined => this.paragraphs.get(each)?.cloneNode(true);
+      this.words.replaceChildren(...typed.split("\n").map((each) => known(each) ?? h("div", {}, each || "\u200b")));
       return;
     }
-    if (field && field.value !== text) field.value = text;
+    if (field && field.value !== app.text) field.value = app.text;
     this.rows.clear();
-    this.words.replaceChildren(...app.lines.map((line, number) => this.createRow(line, number)));
+    this.paragraphs.clear();
+    let number = 0;
+    this.words.replaceChildren(...app.paragraphs.map((group) => {
+      const text = group.map(({ source, after }) => source + after).join("").replace("\n", "");
+      const paragraph = h("div", {}, ...group.flatMap((line) => [this.createRow(line, number++), line.after.replace("\n", "")]));
+      this.paragraphs.set(text, paragraph);
+      return paragraph;
+    }));
     this.renderPlace();
+    if (field && document.activeElement === field) this.caretMoved(field);
   }
 
   private renderPlace(): void {
@@ -147,7 +156,7 @@ export class SourceText {
   private createRow(line: Line, number: number): HTMLElement {
     const tokens = this.app.models.map((model) => this.app.rendering(line, model).translation?.source_tokens).find(Boolean);
     const words = tokens ? wordsOf(line.source, tokens, this.app.model.source_language) : [];
-    const row = h("div", { "data-line": number }, ...spansOf(line.source, words));
+    const row = h("span", { "data-line": number }, ...spansOf(line.source, words));
     if (!line.source) row.textContent = "\u200b"; // a line of its height
     this.rows.set(line, { row, words });
     return row;

@@ -5,7 +5,7 @@ import { openChoice } from "./change";
 import { h, isModified, redrawn, say } from "./dom";
 import { actionButton, copy } from "./saving";
 import { spansOf, type Marked } from "./source";
-import { wordAlignment, wordsOf, type Word } from "./tokens";
+import { isUnspaced, wordAlignment, wordsOf, type Word } from "./tokens";
 import type { Candidate, Model } from "./types";
 
 interface Row {
@@ -47,7 +47,10 @@ export class TargetText {
     const focused = [...this.rows].find(([, { item }]) => item.contains(document.activeElement))?.[0];
     const word = focused && this.focusedWord(focused);
     this.rows.clear();
-    this.list.replaceChildren(...this.app.lines.map((line, number) => this.createItem(line, number)));
+    let number = 0;
+    const space = isUnspaced(this.model.target_language) ? "" : " ";
+    this.list.replaceChildren(...this.app.paragraphs.map((group) =>
+      h("li", {}, ...group.flatMap((line, place) => [place ? space : null, this.createItem(line, number++)]))));
     this.renderPlace();
     if (focused) this.focusWord(focused, word!);
   }
@@ -111,7 +114,7 @@ export class TargetText {
     const { translation, chosen, error, pending, prefix } = this.app.rendering(line, this.model);
     const candidate = translation?.candidates[chosen];
     const words = candidate ? wordsOf(candidate.text, candidate.tokens, this.model.target_language) : [];
-    const item = h("li", { "data-line": number, class: pending ? "pending" : null, lang: this.model.target_language });
+    const item = h("span", { "data-line": number, class: pending ? "pending" : null, lang: this.model.target_language });
     // What went wrong with many lines is said once.
     const before = number ? this.app.rendering(this.app.lines[number - 1], this.model).error : null;
     if (error) item.append(h("span", { class: "error", role: error === before ? null : "alert" }, error));
@@ -247,7 +250,9 @@ export class TargetText {
   }
 
   private async copyAll(): Promise<string> {
-    await copy(this.app.lines.map((line) => this.app.textOf(line, this.model)).join("\n"));
+    const space = isUnspaced(this.model.target_language) ? "" : " ";
+    const textOf = (line: Line): string => this.app.textOf(line, this.model);
+    await copy(this.app.paragraphs.map((group) => group.map(textOf).filter(Boolean).join(space)).join("\n"));
     return "The translation is on the clipboard.";
   }
 }

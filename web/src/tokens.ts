@@ -3,7 +3,7 @@
 export const SPACE = "▁";
 const MARKS = new Set(["<s>", "</s>", "<pad>"]);
 const UNKNOWN = "<unk>";
-/** Languages written without spaces between words: each piece counts as a word, as for the server. */
+/** Languages written without spaces: each piece counts as a word, as for the server. */
 const UNSPACED = new Set(["zh", "ja", "th", "lo", "km", "my"]);
 const REACH = 30; // characters that no piece shows, at most, before one that is looked for
 
@@ -27,11 +27,14 @@ export function readable(pieces: readonly string[]): string {
   return told.join(isDivided ? "" : " ").replaceAll(SPACE, " ").trim();
 }
 
+/** Whether a language is written without spaces, between sentences too. */
+export const isUnspaced = (language: string): boolean => UNSPACED.has(language.split(/[-_]/)[0].toLowerCase());
+
 const isWordly = (text: string): boolean => /[\p{L}\p{N}\p{M}]/u.test(text);
 
 /** Groups of pieces that are a word or punctuation each; end marks belong to none. */
 export function groupsOf(pieces: readonly string[], language: string): number[][] {
-  const single = UNSPACED.has(language.split(/[-_]/)[0].toLowerCase()) || !pieces.some((piece) => piece.startsWith(SPACE));
+  const single = isUnspaced(language) || !pieces.some((piece) => piece.startsWith(SPACE));
   const groups: number[][] = [];
   let last = "";
   pieces.forEach((piece, place) => {

@@ -44,7 +44,7 @@ export function translateView(app: App): HTMLElement {
     const texts = lines.map((line) => app.textOf(line, model)).filter(Boolean);
     const isShown = panes.offsetParent && targets.some((target) => target.model === model);
     if (!app.origin.live || !isShown || !texts.length) return; // an error says itself
-    say(`Translated by ${model.name}: ${texts.length > 1 ? `${texts.length} lines` : texts[0]}`);
+    say(`Translated by ${model.name}: ${texts.length > 1 ? `${texts.length} sentences` : texts[0]}`);
   };
   render();
 
