@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 from jointnmt.analysis.inspection import inspect_pair
@@ -23,10 +25,13 @@ from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs import code
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
+from jointnmt.serving.models import fingerprint
+from jointnmt.serving.names import named_paths
 from jointnmt.testset.contrast import fitting_items
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator import TranslationOptions, Translator, attend, next_words, trace_search
+from support.serving import application, post
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, write_run, write_run_of
 
 pytestmark = pytest.mark.slow
@@ -275,3 +280,51 @@ def test_names_of_runs_may_hold_the_sign(folder: Path, invoke: Invoke) -> None:
     assert result.exit_code == 2 and "are joined by +" in result.stderr
     result = invoke("translate", "c+missing", "--input", "source")
     assert result.exit_code == 4 and "missing" in result.stderr
+
+
+def test_a_server_translates_by_an_ensemble(folder: Path) -> None:
+    paths = named_paths(["a+b", "mixed=a+other", "b"])
+    assert {name: str(path) for name, path in paths.items()} == {"a+b": "a+b", "mixed": "a+other", "b": "b"}
+    with TestClient(application(paths)) as client:
+
+        def asked(path: str, model: str, status: int = 200, **values: Any) -> Any:
+            return post(client, path, status, model=model, **values)
+
+        for name, alignments in (("a+b", True), ("mixed", False)):
+            translator = Translator.load(members_of(paths[name]))
+            options = TranslationOptions(num_best=3, alignments=alignments)
+            [expected] = translator.translate_stream([SOURCES[0]], options)
+            values = {"texts": [SOURCES[0]], "num_best": 3, "alignments": alignments}
+            [found] = asked("/v1/translate", name, **values)["translations"]
+            assert [each["text"] for each in found["candidates"]] == [each.text for each in expected.candidates]
+            assert [each["score"] for each in found["candidates"]] == pytest.approx(
+                [each.score for each in expected.candidates], rel=1e-5
+            )
+            [score] = asked("/v1/score", name, sources=SOURCES[:1], targets=TARGETS[:1])["scores"]
+            [own] = translator.score([SOURCES[0]], [TARGETS[0]])
+            assert score["log_probability"] == pytest.approx(own.log_probability, rel=1e-5)
+            asked("/v1/search", name, source=SOURCES[0], prefix="the")
+            asked("/v1/alternatives", name, source=SOURCES[0], prefix="the")
+            for route in ("attention", "inspect"):
+                assert "Take one of its runs" in asked(f"/v1/{route}", name, 400, source=SOURCES[0])["error"]
+        refused = asked("/v1/translate", "mixed", 400, texts=[SOURCES[0]], alignments=True)
+        assert "their alignments have no mean" in refused["error"]
+        told = {each["name"]: each for each in client.get("/v1/models").json()["models"]}
+        assert [each["has_alignments"] for each in told.values()] == [True, False, True]
+        assert told["a+b"]["family"] == "reformer-fast + transformer"
+        assert told["a+b"]["parameters"] == Translator.load(members_of(Path("a+b"))).num_parameters
+        assert told["mixed"]["max_length"] == 7
+
+
+def test_an_ensemble_is_loaded_anew_if_one_of_its_models_has_changed(folder: Path) -> None:
+    before = fingerprint(Path("a+b"))
+    assert before == fingerprint(Path("a+b")) != fingerprint(Path("a+c"))
+    os.utime(folder / "b" / "model.safetensors", ns=(1, 1))
+    assert fingerprint(Path("a+b")) != before
+
+
+def test_servers_name_the_runs_of_ensembles(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="are joined by"):
+        named_paths(["a+"])
+    with pytest.raises(ConfigurationError, match=r"a model named a\+b is given already"):
+        named_paths(["a+b", "a+b"])

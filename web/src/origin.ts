@@ -80,7 +80,7 @@ export class Server implements Origin {
 
   private async translateTexts(model: Model, texts: string[], ready: Ready, signal: AbortSignal): Promise<void> {
     const num_best = Math.min(model.beam_size, this.atMost(CANDIDATES));
-    const body = { model: model.name, texts, num_best, alignments: true };
+    const body = { model: model.name, texts, num_best, alignments: model.has_alignments };
     const response = await this.fetch("v1/translate/stream", body, signal);
     let line = 0;
     for await (const text of linesOf(response)) {
@@ -91,7 +91,7 @@ export class Server implements Origin {
   }
 
   async continued(model: Model, { source }: Sentence, prefix: string, signal: AbortSignal): Promise<Translation> {
-    const body = { model: model.name, source, prefix, count: this.atMost(CANDIDATES), alignments: true };
+    const body = { model: model.name, source, prefix, count: this.atMost(CANDIDATES), alignments: model.has_alignments };
     const { source_tokens, alternatives } = await this.ask<Alternatives>("v1/alternatives", body, signal);
     const candidates = alternatives.map(({ candidate }) => candidate).sort((a, b) => b.score - a.score);
     return { source, source_tokens, translation: candidates[0]?.text ?? prefix, candidates };

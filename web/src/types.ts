@@ -6,6 +6,7 @@ export interface Model {
   target_language: string;
   family: string;
   parameters: number;
+  has_alignments: boolean;
   beam_size: number;
 }
 

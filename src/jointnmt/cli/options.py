@@ -34,9 +34,9 @@ EnsembleArgument = Annotated[
 RunsArgument = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Directories of trained models, the one to compare with first.")
 ]
-NAMED_RUNS = typer.Argument(
-    metavar="[NAME=]RUN", help="Directories of trained models, each perhaps with a name of its own."
-)
+EACH_NAMED = "Directories of trained models, each perhaps with a name of its own"
+NAMED_RUNS = typer.Argument(metavar="[NAME=]RUN", help=f"{EACH_NAMED}.")
+NAMED_ENSEMBLES = typer.Argument(metavar="[NAME=]RUN", help=f"{EACH_NAMED}; A+B+C: of several, an ensemble.")
 RecipeArgument = Annotated[
     Path, typer.Argument(metavar="RECIPE", help="Configuration of an experiment (YAML), or package:NAME.")
 ]

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from jointnmt.cli.options import NAMED_RUNS, DeviceOption, PrecisionChoiceOption
+from jointnmt.cli.options import NAMED_ENSEMBLES, DeviceOption, PrecisionChoiceOption
 from jointnmt.config import override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
 
 
 def serve(
-    runs: Annotated[list[str] | None, NAMED_RUNS] = None,
+    runs: Annotated[list[str] | None, NAMED_ENSEMBLES] = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1, this machine")
     ] = None,

@@ -11,6 +11,7 @@ from typing import Any
 from jointnmt.analysis.attention import By, View, attention_numbers
 from jointnmt.analysis.inspection import Inspection, inspect_pair
 from jointnmt.errors import DataError
+from jointnmt.runs.members import members_of
 from jointnmt.search import SearchConfig, target_limit
 from jointnmt.search.rules import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY
 from jointnmt.text.sentences import splitter_of
@@ -60,6 +61,7 @@ class ModelInfo:
     max_length: int | None
     """Most source tokens of a sentence, end mark counted; None: any number."""
     has_gates: bool
+    has_alignments: bool
     beam_size: int
 
 
@@ -71,15 +73,16 @@ class Engine:
 
     def __init__(self, translator: Translator) -> None:
         self._translator = translator
-        model = translator.experiment.model
-        source, target = translator.segmentation.languages
+        models = [experiment.model for experiment in translator.experiments]
+        source, target = translator.languages
         self.info = ModelInfo(
             source_language=source,
             target_language=target,
-            family=model.family,
+            family=" + ".join(dict.fromkeys(model.family for model in models)),
             parameters=translator.num_parameters,
-            max_length=model.max_length,
-            has_gates=bool(model.shortcut_places),
+            max_length=translator.max_length,
+            has_gates=len(models) == 1 and bool(models[0].shortcut_places),
+            has_alignments=translator.can_align,
             beam_size=translator.experiment.search.beam_size,
         )
 
@@ -87,17 +90,17 @@ class Engine:
     def load(
         cls, run: Path, device: str, precision: PrecisionChoice, search: Mapping[str, Any] = MappingProxyType({})
     ) -> Engine:
-        """The model of a RUN directory, with these values in place of those of its own search.
+        """The model of a RUN directory, or an ensemble (A+B), with these values in place of those of its own search.
 
         Raises:
             ConfigurationError: if the device is not there, or has no such precision, or search has no such key.
             ModelError: if a part of RUN is missing or damaged.
         """
-        translator = Translator.load(run, device, precision)
+        translator = Translator.load(members_of(run), device, precision)
         experiment = translator.experiment
         changed = changed_search(experiment.search, False, search, origin="search of the server")
         translator.experiment = experiment.model_copy(update={"search": changed})
-        if translator.device.type == "cpu" and not translator.experiment.model.is_grid:
+        if translator.device.type == "cpu" and not any(each.model.is_grid for each in translator.experiments):
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
         splitter_of(translator.segmentation.source.language)  # made now, not within the first request
         return cls(translator)

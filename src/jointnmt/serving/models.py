@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jointnmt.runs.members import members_of
 from jointnmt.serving.engine import Engine
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.metrics import Metrics
@@ -25,6 +26,7 @@ class Served:
 
     name: str
     path: Path
+    """Of its RUN; A+B: of those of an ensemble."""
     fingerprint: Fingerprint
     engine: Engine
 
@@ -36,7 +38,12 @@ class Served:
 
 def fingerprint(run: Path) -> Fingerprint:
     """Name, size and time of every file that a model is loaded from: another one, another model."""
-    files = [run / CONFIGURATION_FILE, run / WEIGHTS_FILE, *sorted((run / "segmentation").glob("*"))]
+    members = members_of(run)
+    files = [
+        file
+        for each in members
+        for file in (each / CONFIGURATION_FILE, each / WEIGHTS_FILE, *sorted((each / "segmentation").glob("*")))
+    ]
     stats = ((file, file.stat()) for file in files if file.is_file())
     return tuple((file.name, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.shipped import locate_run
+from jointnmt.runs.members import SIGN, members_of
 
 
 def named_paths(models: Sequence[str]) -> dict[str, Path]:
     """Names and directories of models given as `RUN` or `NAME=RUN`; without a name, the directory's counts.
+
+    The RUN of an ensemble, `A+B`, stays in that form.
 
     Raises:
         ConfigurationError: if there is no model, or a name occurs twice.
@@ -19,8 +21,9 @@ def named_paths(models: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for model in models:
         name, equals, path = model.partition("=")
-        run = locate_run(Path(path if equals else model))
-        name = name if equals else run.resolve().name
+        members = members_of(Path(path if equals else model))
+        run = Path(SIGN.join(map(str, members)))
+        name = name if equals else SIGN.join(each.resolve().name for each in members)
         if not name:
             raise ConfigurationError(f"{model}: a model needs a name. Give it as NAME=RUN.")
         if name in found:

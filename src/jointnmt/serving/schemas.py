@@ -223,6 +223,7 @@ class ModelAnswer(BaseModel):
     parameters: int
     max_length: int | None = Field(description="most source tokens of a sentence; null: only the server's limit")
     has_gates: bool = Field(description="whether it has lexical shortcuts, whose gates can be told")
+    has_alignments: bool = Field(description="whether its translations can be aligned")
     beam_size: int = Field(description="of its own search")
 
 

@@ -74,6 +74,8 @@ def check_options(translator: Translator, options: TranslationOptions) -> None:
             "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or "
             "leave gates out."
         )
+    if options.alignments:
+        translator.check_can_align()
     check_tag(options.tag, translator.segmentation.source.tags)
     search = _search_of(translator, options)
     if isinstance(search, SearchConfig):

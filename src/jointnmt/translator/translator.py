@@ -162,6 +162,23 @@ class Translator(Pretrained):
         if self.precision == "int8":
             raise ConfigurationError("A translator in int8 cannot be saved. Load it in float32, which loses nothing.")
 
+    @property
+    def can_align(self) -> bool:
+        """Whether translations can be aligned: not by an ensemble whose models read different pieces."""
+        return len(self._readers) == 1
+
+    def check_can_align(self) -> None:
+        """Refuse to align where it has no meaning.
+
+        Raises:
+            ConfigurationError: if the models of an ensemble divide sources into different pieces.
+        """
+        if not self.can_align:
+            raise ConfigurationError(
+                "The models of this ensemble divide sources into different pieces, so their alignments have no mean. "
+                "Align with one of them."
+            )
+
     def only_model(self) -> TranslationModel:
         """The model, to look into.
 
@@ -359,11 +376,7 @@ class Translator(Pretrained):
         Raises:
             ConfigurationError: if the models of an ensemble divide sources into different pieces.
         """
-        if len(self._readers) > 1:
-            raise ConfigurationError(
-                "The models of this ensemble divide sources into different pieces, so their alignments have no mean. "
-                "Align with one of them."
-            )
+        self.check_can_align()
         return force_decode(self.model, rows)
 
     def translate_sentences(
