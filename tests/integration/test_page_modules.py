@@ -152,7 +152,7 @@ def test_as_many_alternatives_are_asked_for_as_are_given(tmp_path: Path, most: i
         return new Response('{{"scores": [{{}}], "alternatives": []}}');
       }};
       const server = await page.Server.connect();
-      const [model, line] = [{{ name: "model" }}, {{ source: "der Hund", place: null }}];
+      const [model, line] = [{{ name: "model", has_alignments: true }}, {{ source: "der Hund", place: null }}];
       await server.score(model, line, "the dog");
       await server.continued(model, line, "the");
       await server.alternatives(model, line, "the");
@@ -193,7 +193,7 @@ def test_many_lines_go_in_requests_that_the_server_takes(
       const server = await page.Server.connect();
       const texts = {json.dumps(texts)}.flatMap(([text, times, lines]) => Array(lines).fill(text.repeat(times)));
       const lines = texts.map((source) => ({{ source, place: null }}));
-      const model = {{ name: "model", beam_size: 9 }};
+      const model = {{ name: "model", beam_size: 9, has_alignments: true }};
       await server.translate(model, lines, (line, {{ source }}) => ready.push([line, source]));
       const whole = ready.every(([line, source], place) => line === place && source === texts[line].slice(0, 9));
       console.log(JSON.stringify({{ requests, whole, ready: ready.length, best }}));"""
