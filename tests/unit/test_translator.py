@@ -495,3 +495,13 @@ def test_int8_translates_and_is_not_saved(tmp_path: Path) -> None:
     assert len(translator.translate(LINES)) == len(LINES)
     with pytest.raises(ConfigurationError, match="Load it in float32"):
         translator.save_pretrained(tmp_path / "saved")
+
+
+def test_lines_of_several_sentences_are_reported_if_there_are_many(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    for split, few, reported in (("never", 8, True), ("never", 9, False), ("always", 8, False), ("long", 8, False)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            translator.translate(["Hund sieht . Katze hört .", *["die Katze"] * few], options(split=split))
+        assert ("1 of 9 lines hold several sentences" in caplog.text) == reported

@@ -168,8 +168,8 @@ class Counts:
                 self.total,
                 shorten(self.first_unreadable),
             )
-        if self.several:
-            logger.info(
+        if 10 * self.several > self.total:  # a few are in any text of single sentences
+            logger.warning(
                 "%d of %d lines hold several sentences, and were translated as one. A model that was trained on single "
                 "sentences is better at each by itself (split='always'; --split always).",
                 self.several,
