@@ -24,7 +24,6 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         ["“Stop!”", "She turned round.", "(It was late.)", "Nobody spoke."],
         ["„Wer da?“", "Niemand antwortete."],
         ["»Wer da?«", "Es war nur der Wind."],
-        ["Am 3. Mai um 12. Stunde, z. B. morgen, schneite es.", "Danach nicht."],
         ["It costs 3.50 dollars at example.org.", "Buy it."],
         ["“Why?” he asked."],
         ["J. S. Bach was born in 1685.", "He died in 1750."],
@@ -33,6 +32,10 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         ["« Pourquoi ? »", "Je ne sais pas !"],
         ["He came at 6:30.", "She is at her aunt's.", "They left."],
         ["1. Open the box.", "2. Close it."],
+        ["He is 30.", "She is 25."],
+        ["« Pourquoi ? », dit-il.", "« Non ! »"],
+        ["what is it?", "nothing!", "and then. well … no."],
+        ["Thanks!😀", "See you!👍"],
     ],
 )
 def test_splits_at_the_ends_of_sentences_and_nowhere_else(expected: list[str]) -> None:
@@ -49,10 +52,29 @@ def test_splits_at_the_ends_of_sentences_and_nowhere_else(expected: list[str]) -
         ("de-AT", ["Hof-Prof. Huber kam.", "Vgl. Müller."]),
         ("fr", ["M. Dupont est venu.", "Il est parti."]),
         ("tlh", ["Mr. Worf came.", "He left."]),
+        ("de", ["Am 3. Mai um 12. Stunde, z. B. morgen, schneite es.", "Danach nicht."]),
+        ("de", ["Am 3. Okt. 2020 zog Dr. med. Huber in die Hauptstr. 5 um.", "Siehe § 5 Abs. 2 und Abb. 3."]),
+        ("de", ["Er hat einen Bart.", "Der Dipl.-Ing. (z. B.) Müller hat inkl. Mütze keinen."]),
+        ("en", ["Mt. Everest is in Fig. 3 of Smith et al. (2010).", "It is approx. Ft. Worth."]),
     ],
 )
 def test_abbreviations_of_the_language_are_no_ends(language: str, expected: list[str]) -> None:
     assert split_sentences(" ".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Thanks! 😀", ["Thanks! 😀"]),
+        ("That is good. ;) Bye. :-)", ["That is good. ;)", "Bye. :-)"]),
+        ("He waited . . . Then he left. ***", ["He waited . . .", "Then he left. ***"]),
+        ("! ! ! Yes. No.", ["! ! ! Yes.", "No."]),
+        ("? ! 😀", ["? ! 😀"]),
+        ("He left. – She stayed. :) Both…", ["He left.", "– She stayed. :)", "Both…"]),
+    ],
+)
+def test_what_has_no_letter_is_no_sentence(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
 
 
 def test_of_german_and_english_abbreviations_each_has_its_own() -> None:
@@ -111,4 +133,4 @@ def test_no_pattern_gives_back_what_it_has_taken() -> None:
         without_sets = re.sub(r"\[(?:\\.|[^]\\])*\]", "C", pattern.pattern)
         repeats = re.findall(r"(?<!\()[?+*]+", without_sets)
         assert all(repeat in ("++", "*+", "?+") for repeat in repeats), pattern.pattern
-    assert len(patterns) == 2
+    assert len(patterns) == 3

@@ -8,19 +8,41 @@ from typing import NamedTuple
 
 from jointnmt.text.languages import base_language
 
-CLOSING = "\"'”’»›“‘«‹)\\]}"
+CLOSING = "\"'”‟’»›“‘«‹)\\]}"
 CJK_CLOSING = "”’）」』》"
 OPENING = "\"'“‘„«‹([{¿¡—–-"
 
-# One or more full stops with closing quotes and brackets, then white space unless it is a CJK stop. No stop stands
-# before it, and no part gives back what it has taken (`++`): else a long run of stops would be scanned from each.
+_SYMBOLS = "\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff"  # emoji
+
+# One or more full stops with closing quotes, brackets and emoji, and with words of no letter after it; then white space,
+# unless it is a CJK stop. No stop stands before it, and no part gives back what it has taken (`++`): else a long run of
+# stops would be scanned from each.
 _END = re.compile(
-    rf"(?<![.!?…])(?P<stop>[.!?…]++[{CLOSING}]*+(?:[ \u00a0\u202f]»(?=\s))?+)\s++|[。！？｡]++[{CJK_CLOSING}]*+\s*+"
+    rf"(?<![.!?…])(?P<stop>[.!?…]++)(?P<after>[{CLOSING}{_SYMBOLS}]*+(?:\s++[^\w\s{OPENING}][^\w\s]*+(?=\s|$))*+)(?:\s++|$)"
+    rf"|[。！？｡]++[{CJK_CLOSING}]*+\s*+"
 )
 _OPENING = re.compile(rf"[{OPENING}]*+")
+_WORD = re.compile(r"\w")
+_GOING_ON = frozenset(",;:»)]}”’")
+"""What begins no sentence."""
 _NUMERIC_ONLY = "#NUMERIC_ONLY#"
 _WINDOW = 40
 """Characters before the end of a full stop in which its word is looked for; a longer word is no abbreviation."""
+
+
+_FURTHER = {
+    "de": "Bd Bde Dipl Dir Doz Fa Fam Forts Fr Frl Gebr Hl Hr Hrn Ing Jh Jhd Prof Präs Str St abzgl allg ausschl bes bspw "
+    "dt einschl engl etw ev ev.-luth evang exkl franz geb gem gest ggü griech inkl insb insbes ital jmd kath lat max med "
+    "mind mtl näml o.g phil rd röm russ s.o s.u scil sen sog u.Ä u.a.m u.v.a vgl zw zzgl",
+    "en": "Ave Blvd Cf Cir Det Dist Fr Ft Hwy Inc Jr Mt Mts Pres Rd Sec Sgt al approx ca cf ed eds esp est incl max min",
+}
+_BEFORE_NUMBERS = {
+    "de": "Abb Abs Abschn Anm Apr Art Aufl Aug Dez Feb Jan Jul Jun Kap Mrz Mär Nov Okt Rn Sep Sept Tab Tel Teilbd Ziff Zif",
+    "en": "App Ch Chap Eq Fig Figs No Nos Oct Para Sec Sect Sept Tab Tel Vol Vols ch fig no p para pp sec vol",
+}
+_ENDING = {"de": {"Art", "Bart", "Con", "Ens", "Res"}}  # words, or rarer as abbreviations than as words
+_WITHOUT_ORDINALS = frozenset(("en", "es", "fr", "it", "nl", "pt"))
+"""Languages that write no full stop after an ordinal."""
 
 
 class Abbreviations(NamedTuple):
@@ -33,20 +55,22 @@ class Abbreviations(NamedTuple):
     @classmethod
     @lru_cache(64)
     def of(cls, language: str) -> Abbreviations:
-        """The list of the Moses scripts, as `sacremoses` has it; that of English for a language without one."""
+        """Those of the Moses scripts, as `sacremoses` has them (English ones for a language without), and some more."""
         from sacremoses.corpus import NonbreakingPrefixes  # imported here: it takes half a second, and few need it
 
-        words = list(NonbreakingPrefixes().words(base_language(language)))
-        numeric = frozenset(word.removesuffix(_NUMERIC_ONLY).strip() for word in words if word.endswith(_NUMERIC_ONLY))
-        return cls(frozenset(words), numeric)
+        base = base_language(language)
+        words = set(NonbreakingPrefixes().words(base))
+        numeric = {word.removesuffix(_NUMERIC_ONLY).strip() for word in words if word.endswith(_NUMERIC_ONLY)}
+        always = words.difference(_ENDING.get(base, ())).union(_FURTHER.get(base, "").split())
+        return cls(frozenset(always), frozenset(numeric.union(_BEFORE_NUMBERS.get(base, "").split())))
 
 
 class SentenceSplitter:
     """Cuts text of a language into sentences.
 
-    A sentence ends at `.`, `!`, `?` or `…` before white space, or at a Chinese or Japanese full stop; not before a word
-    in lower case, and not after an abbreviation, a single letter or a short number, be they the last word of a sentence
-    (`the U.S.`).
+    A sentence ends at `.`, `!`, `?` or `…` before white space, or at a Chinese or Japanese full stop. It goes on before
+    a word in lower case (but after a bare `!` or `?`), and after an abbreviation, a single letter or a short number, be
+    they its last word (`the U.S.`). What has no letter and no digit, such as `:-)`, is part of the sentence before it.
 
     Args:
         language: its code.
@@ -54,43 +78,65 @@ class SentenceSplitter:
 
     def __init__(self, language: str) -> None:
         self._abbreviations = Abbreviations.of(language)
+        self._base = base_language(language)
 
     def split(self, text: str) -> list[str]:
         """The sentences of a text, without the white space between them, in time that is linear in its length."""
         text = text.strip()
-        sentences = []
+        ends = []
         begin = 0
         for end in _END.finditer(text):
-            if end["stop"] and self._goes_on(text, begin, end):
-                continue
-            sentences.append(text[begin : end.end()].strip())
-            begin = end.end()
-        sentences.append(text[begin:])
-        return [sentence for sentence in sentences if sentence]
+            if not end["stop"] or not self._goes_on(text, begin, end):
+                begin = end.end()
+                ends.append(begin)
+        return _with_words(text, [*ends, len(text)])
 
     def _goes_on(self, text: str, begin: int, end: re.Match[str]) -> bool:
-        """Whether a sentence that begins at `begin` goes on after a full stop: it is an abbreviation's, or a word in
-        lower case follows."""
+        """Whether a sentence that begins at `begin` goes on after a full stop: it is an abbreviation's, or what follows
+        begins no sentence."""
         opened = _OPENING.match(text, end.end())
         assert opened is not None  # it matches nothing, too
         following = text[opened.end() : opened.end() + 1]
         if following.islower():
+            return bool(end["after"]) or end["stop"][-1] not in "!?"
+        if following in _GOING_ON:
             return True
+        if end["after"].strip(")]"):
+            return False
         stop = end.end("stop")
         first = max(begin, stop - _WINDOW)
         words = text[first:stop].split()
         if not words or (len(words) == 1 and first > begin):
             return False
-        return self._is_abbreviation(words[-1].lstrip(OPENING), following)
+        return self._is_abbreviation(words[-1].lstrip(OPENING), following, len(words) == 1)
 
-    def _is_abbreviation(self, word: str, following: str) -> bool:
+    def _is_abbreviation(self, word: str, following: str, is_first: bool) -> bool:
         name = word.removesuffix(".")
-        last = name.replace("-", ".").rpartition(".")[2]
-        if (len(last) == 1 and last.isalpha()) or (len(name) <= 2 and name.isdecimal()):  # z. B., U.S., am 3. Mai
+        if len(name) <= 2 and name.isdecimal():  # am 3. Mai; 1. Introduction
+            return is_first or self._base not in _WITHOUT_ORDINALS
+        *_, before, last = ("", *name.replace("-", ".").split("."))
+        if len(last) == 1 and last.isalpha():  # z. B., U.S.
             return True
         always, before_numbers = self._abbreviations
-        names = {name, name[:1].lower() + name[1:], name.rpartition("-")[2]}
-        return not names.isdisjoint(always) or (following.isdigit() and not names.isdisjoint(before_numbers))
+        names = {name, name[:1].lower() + name[1:], last, f"{before}.{last}"}
+        if following.isdigit() and (not names.isdisjoint(before_numbers) or (self._base, last[-3:]) == ("de", "str")):
+            return True
+        return not names.isdisjoint(always)
+
+
+def _with_words(text: str, ends: list[int]) -> list[str]:
+    """The parts of a text that end at these places; one without a letter or digit belongs to its neighbour."""
+    parts: list[tuple[int, int, bool]] = []
+    begin = 0
+    for end in ends:
+        has_words = _WORD.search(text, begin, end) is not None
+        if parts and not (has_words and parts[-1][2]):
+            first, _, had_words = parts.pop()
+            parts.append((first, end, has_words or had_words))
+        else:
+            parts.append((begin, end, has_words))
+        begin = end
+    return [part for first, end, _ in parts if (part := text[first:end].strip())]
 
 
 @lru_cache(64)
