@@ -286,6 +286,31 @@ def test_the_slider_can_be_dragged(page: Page) -> None:
     assert copied(page)["layer"] == "layer 1"
 
 
+def test_what_is_typed_while_the_server_looks_for_sentences_is_kept(page: Page) -> None:
+    fill(page, "Hund sieht . Katze hört")
+    held = Held(page, "**/v1/sentences")
+    field = source_field(page)
+    field.press("Control+End")
+    field.press_sequentially(" die")
+    held.wait()
+    field.evaluate("each => each.setSelectionRange(4, 4)")
+    field.press_sequentially("und ")
+    held.release()
+    page.wait_for_timeout(300)
+    assert field.input_value() == "Hundund  sieht . Katze hört die"
+    assert field.evaluate("each => each.selectionStart") == 8
+    settled(page)
+
+
+def test_a_sentence_beside_a_picture_may_become_two(page: Page) -> None:
+    fill(page, SOURCE, "der Hund")
+    show(page, "Grid")
+    page.get_by_label("Sentence", exact=True).fill("Hund sieht . Katze hört")
+    expect(page.get_by_text("1 of 3")).to_be_visible()
+    show(page, "Translate")
+    assert source_field(page).input_value() == "Hund sieht . Katze hört\nder Hund"
+
+
 def test_the_focus_stays_where_it_is(page: Page) -> None:
     fill(page, SOURCE, "", "der Hund")
     first = page.get_by_label("Translation by grid").get_by_role("radio").first

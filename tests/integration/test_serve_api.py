@@ -328,6 +328,27 @@ def test_v1_cuts_lines_into_sentences_if_asked(runs: dict[str, Path], translator
         answer = client.post("/v1/translate/stream", json={"texts": [line, line], "split": "always"})
         told = [json.loads(each)["translation"] for each in answer.text.splitlines()]
         assert told == [found["translation"]] * 2
+        assert "cannot share a prefix" in error(client, "/v1/translate", texts=[line], prefixes=["the"], split="always")
+
+
+def test_limits_mean_the_sentences_of_lines_that_are_split(runs: dict[str, Path]) -> None:
+    line = "Hund . " * 8
+    limits = {"lines": 12, "alignment_weights": 300}
+    with TestClient(application({"main": runs["main"]}, limits=limits)) as client:
+        assert post(client, "/v1/translate", texts=[line, "Hund"], split="always")
+        stream = {"texts": [line, "Hund"], "split": "always", "alignments": True}
+        for path in ("/v1/translate", "/v1/translate/stream"):
+            assert "has 16 sentences; at most 12" in error(client, path, texts=[line, line], split="always")
+            told = client.post(path, json={**stream, "num_best": 3}).text.splitlines()
+            assert "at most 300 are told" in json.loads(told[0])["error"], "of a stream, that line alone"
+            assert len(told) == (2 if "stream" in path else 1)
+
+
+def test_a_line_beyond_the_limits_can_be_cut(runs: dict[str, Path]) -> None:
+    """So that a page that shows several lines can show the others."""
+    with TestClient(application({"main": runs["main"]}, limits={"line_characters": 20})) as client:
+        texts = ["Hund . Katze .", "Hund \0. " * 10]
+        assert [len(each) for each in post(client, "/v1/sentences", texts=texts)["sentences"]] == [2, 10]
 
 
 def test_a_line_of_a_stream_that_fails_does_not_end_it(client: TestClient) -> None:

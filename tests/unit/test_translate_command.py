@@ -91,13 +91,18 @@ def test_text_on_the_command_line_is_translated_at_once(
     assert "text:1: a sentence has" in invoke("translate", "Hund sieht die Katze " * 99).stderr  # too long for a name
 
 
-def test_text_is_split_into_sentences_and_lines_of_files_are_not(invoke: Invoke) -> None:
+def test_text_is_split_into_sentences_and_lines_of_files_are_not(invoke: Invoke, tmp_path: Path) -> None:
     sentences = ["Hund sieht .", "Katze hört ."]
     by_sentence = " ".join(invoke("translate", text="\n".join(sentences)).stdout.splitlines())
     line = " ".join(sentences)
     as_one, given = invoke("translate", text=line), invoke("translate", line)
     assert given.stdout == invoke("translate", "--split", "always", text=line).stdout == f"{by_sentence}\n"
     assert as_one.stdout == invoke("translate", "--split", "never", line).stdout != given.stdout
+    (tmp_path / "prefix").write_text("not\n")
+    begun = invoke("translate", line, "--prefix", tmp_path / "prefix")
+    assert begun.exit_code == 0 and begun.stdout.startswith("not "), "what has one prefix is one"
+    refused = invoke("translate", line, "--prefix", tmp_path / "prefix", "--split", "always")
+    assert refused.exit_code == 3 and "--split never" in " ".join(refused.stderr.split())
     several = "1 of 1 lines hold several sentences, and were translated as one"
     assert several in " ".join(as_one.stderr.split()) and several not in " ".join(given.stderr.split())
 

@@ -106,6 +106,11 @@ export class App {
     if (change === this.changes) this.setSentences(placed(lines, cut));
   }
 
+  /** The text is being changed: what was asked about an earlier one is no longer wanted. */
+  typed(): void {
+    this.changes++;
+  }
+
   private setSentences(sentences: readonly { source: string; after: string }[]): void {
     const old = this.lines;
     this.setLines(sentences.map(({ source, after }, place) => {
@@ -135,9 +140,14 @@ export class App {
     this.emit("lines");
   }
 
-  /** The current line's source, as typed beside a picture; the reader's own translation stays beside it. */
-  setSource(source: string): void {
+  /** The current line's source, as typed beside a picture; the reader's own translation stays beside it, unless it
+   * becomes several sentences. */
+  async setSource(source: string): Promise<void> {
     const { line } = this;
+    const change = ++this.changes;
+    const [cut] = await this.origin.sentences(this.model, [source]).catch(() => [[source]]);
+    if (change !== this.changes) return;
+    if (cut.length > 1) return this.setText(this.lines.map((each) => (each === line ? source : each.source) + each.after).join(""));
     const changed = source === line.source ? line : { source, after: line.after, place: null, own: line.own, byModel: new Map() };
     this.setLines(this.lines.map((each) => (each === line ? changed : each)));
   }

@@ -36,7 +36,7 @@ export type Ready = (line: number, outcome: Translation | Error) => void;
 
 const CANDIDATES = 5;
 const [LINES, BYTES] = [200, 500_000]; // of a request's texts, at most, however much the server takes
-const MAY_END = /[.!?…]\S*\s+\S|[。！？｡]./u; // what a line of several sentences has
+const MAY_END = /[.!?…][^\s.!?…]*\s+\S|[。！？｡]./u; // what a line of several sentences has
 const REMEMBERED = 24_000_000; // characters of answers: two of the largest, or thousands of small ones
 
 /** A server, asked under addresses relative to the page's own. */

@@ -9,7 +9,7 @@ export function sentenceBar(app: App): HTMLElement {
   const { live } = app.origin;
   const source = h("input", { type: "text", readonly: !live, placeholder: "Type a sentence", spellcheck: "false", dir: "auto" });
   const own = h("input", { type: "text", readonly: !live, placeholder: "optional", spellcheck: "false", dir: "auto" });
-  const typed = debounced(PAUSE, () => app.setSource(source.value));
+  const typed = debounced(PAUSE, () => void app.setSource(source.value));
   const ownTyped = debounced(PAUSE, () => app.look({ own: own.value }));
   for (const [field, { later, now }] of [[source, typed], [own, ownTyped]] as const) {
     field.addEventListener("input", later);

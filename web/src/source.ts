@@ -51,12 +51,14 @@ export class SourceText {
   }
 
   private createField(): HTMLTextAreaElement {
+    const { app } = this;
     const field = h("textarea", {
       "aria-label": "Source text",
       placeholder: "Type or paste text",
       spellcheck: "false",
       autocapitalize: "off",
       oninput: () => {
+        app.typed();
         this.render(field.value);
         translate.later();
       },
@@ -138,6 +140,7 @@ export class SourceText {
 
   private renderPlace(): void {
     if (this.current) this.markCurrent(this.current, false);
+    if (this.current !== this.app.line) this.mark(this.app.line, []); // of another line
     this.current = this.app.line;
     this.markCurrent(this.current, this.app.lines.length > 1);
   }

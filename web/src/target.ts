@@ -77,6 +77,7 @@ export class TargetText {
   /** Show which line is looked at: its words can be reached by keys, and its other translations stand below. */
   renderPlace(): void {
     if (this.current) this.markCurrent(this.current, false);
+    if (this.current !== this.app.line) this.markFor(this.app.line, null);
     this.current = this.app.line;
     this.markCurrent(this.current, true);
     const lost = redrawn(this.below, ...this.belowOf(this.app.line));

@@ -115,7 +115,7 @@ def translate(
         num_best=num_best,
         alignments=alignments,
         gates=gates,
-        split=split or ("always" if typed or isinstance(given, list) else "never"),
+        split=split or ("always" if (typed or isinstance(given, list)) and prefix is None else "never"),
         tag=tag,
         on_invalid=on_invalid or ("skip" if typed else "error"),
         limits=TextLimits.parse(override({}, limit or []), origin="--limit") if untrusted else None,

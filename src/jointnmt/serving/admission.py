@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 from jointnmt.errors import DataError
 from jointnmt.serving.aside import aside
@@ -47,14 +48,24 @@ def check_unicode(texts: Sequence[str]) -> None:
     Raises:
         RequestError: quoting the text.
     """
+    check_surrogates(texts)
+    for text in texts:
+        if "\0" in text:
+            raise RequestError(400, f"{text[:QUOTED]!r} holds a NUL byte, so it is not text. Remove it.")
+
+
+def check_surrogates(texts: Sequence[str]) -> None:
+    """Refuse what cannot be answered, as it has no bytes.
+
+    Raises:
+        RequestError: quoting the text.
+    """
     for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError:
             problem = f"{text[:QUOTED]!r} holds an unpaired surrogate, so it is not text. Correct it."
             raise RequestError(400, problem) from None
-        if "\0" in text:
-            raise RequestError(400, f"{text[:QUOTED]!r} holds a NUL byte, so it is not text. Remove it.")
 
 
 def check_lengths(lines: Sequence[str], limits: Limits) -> None:
@@ -88,7 +99,7 @@ def check_cells(
         RequestError: if one is not.
     """
     for sentence in sentences:
-        if refused := limits.refused_cells(*engine.breadth(sentence.read_at_once, options)):
+        if refused := limits.refused_cells(*engine.breadth(sentence.source_tokens, options)):
             raise RequestError(400, refused)
     return list(sentences)
 
@@ -108,18 +119,13 @@ def check_alignments(
     if weights > limits.alignment_weights:
         raise RequestError(
             400,
-            f"The alignments of {len(sentences)} texts may have {weights} weights; at most {limits.alignment_weights} "
-            "are told. Send fewer texts at once, or ask for a stream.",
+            f"The alignments of {len(sentences)} sentences may have {weights} weights; at most "
+            f"{limits.alignment_weights} are told. Send fewer at once, or ask for a stream of lines.",
         )
 
 
 async def to_sentences(
-    engine: Engine,
-    sources: Sequence[str],
-    targets: Sequence[str] | None,
-    limits: Limits,
-    split: Split = "never",
-    scored: bool = False,
+    engine: Engine, sources: Sequence[str], targets: Sequence[str] | None, limits: Limits, scored: bool = False
 ) -> list[Sentence]:
     """Sentences with their lengths.
 
@@ -128,7 +134,6 @@ async def to_sentences(
         sources: one sentence each.
         targets: a prefix or a translation for each; None: none.
         limits: what is refused.
-        split: which texts the translator splits into sentences.
         scored: whether targets are scored, so that their lengths matter too.
 
     Raises:
@@ -136,31 +141,79 @@ async def to_sentences(
     """
     _check_pairs(sources, targets)
     texts = [*sources, *(targets or ())]
-    return await aside(texts, lambda: _sentences(engine, sources, targets, limits, split, scored))
+    return await aside(texts, lambda: _sentences(engine, sources, targets or [""] * len(sources), limits, scored))
 
 
-async def to_sentences_or_errors(
+async def to_lines(
     engine: Engine, sources: Sequence[str], prefixes: Sequence[str] | None, limits: Limits, options: TranslationOptions
-) -> list[Sentence | RequestError]:
-    """Each line as a sentence to translate, or why it is refused.
+) -> list[list[Sentence]]:
+    """The sentences of each line: one, unless the options say that it is split.
 
     Raises:
-        RequestError: if lists are not equally long.
+        RequestError: if a line is refused, there are too many sentences, or lists are not equally long.
     """
     _check_pairs(sources, prefixes)
     given = prefixes or [""] * len(sources)
 
-    def admitted(number: int) -> Sentence | RequestError:
-        source, prefix = [sources[number]], [given[number]]
+    def compute() -> list[list[Sentence]]:
+        cut = [_cut(engine, *line, options.split) for line in zip(sources, given, strict=True)]
+        _check_sentences(cut, limits)
+        parts = [part for line in cut for part in line]
+        begun = [prefix for line, prefix in zip(cut, given, strict=True) for _ in line]
+        found = check_cells(engine, _sentences(engine, parts, begun, limits), options, limits)
+        check_alignments(engine, found, options, limits)
+        remaining = iter(found)
+        return [[next(remaining) for _ in line] for line in cut]
+
+    return await aside([*sources, *given], compute)
+
+
+async def to_lines_or_errors(
+    engine: Engine, sources: Sequence[str], prefixes: Sequence[str] | None, limits: Limits, options: TranslationOptions
+) -> list[list[Sentence] | RequestError]:
+    """Likewise, but why a line is refused takes its place.
+
+    Raises:
+        RequestError: if there are too many sentences, or lists are not equally long.
+    """
+    _check_pairs(sources, prefixes)
+    given = prefixes or [""] * len(sources)
+
+    def admitted(source: str, prefix: str) -> list[Sentence] | RequestError:
         try:
-            check_lines([*source, *prefix], limits)
-            found = _sentences(engine, source, prefix, limits, split=options.split, scored=False)
-            [sentence] = check_cells(engine, found, options, limits)
+            check_lines([source, prefix], limits)
+            cut = _cut(engine, source, prefix, options.split)
+            found = check_cells(engine, _sentences(engine, cut, [prefix] * len(cut), limits), options, limits)
+            check_alignments(engine, found, options, limits)
         except RequestError as error:
             return error
-        return replace(sentence, number=number)
+        return found
 
-    return await aside([*sources, *given], lambda: list(map(admitted, range(len(sources)))))
+    def compute() -> list[list[Sentence] | RequestError]:
+        lines = list(map(admitted, sources, given))
+        _check_sentences([line for line in lines if isinstance(line, list)], limits)
+        numbers = count()
+        return [
+            line if isinstance(line, RequestError) else [replace(each, number=next(numbers)) for each in line]
+            for line in lines
+        ]
+
+    return await aside([*sources, *given], compute)
+
+
+def _cut(engine: Engine, source: str, prefix: str, split: Split) -> list[str]:
+    """The parts of a line that are translated by themselves."""
+    found = engine.sentences(source, split)
+    if len(found) > 1 and prefix.strip():
+        raise RequestError(
+            400, f"{source[:QUOTED]!r} has several sentences, which cannot share a prefix. Send each by itself."
+        )
+    return found
+
+
+def _check_sentences(lines: Sequence[Sequence[object]], limits: Limits) -> None:
+    if (number := sum(map(len, lines))) > limits.lines:
+        raise RequestError(400, f"The request has {number} sentences; at most {limits.lines} are taken.")
 
 
 def _check_pairs(sources: Sequence[str], targets: Sequence[str] | None) -> None:
@@ -169,14 +222,8 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str] | None) -> None:
 
 
 def _sentences(
-    engine: Engine,
-    sources: Sequence[str],
-    targets: Sequence[str] | None,
-    limits: Limits,
-    split: Split,
-    scored: bool,
+    engine: Engine, sources: Sequence[str], given: Sequence[str], limits: Limits, scored: bool = False
 ) -> list[Sentence]:
-    given = targets or [""] * len(sources)
     for line, (source, target) in enumerate(zip(sources, given, strict=True), start=1):
         if scored and target.strip() and not source.strip():
             raise RequestError(400, f"line {line}: an empty line cannot have a target. Leave both empty.")
@@ -185,11 +232,10 @@ def _sentences(
         target_tokens = engine.target_tokens(given) if any(given) else [1] * len(given)  # the end mark
     except DataError as error:
         raise RequestError(400, str(error)) from error
-    at_once = engine.read_at_once(sources, source_tokens, split)
-    counted = [*zip(at_once, sources, strict=True)]
+    counted = [*zip(source_tokens, sources, strict=True)]
     counted += zip(target_tokens, given, strict=True) if scored else ()
     tokens, longest = max(counted, default=(0, ""))
     if refused := limits.refused_sentence(tokens, engine.info.max_length):
         raise RequestError(400, f"{longest[:QUOTED]!r}...: {refused}")
-    numbered = enumerate(zip(sources, given, source_tokens, target_tokens, at_once, strict=True))
+    numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
     return [Sentence(number, *values) for number, values in numbered]

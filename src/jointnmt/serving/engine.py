@@ -14,8 +14,10 @@ from jointnmt.errors import DataError
 from jointnmt.runs.members import members_of
 from jointnmt.search import SearchConfig, target_limit
 from jointnmt.search.rules import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY
+from jointnmt.text.languages import space_of
 from jointnmt.text.sentences import splitter_of
 from jointnmt.text.special import num_tokens
+from jointnmt.text.tags import split_tag
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
 from jointnmt.translator.comparison import ModelComparison, compare
@@ -113,17 +115,20 @@ class Engine:
         """
         return [num_tokens(ids) for ids in self._translator.segmentation.source.encode_ids_batch(texts)]
 
-    def read_at_once(self, texts: Sequence[str], source_tokens: Sequence[int], split: Split) -> list[int]:
-        """How many of the tokens of each text are read at once: those of its longest sentence, if it is split."""
-        if split == "never":
-            return list(source_tokens)
-        splitter, most = splitter_of(self.info.source_language), self.info.max_length
+    def sentences(self, text: str, split: Split) -> list[str]:
+        """What of a line is to be translated by itself: all of it, or if it is to be split each of its sentences."""
+        most = self.info.max_length
+        if split == "never" or (split == "long" and (most is None or self.source_tokens([text])[0] <= most)):
+            return [text]
+        source = self._translator.segmentation.source
+        tag, rest = split_tag(text.strip(), source.tags)
+        found = splitter_of(source.language).split(rest)
+        return [f"{tag} {each}" if tag else each for each in found] or [text]
 
-        def longest(text: str, tokens: int) -> int:
-            is_split = split == "always" or (most is not None and tokens > most)
-            return max(self.source_tokens(splitter.split(text)), default=1) if is_split else tokens
-
-        return [longest(text, tokens) for text, tokens in zip(texts, source_tokens, strict=True)]
+    def joined(self, text: str, sentences: Sequence[Translation], options: TranslationOptions) -> Translation:
+        """The translation of a line from those of its sentences."""
+        search = options.search or self._translator.experiment.search
+        return Translation.joined(text, sentences, space_of(self.info.target_language), search)
 
     def target_tokens(self, texts: Sequence[str]) -> list[int]:
         """Likewise of texts in the target language."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -13,12 +14,12 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from jointnmt.serving.admission import (
-    check_alignments,
-    check_cells,
     check_lines,
     check_number,
+    check_surrogates,
+    to_lines,
+    to_lines_or_errors,
     to_sentences,
-    to_sentences_or_errors,
 )
 from jointnmt.serving.aside import aside
 from jointnmt.serving.dispatcher import refusal
@@ -72,9 +73,11 @@ async def translate(request: Request, asked: TranslateRequest, shared: Shared) -
     model, options = _translation(shared, asked)
 
     async def answer() -> list[Translation]:
-        sentences = await _sentences(shared, model.engine, asked, options)
-        check_alignments(model.engine, sentences, options, shared.config.limits)
-        return await shared.dispatcher.results(Translating(model.engine, options), sentences)
+        lines = await to_lines(model.engine, asked.texts, asked.prefixes, shared.config.limits, options)
+        sentences = [sentence for line in lines for sentence in line]
+        found = iter(await shared.dispatcher.results(_work(model.engine, options), sentences))
+        parts = ([next(found) for _ in line] for line in lines)
+        return [model.engine.joined(text, each, options) for text, each in zip(asked.texts, parts, strict=True)]
 
     found = await shared.answer(request, answer())
     request.state.texts = asked.texts, [each.text for each in found]
@@ -97,21 +100,21 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
     check_number(asked.texts, limits)
     check_number(asked.prefixes or [], limits)
     model, options = _translation(shared, asked)
-    lines = await shared.answer(
-        request, to_sentences_or_errors(model.engine, asked.texts, asked.prefixes, limits, options)
-    )
-    sentences = [line for line in lines if isinstance(line, Sentence)]
-    outcomes = shared.dispatcher.outcomes(Translating(model.engine, options), sentences)
+    lines = await shared.answer(request, to_lines_or_errors(model.engine, asked.texts, asked.prefixes, limits, options))
+    sentences = [sentence for line in lines if isinstance(line, list) for sentence in line]
+    outcomes = shared.dispatcher.outcomes(_work(model.engine, options), sentences)
     # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
     first = await shared.answer(request, _next(outcomes))
     request.state.texts = asked.texts, list[str]()
-    return StreamingResponse(_lines(shared, request, lines, first, outcomes), media_type=LINES)
+    joined = partial(model.engine.joined, options=options)
+    return StreamingResponse(_lines(shared, request, lines, first, outcomes, joined), media_type=LINES)
 
 
 @router.post("/sentences")
 async def sentences(asked: SentencesRequest, shared: Shared) -> SentencesAnswer:
     """Tell where the sentences of lines begin and end, as `split` cuts them."""
-    check_lines(asked.texts, shared.config.limits)
+    check_number(asked.texts, shared.config.limits)
+    check_surrogates(asked.texts)
     splitter = splitter_of(chosen(shared, asked).pair[0])
     return SentencesAnswer(sentences=await aside(asked.texts, lambda: [splitter.split(text) for text in asked.texts]))
 
@@ -200,12 +203,9 @@ def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, Tra
     return model, options
 
 
-async def _sentences(
-    shared: Services, engine: Engine, asked: TranslateRequest, options: TranslationOptions
-) -> list[Sentence]:
-    limits = shared.config.limits
-    found = await to_sentences(engine, asked.texts, asked.prefixes, limits, split=asked.split)
-    return check_cells(engine, found, options, limits)
+def _work(engine: Engine, options: TranslationOptions) -> Translating:
+    """The work on sentences of lines that are split already."""
+    return Translating(engine, replace(options, split="never"))
 
 
 async def _next(outcomes: AsyncIterator[Any]) -> Any:
@@ -215,9 +215,10 @@ async def _next(outcomes: AsyncIterator[Any]) -> Any:
 async def _lines(
     shared: Services,
     request: Request,
-    lines: Sequence[Sentence | RequestError],
+    lines: Sequence[list[Sentence] | RequestError],
     first: Any,
     outcomes: AsyncIterator[Any],
+    joined: Callable[[str, list[Translation]], Translation],
 ) -> AsyncIterator[str]:
     """The lines of a stream; it ends with an error when the request's time is over.
 
@@ -227,19 +228,22 @@ async def _lines(
         lines: what was asked; those that were refused are answered by why.
         first: the outcome of the first sentence among them.
         outcomes: those of the others.
+        joined: makes the translation of a line from those of its sentences.
     """
-    come, (_, told) = [first], request.state.texts
+    come, (texts, told) = [first], request.state.texts
     async with aclosing(outcomes):  # type: ignore[type-var]
-        for number, line in enumerate(lines, start=1):
+        for number, (text, line) in enumerate(zip(texts, lines, strict=True), start=1):
             outcome: Any = line
-            if isinstance(line, Sentence):
+            if isinstance(line, list):
                 try:
                     async with asyncio.timeout(shared.seconds_left(request)):
-                        outcome = come.pop() if come else await anext(outcomes)
+                        found = [come.pop() if come else await anext(outcomes) for _ in line]
                 except TimeoutError:
                     over = "The request's time is over: the lines from here on are missing."
                     yield _line(number, RequestError(503, over))
                     return
+                failed = next((each for each in found if isinstance(each, Exception)), None)
+                outcome = failed or joined(text, found)
             told.append(outcome.text if isinstance(outcome, Translation) else "")
             yield _line(number, outcome)
 

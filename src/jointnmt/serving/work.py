@@ -26,8 +26,6 @@ class Sentence:
     source_tokens: int = 1
     target_tokens: int = 1
     """Both with the end mark; of the target, only where it is scored."""
-    read_at_once: int = 1
-    """Source tokens that the model reads at once: fewer than all, if the translator splits the text."""
 
 
 class Work(Protocol):

@@ -14,9 +14,9 @@ OPENING = "\"'“‘„«‹([{¿¡—–-"
 
 _SYMBOLS = "\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff"  # emoji
 
-# One or more full stops with closing quotes, brackets and emoji, and with words of no letter after it; then white space,
-# unless it is a CJK stop. No stop stands before it, and no part gives back what it has taken (`++`): else a long run of
-# stops would be scanned from each.
+# One or more full stops with closing quotes, brackets and emoji, and with words of no letter after it; then white
+# space, unless it is a CJK stop. No stop stands before it, and no part gives back what it has taken (`++`): else a long
+# run of stops would be scanned from each.
 _END = re.compile(
     rf"(?<![.!?…])(?P<stop>[.!?…]++)(?P<after>[{CLOSING}{_SYMBOLS}]*+(?:\s++[^\w\s{OPENING}][^\w\s]*+(?=\s|$))*+)(?:\s++|$)"
     rf"|[。！？｡]++[{CJK_CLOSING}]*+\s*+"
@@ -31,14 +31,13 @@ _WINDOW = 40
 
 
 _FURTHER = {
-    "de": "Bd Bde Dipl Dir Doz Fa Fam Forts Fr Frl Gebr Hl Hr Hrn Ing Jh Jhd Prof Präs Str St abzgl allg ausschl bes bspw "
-    "dt einschl engl etw ev ev.-luth evang exkl franz geb gem gest ggü griech inkl insb insbes ital jmd kath lat max med "
-    "mind mtl näml o.g phil rd röm russ s.o s.u scil sen sog u.Ä u.a.m u.v.a vgl zw zzgl",
-    "en": "Ave Blvd Cf Cir Det Dist Fr Ft Hwy Inc Jr Mt Mts Pres Rd Sec Sgt al approx ca cf ed eds esp est incl max min",
+    "de": "Bd Bde Dipl Doz Fa Fam Frl Gebr Hl Hr Hrn Ing Jh Präs Str abzgl allg bes bspw dt einschl engl exkl franz "
+    "geb gem inkl insb insbes ital kath lat med mind näml o.g phil röm russ s.o s.u u.Ä u.a.m v.a zw zzgl",
+    "en": "Ave Blvd Cf Ft Hwy Inc Jr Mt Mts Pres Rd Sec al approx ca cf eds esp incl",
 }
 _BEFORE_NUMBERS = {
-    "de": "Abb Abs Abschn Anm Apr Art Aufl Aug Dez Feb Jan Jul Jun Kap Mrz Mär Nov Okt Rn Sep Sept Tab Tel Teilbd Ziff Zif",
-    "en": "App Ch Chap Eq Fig Figs No Nos Oct Para Sec Sect Sept Tab Tel Vol Vols ch fig no p para pp sec vol",
+    "de": "Abb Abs Abschn Anm Apr Art Aufl Aug Dez Feb Jan Jul Jun Kap Mär Nov Okt Rn Sep Sept Tab Tel Ziff max",
+    "en": "Ch Eq Fig Figs Oct Sect Sept Tab Tel Vol Vols ch fig no p para pp sec vol",
 }
 _ENDING = {"de": {"Art", "Bart", "Con", "Ens", "Res"}}  # words, or rarer as abbreviations than as words
 _WITHOUT_ORDINALS = frozenset(("en", "es", "fr", "it", "nl", "pt"))

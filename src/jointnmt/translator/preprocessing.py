@@ -241,7 +241,12 @@ class Preprocessor:
             sentences = self._split(line, text, sources)
         if line.target.strip() and len(sentences) != 1:
             what = "an empty line" if not sentences else "a line of several sentences"
-            raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too.")
+            other = (
+                ", or do not split the line (split='never'; --split never)"
+                if sentences and self.split == "always"
+                else ""
+            )
+            raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too{other}.")
         return [
             EncodedSentence(line.origin, (line.number, i), tuple(first), target, tuple(map(tuple, others)))
             for i, (first, *others) in enumerate(sentences)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jointnmt.bounded_yaml import shorten
 from jointnmt.models.gates import GateMeans, mean_over_sentences
-from jointnmt.search import LengthPenalty
+from jointnmt.search import LengthPenalty, SamplingConfig, SearchConfig
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import EOS, UNK
 
@@ -95,6 +95,18 @@ class Translation:
     """Best first, or samples in the order of drawing; empty for an empty line."""
     error: str | None = None
     """Why the line was skipped, if it was; see `TranslationOptions.on_invalid`."""
+
+    @classmethod
+    def joined(
+        cls, source: str, sentences: Sequence[Translation], space: str, search: SearchConfig | SamplingConfig
+    ) -> Translation:
+        """The translation of a line, joined from those of its sentences: the n-th best from their n-th best."""
+        found = [each for each in sentences if each.candidates]
+        nth_best = zip(*(each.candidates for each in found), strict=False)
+        candidates = [Candidate.joined(nth, space, search.penalty) for nth in nth_best]
+        if not isinstance(search, SamplingConfig):  # a worse one may be shorter, and have the higher score
+            candidates.sort(key=lambda each: -each.score)
+        return cls(source, tuple(token for each in found for token in each.source_tokens), tuple(candidates))
 
     @property
     def text(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from jointnmt.data.batch import collate_sources
@@ -16,6 +16,7 @@ from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import space_of
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.sentences import holds_several
+from jointnmt.text.special import EOS
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import computed, plan_window, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
@@ -58,7 +59,8 @@ def translate_stream(
         for line, translation in zip(window, translate_window(translator, window, options), strict=False):
             if line.number > done:
                 counts.add(translation)
-                counts.several += options.split == "never" and holds_several(translation.source, language)
+                is_whole = options.split != "always" and translation.source_tokens.count(EOS) == 1
+                counts.several += is_whole and holds_several(translation.source, language)
                 yield translation
     counts.warn()
 
@@ -125,13 +127,9 @@ def translate_window(
                 raise prepared
             yield Translation(line.source, error=str(prepared))
             continue
-        # The n-th best translation of a split line joins the n-th best of its sentences.
-        nth_best = zip(*[next(found) for _ in prepared], strict=False)
-        candidates = [Candidate.joined(nth, space, search.penalty) for nth in nth_best]
-        if not isinstance(search, SamplingConfig):  # a worse one may be shorter, and have the higher score
-            candidates.sort(key=lambda each: -each.score)
-        tokens = (with_end_mark(segmentation.source, sentence.source) for sentence in prepared)
-        yield Translation(line.source, tuple(chain.from_iterable(tokens)), tuple(candidates))
+        tokens = [with_end_mark(segmentation.source, sentence.source) for sentence in prepared]
+        parts = [Translation("", each, tuple(next(found))) for each in tokens]
+        yield Translation.joined(line.source, parts, space, search)
 
 
 def translate_sentences(
