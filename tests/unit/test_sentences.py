@@ -90,6 +90,11 @@ def test_tells_several_sentences_from_one(text: str, several: bool) -> None:
     assert holds_several(text, "en") == several
 
 
+def test_a_single_sentence_needs_no_list_of_abbreviations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sentences, "splitter_of")
+    assert not any(holds_several(text, "de") for text in ("Ein Satz.", "Nur ein Satz! 😀 ", "„Wer da?“", "keiner", ""))
+
+
 def test_chinese_and_japanese_full_stops_need_no_space() -> None:
     assert split_sentences("你好。你是谁？“走！”他说。") == ["你好。", "你是谁？", "“走！”", "他说。"]
 

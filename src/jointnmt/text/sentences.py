@@ -146,5 +146,8 @@ def splitter_of(language: str) -> SentenceSplitter:
 
 def holds_several(text: str, language: str) -> bool:
     """Whether a text has several sentences."""
-    # most texts need no list of abbreviations
-    return _END.search(text.strip()) is not None and len(splitter_of(language).split(text)) > 1
+    text = text.strip()
+    end = _END.search(text)
+    if end is None or end.end() == len(text):  # as of most texts, which need no list of abbreviations
+        return False
+    return len(splitter_of(language).split(text)) > 1
