@@ -2,7 +2,7 @@
 # Each target creates the environment first, in .venv, and again only when pyproject.toml or constraints.txt changes.
 
 PYTHON ?= python3
-WORKERS ?= 2
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

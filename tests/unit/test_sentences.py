@@ -8,11 +8,7 @@ from typing import SupportsIndex
 import pytest
 
 from jointnmt.text import sentences
-from jointnmt.text.sentences import holds_several, splitter_of
-
-
-def split_sentences(text: str, language: str = "en") -> list[str]:
-    return splitter_of(language).split(text)
+from jointnmt.text.sentences import split_sentences, splitter_of
 
 
 @pytest.mark.parametrize(
@@ -39,8 +35,8 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     ],
 )
 def test_splits_at_the_ends_of_sentences_and_nowhere_else(expected: list[str]) -> None:
-    assert split_sentences(" ".join(expected)) == expected
-    assert split_sentences("  " + "  \t".join(expected) + " ") == expected
+    assert split_sentences(" ".join(expected), "en") == expected
+    assert split_sentences("  " + "  \t".join(expected) + " ", "en") == expected
 
 
 @pytest.mark.parametrize(
@@ -74,35 +70,28 @@ def test_abbreviations_of_the_language_are_no_ends(language: str, expected: list
     ],
 )
 def test_what_has_no_letter_is_no_sentence(text: str, sentences: list[str]) -> None:
-    assert split_sentences(text) == sentences
+    assert split_sentences(text, "en") == sentences
 
 
 def test_of_german_and_english_abbreviations_each_has_its_own() -> None:
     assert split_sentences("Er kam bzw. Sie ging.", "en") == ["Er kam bzw.", "Sie ging."]
-    assert split_sentences("Er hat No. Sie nicht.") == ["Er hat No.", "Sie nicht."], "numeric only"
-
-
-@pytest.mark.parametrize(
-    ("text", "several"),
-    [("", False), ("Yes", False), ("Yes. ", False), ("Mr. Who?", False), ("Yes! No", True), ("是。不。", True)],
-)
-def test_tells_several_sentences_from_one(text: str, several: bool) -> None:
-    assert holds_several(text, "en") == several
+    assert split_sentences("Er hat No. Sie nicht.", "en") == ["Er hat No.", "Sie nicht."], "numeric only"
 
 
 def test_a_single_sentence_needs_no_list_of_abbreviations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sentences, "splitter_of")
-    assert not any(holds_several(text, "de") for text in ("Ein Satz.", "Nur ein Satz! 😀 ", "„Wer da?“", "keiner", ""))
+    for text in ("Ein Satz.", "Nur ein Satz! 😀", "„Wer da?“", "keiner"):
+        assert split_sentences(f" {text} ", "de") == [text]
 
 
 def test_chinese_and_japanese_full_stops_need_no_space() -> None:
-    assert split_sentences("你好。你是谁？“走！”他说。") == ["你好。", "你是谁？", "“走！”", "他说。"]
+    assert split_sentences("你好。你是谁？“走！”他说。", "zh") == ["你好。", "你是谁？", "“走！”", "他说。"]
 
 
 def test_nothing_is_lost() -> None:
     text = "A. Bc! d? E... “F.” G 1. H. 。x？！ Y"
-    assert "".join(split_sentences(text)).replace(" ", "") == text.replace(" ", "")
-    assert split_sentences("") == split_sentences("  ") == []
+    assert "".join(split_sentences(text, "en")).replace(" ", "") == text.replace(" ", "")
+    assert split_sentences("", "en") == split_sentences("  ", "en") == []
 
 
 class Counted(str):

@@ -15,7 +15,7 @@ from jointnmt.runs.members import members_of
 from jointnmt.search import SearchConfig, target_limit
 from jointnmt.search.rules import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY
 from jointnmt.text.languages import space_of
-from jointnmt.text.sentences import splitter_of
+from jointnmt.text.sentences import split_sentences, splitter_of
 from jointnmt.text.special import num_tokens
 from jointnmt.text.tags import split_tag
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
@@ -122,7 +122,7 @@ class Engine:
             return [text]
         source = self._translator.segmentation.source
         tag, rest = split_tag(text.strip(), source.tags)
-        found = splitter_of(source.language).split(rest)
+        found = split_sentences(rest, source.language)
         return [f"{tag} {each}" if tag else each for each in found] or [text]
 
     def joined(self, text: str, sentences: Sequence[Translation], options: TranslationOptions) -> Translation:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jointnmt.text.languages import space_of
-from jointnmt.text.sentences import splitter_of
+from jointnmt.text.sentences import split_sentences
 
 _BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
@@ -27,7 +27,7 @@ class SpacedLine:
         if not inside:
             return cls("", (), text + end)
         begin = text.index(inside)
-        return cls(text[:begin], tuple(splitter_of(language).split(inside)), text[begin + len(inside) :] + end)
+        return cls(text[:begin], tuple(split_sentences(inside, language)), text[begin + len(inside) :] + end)
 
     @property
     def text(self) -> str:

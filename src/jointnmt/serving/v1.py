@@ -48,7 +48,7 @@ from jointnmt.serving.schemas import (
 )
 from jointnmt.serving.services import Services, Shared
 from jointnmt.serving.work import Asking, Scoring, Sentence, Translating
-from jointnmt.text.sentences import splitter_of
+from jointnmt.text.sentences import split_sentences
 
 LINES = "application/x-ndjson"
 
@@ -115,8 +115,10 @@ async def sentences(asked: SentencesRequest, shared: Shared) -> SentencesAnswer:
     """Tell where the sentences of lines begin and end, as `split` cuts them."""
     check_number(asked.texts, shared.config.limits)
     check_surrogates(asked.texts)
-    splitter = splitter_of(chosen(shared, asked).pair[0])
-    return SentencesAnswer(sentences=await aside(asked.texts, lambda: [splitter.split(text) for text in asked.texts]))
+    language = chosen(shared, asked).pair[0]
+    return SentencesAnswer(
+        sentences=await aside(asked.texts, lambda: [split_sentences(text, language) for text in asked.texts])
+    )
 
 
 @router.post("/score", response_model_exclude_none=True)

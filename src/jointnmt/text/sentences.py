@@ -144,10 +144,10 @@ def splitter_of(language: str) -> SentenceSplitter:
     return SentenceSplitter(language)
 
 
-def holds_several(text: str, language: str) -> bool:
-    """Whether a text has several sentences."""
+def split_sentences(text: str, language: str) -> list[str]:
+    """The sentences of a text, as `SentenceSplitter` cuts them, which is made if there is anything to cut."""
     text = text.strip()
     end = _END.search(text)
-    if end is None or end.end() == len(text):  # as of most texts, which need no list of abbreviations
-        return False
-    return len(splitter_of(language).split(text)) > 1
+    if end is None or end.end() == len(text):  # as in most lines
+        return [text] if text else []
+    return splitter_of(language).split(text)

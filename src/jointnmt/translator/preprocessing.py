@@ -12,7 +12,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.text.invisible import is_blank
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
-from jointnmt.text.sentences import splitter_of
+from jointnmt.text.sentences import split_sentences
 from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
 from jointnmt.text.tags import split_tag
 from jointnmt.translator.options import Split
@@ -273,7 +273,7 @@ class Preprocessor:
             raise DataError(f"{self._refusal(line, sources)} Split it{other if self.split else ''}.")
         source = self.segmentation.source
         tag, text = split_tag(text, source.tags)
-        texts = splitter_of(source.language).split(text)
+        texts = split_sentences(text, source.language)
         sentences = self.sources([f"{tag} {each}" if tag else each for each in texts]) if len(texts) != 1 else [sources]
         for sentence in sentences:
             if refusal := self._refusal(line, sentence):

@@ -15,7 +15,7 @@ from jointnmt.search.beam import check_num_best
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import space_of
 from jointnmt.text.segmenter import Segmenter
-from jointnmt.text.sentences import holds_several
+from jointnmt.text.sentences import split_sentences
 from jointnmt.text.special import EOS
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import computed, plan_window, windows
@@ -60,7 +60,7 @@ def translate_stream(
             if line.number > done:
                 counts.add(translation)
                 is_whole = options.split != "always" and translation.source_tokens.count(EOS) == 1
-                counts.several += is_whole and holds_several(translation.source, language)
+                counts.several += is_whole and len(split_sentences(translation.source, language)) > 1
                 yield translation
     counts.warn()
 
