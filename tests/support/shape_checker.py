@@ -1,7 +1,8 @@
 """The type checker that jaxtyping calls for the package's functions while the tests run.
 
 It checks the shapes of tensors and arrays, and leaves everything else in the annotations to mypy. Functions without
-shapes stay as they are: that jaxtyping calls them through its wrapper would double the time of the tests.
+shapes stay as they are, and a call is checked once for all that are alike: to check each would double the time of the
+tests.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from types import EllipsisType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 import jaxtyping
+import numpy as np
 from beartype import beartype
 from jaxtyping import AbstractArray, AbstractDtype
+from torch import Tensor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -40,7 +43,39 @@ def wrap_where_shapes_are(decorated: Any = None, *, typechecker: Any) -> Any:
     """jaxtyping's decorator of functions and classes, for those that have shapes among their annotations."""
     if decorated is None:
         return partial(wrap_where_shapes_are, typechecker=typechecker)
-    return jaxtyped(decorated, typechecker=typechecker) if _mentions_shape(decorated) else decorated
+    if not _mentions_shape(decorated):
+        return decorated
+    checked = jaxtyped(decorated, typechecker=typechecker)
+    return _once_for_all_alike(checked, decorated) if inspect.isfunction(decorated) else checked
+
+
+def _once_for_all_alike(checked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, checked only when it is called with forms that it was not called with before."""
+    passed = set()
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        forms = (*map(_form, args), *((name, _form(value)) for name, value in kwargs.items()))
+        if forms in passed:
+            return function(*args, **kwargs)
+        result = checked(*args, **kwargs)
+        passed.add(forms)
+        return result
+
+    return call
+
+
+def _form(value: Any) -> Any:
+    """What a check can depend on: the shape and element type of a tensor or array, a number, the type of all else."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, (Tensor, np.ndarray)):
+        return type(value), tuple(value.shape), value.dtype
+    if isinstance(value, (tuple, list)):
+        return type(value), *map(_form, value)
+    return type(value)
 
 
 def _mentions_shape(decorated: Any) -> bool:

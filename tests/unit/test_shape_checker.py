@@ -51,6 +51,17 @@ def test_shapes_of_fields_are_checked(kind: type[Sums]) -> None:
         kind(torch.zeros(2, 3), torch.zeros(3, 3))
 
 
+def test_every_new_form_of_a_call_is_checked() -> None:
+    grid = torch.zeros(2, 3, 4, 5)
+    for _ in range(2):
+        assert reduce_source(grid).shape == (2, 4, 5)
+        for wrong in (grid[0], grid.int(), [grid]):
+            with pytest.raises(jaxtyping.TypeCheckError, match="grid"):
+                reduce_source(wrong)
+        with pytest.raises(jaxtyping.TypeCheckError, match="return value"):
+            reduce_source(grid, axis=None)
+
+
 def test_what_has_no_shapes_is_left_as_it_is() -> None:
     def longest(lengths: list[int], fewest: int = 0) -> int:
         return max(lengths, default=fewest)
