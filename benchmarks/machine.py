@@ -37,9 +37,9 @@ def product_rate(precision: str, device: str = "cpu", square: int | None = None,
 
     int8 is the library's product of two int8 matrices into int32.
     """
-    if square is None:  # smaller where it would take more than a second
+    if square is None:  # smaller where it would take more than half a second
         square, rate = SQUARE[device], product_rate(precision, device, 256, 1).wall
-        while 2 * square**3 > rate and square > 256:
+        while 4 * square**3 > rate and square > 256:
             square //= 2
     if precision == "int8":
         left, right = (torch.randint(-128, 127, (square, square), dtype=torch.int8, device=device) for _ in range(2))

@@ -17,7 +17,7 @@ from support.runs import assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 from support.tried import SCALE, Tried, long_tier
 
-KILLS, WORKERS = 3 * SCALE, 2
+KILLS, WORKERS = 2 * SCALE, 2
 
 
 def kill(machine: Machine, rank: int) -> None:
@@ -37,7 +37,7 @@ def recipe_of(folder: Path, updates: int) -> Path:
 
 @pytest.mark.slow
 def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
-    """By turns: after an update, while a state is being written, and at a random moment, starts included."""
+    """By turns: after an update, while a state is being written, and, in the long tier, at a random moment."""
     recipe, run, whole = recipe_of(tmp_path, 20 + 4 * KILLS), tmp_path / "run", tmp_path / "whole"
     dice, unfinished = random.Random(0), RunDirectory(run).checkpoints / ".last.safetensors.new"
     with machines(tmp_path) as group:

@@ -22,7 +22,7 @@ from support.ray_processes import descendants, start_command, start_head, wait_f
 from support.tiny_run import SOURCE_WORDS, write_run
 
 pytestmark = pytest.mark.slow
-ROWS = 240
+ROWS = 120
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder, dice = tmp_path_factory.mktemp("corpus"), random.Random(0)
     texts = [" ".join(dice.choices(SOURCE_WORDS, k=dice.randint(1, 20))) for _ in range(ROWS)]
     lines = [json.dumps({"id": number, "german": text}) + "\n" for number, text in enumerate(texts)]
-    (folder / "1.jsonl.gz").write_bytes(gzip.compress("".join(lines[:100]).encode()))
-    (folder / "2.jsonl").write_text("".join(lines[100:]))
+    (folder / "1.jsonl.gz").write_bytes(gzip.compress("".join(lines[:50]).encode()))
+    (folder / "2.jsonl").write_text("".join(lines[50:]))
     return folder, texts
 
 

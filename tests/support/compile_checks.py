@@ -1,10 +1,12 @@
-"""`training.compile`: the compiled model trains as the model itself does."""
+"""`training.compile`: the compiled model trains as the model itself does.
+
+`test_of_their_own.py` runs this in a process of its own: the shape checker cannot be compiled.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
-import jaxtyping
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
@@ -15,12 +17,11 @@ from jointnmt.ops import backend
 from support.tiny import VOCABULARY, tiny_trainer
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_trains_as_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through what reads the model of torch.compile; what makes code of it takes minutes and is PyTorch's own affair.
 
-    Of the family that has layers of all kinds but those of a decoder's attention to its encoder; with `fused`
-    attention, as on a GPU.
+    Of the family that has layers of all kinds but those of a decoder's attention to its encoder; with fused attention,
+    as on a GPU.
     """
     compile_, compiled = partial(torch.compile, backend="eager"), []
 
@@ -29,13 +30,12 @@ def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pyt
         return compile_(model, **settings)
 
     monkeypatch.setattr("jointnmt.training.trainer.torch.compile", compile_model)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # the tests' shape checker cannot be compiled
     config = ReformerFastConfig(embed_dim=8, num_heads=2, ffn_dim=16, dropout=0.0, num_layers=1, prenet_layers=1)
     trainers = []
     for compiles in (False, True):
         torch.manual_seed(3)
         trainers.append(tiny_trainer(model=build_model(config, VOCABULARY, VOCABULARY), compile=compiles))
-    with backend("sdpa" if fused else "plain"):
+    with backend("sdpa"):
         plain, other = (next(trainer.steps()) for trainer in trainers)
     assert compiled == [{"dynamic": True}]
     assert other.sums.loss == pytest.approx(plain.sums.loss, rel=1e-5)
@@ -43,8 +43,7 @@ def test_a_compiled_model_trains_as_the_model_does(fused: bool, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("family", ["transformer", "reformer-fast"])
-def test_a_model_is_compiled_once_for_all_lengths(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_a_model_is_compiled_once_for_all_lengths(family: str) -> None:
     config_class, _ = FAMILIES[family]
     layers = {name: 1 for name in config_class.model_fields if name.endswith("layers")}
     model = build_model(config_class(embed_dim=8, num_heads=2, ffn_dim=16, **layers), VOCABULARY, VOCABULARY)
@@ -55,6 +54,4 @@ def test_a_model_is_compiled_once_for_all_lengths(family: str, monkeypatch: pyte
         with backend("sdpa"):
             compiled(torch.full((sentences, source), 4), torch.full((sentences, target), 4))
         frames.append(counter.frame_count)
-    assert frames == [frames[0]] * 3, (
-        "the tests' shape checker breaks the graph in parts, the lengths of sentences do not"
-    )
+    assert frames == [frames[0]] * 3
