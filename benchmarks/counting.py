@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.models import ModelConfig
-from jointnmt.models.common import ModelSettings
-from jointnmt.models.reformer import ReformerFastConfig, ReformerSettings
+from jointnmt.models.common import FamilyConfig
+from jointnmt.models.reformer import ReformerConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 
 Count = npt.NDArray[np.int64] | int
@@ -44,21 +44,21 @@ def _pasts(length: Any) -> Any:
     return length * (length + 1) // 2
 
 
-def _attention(config: ModelSettings) -> int:
+def _attention(config: FamilyConfig) -> int:
     """Of the four projections of a position or cell: query, key, value, output."""
     return 8 * config.embed_dim**2
 
 
-def _feed_forward(config: ModelSettings) -> int:
+def _feed_forward(config: FamilyConfig) -> int:
     return 4 * config.embed_dim * config.ffn_dim
 
 
-def _read(config: ModelSettings) -> int:
+def _read(config: FamilyConfig) -> int:
     """Of one query that reads one position: its score, and its share in the weighted sum of values; all heads."""
     return 4 * config.embed_dim
 
 
-def _encoder(config: ModelSettings, layers: int, source: Any) -> Any:
+def _encoder(config: FamilyConfig, layers: int, source: Any) -> Any:
     return layers * (source * (_attention(config) + _feed_forward(config)) + source**2 * _read(config))
 
 
@@ -79,7 +79,7 @@ def _position(config: ModelConfig, vocabulary: int, source: Any) -> tuple[Any, A
         # Self-attention, query and output of cross-attention, feed-forward; cross-attention reads the source.
         layer = _attention(config) * 3 // 2 + _feed_forward(config) + source * _read(config)
         return config.decoder_layers * layer + output, config.decoder_layers * _read(config)
-    assert isinstance(config, ReformerSettings)
+    assert isinstance(config, ReformerConfig)
     layer = source * 2 * (_attention(config) + _feed_forward(config)) + source**2 * _read(config)
     scores = 2 * source * config.embed_dim**2 if config.reduction == "attention" else 0
     return config.num_layers * layer + scores + output, config.num_layers * source * _read(config)

@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jointnmt.models import AttentionMaps, DecoderState, Family, ModelSettings, TranslationModel, embedding_tables
+from jointnmt.models import AttentionMaps, DecoderState, Family, FamilyConfig, TranslationModel, embedding_tables
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear
 from jointnmt.text.special import pad_id
 
 
-class RNNConfig(ModelSettings):
+class RNNConfig(FamilyConfig):
     """One layer on either side, of E features.
 
     Of the settings of all families it uses `embed_dim`, `dropout`, `embedding_dropout`, `embeddings` and `max_length`.

@@ -19,7 +19,7 @@ from typing import Any
 from jointnmt.bounded_yaml import shorten
 from jointnmt.config import merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
-from jointnmt.models import ModelSettings, find_family
+from jointnmt.models import FamilyConfig, find_family
 from jointnmt.shipped import CONFIGURATION_FILE, MODELS, OF_PACKAGE, shipped_models
 from jointnmt.text.languages import check_code
 
@@ -94,7 +94,7 @@ def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
 
 def _is_dropout(key: str) -> bool:
     """Whether a key of a model is a rate of dropout that every family has."""
-    return key.endswith("dropout") and key in ModelSettings.model_fields
+    return key.endswith("dropout") and key in FamilyConfig.model_fields
 
 
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

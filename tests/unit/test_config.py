@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from jointnmt.config import differences, in_words, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
-from jointnmt.models import FAMILIES, ModelSettings
+from jointnmt.models import FAMILIES, FamilyConfig
 from support.tiny import tiny_recipe
 
 
@@ -93,7 +93,7 @@ def bounded(config: Any, path: str = "") -> Iterator[tuple[str, bool]]:
     for name, field in config.model_fields.items():
         text = repr(field)
         for part in {*field_parts(field.annotation)}:
-            if part is ModelSettings:
+            if part is FamilyConfig:
                 for family in FAMILIES.values():
                     yield from bounded(family.config, f"{path}{name}.")
             yield from bounded(part, f"{path}{name}.")

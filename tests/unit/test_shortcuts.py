@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import AttentionMaps, build_model
-from jointnmt.models.common import ModelSettings, ShortcutConfig
+from jointnmt.models.common import FamilyConfig, ShortcutConfig
 from jointnmt.models.gates import gate_means
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.dropout import SharedDropout
@@ -272,7 +272,7 @@ def test_gates_can_be_read_out() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", [TransformerConfig, ReformerFastConfig], ids=lambda family: family.__name__)
-def test_mean_gates_of_a_sentence_do_not_depend_on_its_batch(family: type[ModelSettings]) -> None:
+def test_mean_gates_of_a_sentence_do_not_depend_on_its_batch(family: type[FamilyConfig]) -> None:
     """Padding has gates as well, which count nothing: neither of a side nor of the cells."""
     torch.manual_seed(0)
     config = family(**SIZES, shortcuts=ShortcutConfig())  # type: ignore[arg-type]
@@ -308,7 +308,7 @@ def test_mean_gates_of_a_sentence_do_not_depend_on_its_batch(family: type[ModelS
     ],
 )
 def test_wrong_combinations_are_refused_with_the_reason(
-    family: type[ModelSettings], settings: dict[str, Any], reason: str
+    family: type[FamilyConfig], settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         family.parse(settings, "recipe.yaml")

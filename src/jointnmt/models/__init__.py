@@ -9,7 +9,7 @@ from pydantic import PlainValidator, SerializeAsAny
 from pydantic_core import PydanticKnownError
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.common import ModelSettings, embedding_tables
+from jointnmt.models.common import FamilyConfig, embedding_tables
 from jointnmt.models.families import FAMILIES, Family, find_family
 from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.reformer import Reformer, ReformerBaseConfig, ReformerFastConfig
@@ -24,18 +24,18 @@ FAMILIES.update(
 )
 
 
-def _of_its_family(values: Any) -> ModelSettings:
+def _of_its_family(values: Any) -> FamilyConfig:
     """The settings of the family that `values` name."""
-    if type(values) is ModelSettings:
+    if type(values) is FamilyConfig:
         values = values.plain()
-    if isinstance(values, ModelSettings):
+    if isinstance(values, FamilyConfig):
         return values
     if not isinstance(values, Mapping):
-        raise PydanticKnownError("model_type", {"class_name": ModelSettings.__name__})
-    return ModelSettings.variant(values).model_validate(values)
+        raise PydanticKnownError("model_type", {"class_name": FamilyConfig.__name__})
+    return FamilyConfig.variant(values).model_validate(values)
 
 
-ModelConfig = Annotated[SerializeAsAny[ModelSettings], PlainValidator(_of_its_family)]
+ModelConfig = Annotated[SerializeAsAny[FamilyConfig], PlainValidator(_of_its_family)]
 """The settings of a model of any family."""
 
 __all__ = [
@@ -43,9 +43,9 @@ __all__ = [
     "AttentionMaps",
     "DecoderState",
     "Family",
+    "FamilyConfig",
     "LayerStack",
     "ModelConfig",
-    "ModelSettings",
     "TranslationModel",
     "build_model",
     "embedding_tables",
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-def build_model(config: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
+def build_model(config: FamilyConfig, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
     """A model of the configured family with fresh weights, drawn from the global generator of torch.
 
     Raises:

@@ -46,7 +46,7 @@ MAX_LAYERS = 500
 """Of a stack. The deepest models published have about as many; more is a mistake, or an attack on memory."""
 
 
-class ModelSettings(Config):
+class FamilyConfig(Config):
     """Sizes and rates of every family."""
 
     is_grid: ClassVar[bool] = False
@@ -71,9 +71,9 @@ class ModelSettings(Config):
     family: str = Field(description="what kind of model")
 
     @classmethod
-    def variant(cls, values: Mapping[str, Any]) -> type[ModelSettings]:
+    def variant(cls, values: Mapping[str, Any]) -> type[FamilyConfig]:
         """The settings of the family that `values` name."""
-        if cls is not ModelSettings:
+        if cls is not FamilyConfig:
             return cls
         name = values.get("family")
         if name is None:
@@ -155,7 +155,7 @@ def _check_two_below(place: Place, depth: int) -> None:
 
 
 def embedding_tables(
-    config: ModelSettings, source_vocabulary: int, target_vocabulary: int
+    config: FamilyConfig, source_vocabulary: int, target_vocabulary: int
 ) -> tuple[TokenEmbedding, TokenEmbedding, VocabularyProjection]:
     """Source embedding, target embedding and the projection to the target vocabulary, tied as configured.
 
@@ -177,7 +177,7 @@ def embedding_tables(
     return source, target, VocabularyProjection(table)
 
 
-def checkpointed(layer: nn.Module, config: ModelSettings, x: Tensor, *arguments: Any) -> Tensor:
+def checkpointed(layer: nn.Module, config: FamilyConfig, x: Tensor, *arguments: Any) -> Tensor:
     """`layer(x, *arguments)`; with activation checkpointing, computed again in the backward pass.
 
     Not where the layer records its attention weights, as it would record them twice.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jointnmt.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from jointnmt.models.common import ModelSettings
+    from jointnmt.models.common import FamilyConfig
     from jointnmt.models.interface import TranslationModel
 
 GROUP = "jointnmt.families"
@@ -27,7 +27,7 @@ GROUP = "jointnmt.families"
 class Family(NamedTuple):
     """A family of models."""
 
-    config: type[ModelSettings]
+    config: type[FamilyConfig]
     """Its settings, with a literal `family`."""
     model: Callable[[Any, int, int], TranslationModel]
     """Makes a model of its settings and the sizes of the source and the target vocabulary."""

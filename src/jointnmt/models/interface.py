@@ -15,7 +15,7 @@ from jointnmt.errors import ModelError
 from jointnmt.ops import MultiStepDecoder
 
 if TYPE_CHECKING:
-    from jointnmt.models.common import ModelSettings
+    from jointnmt.models.common import FamilyConfig
 
 
 class DecoderState(Protocol):
@@ -124,7 +124,7 @@ class TranslationModel(nn.Module, ABC):
     right.
     """
 
-    config: ModelSettings | None = None
+    config: FamilyConfig | None = None
     """How it was built; None of a model that is in no recipe."""
 
     @property

@@ -9,10 +9,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from jointnmt.models import TranslationModel, build_model
-from jointnmt.models.common import ModelSettings
+from jointnmt.models.common import FamilyConfig
 
 
-def outline_model(config: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
+def outline_model(config: FamilyConfig, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
     """What `build_model` builds, on the meta device: nothing is allocated.
 
     Raises:

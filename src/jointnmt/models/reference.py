@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jointnmt.models.common import ModelSettings
+from jointnmt.models.common import FamilyConfig
 from jointnmt.models.interface import DecoderState, TranslationModel
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
@@ -59,7 +59,7 @@ class Reference(TranslationModel):
 
     config: TransformerConfig | ReformerBaseConfig | ReformerFastConfig
 
-    def __init__(self, config: ModelSettings, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, config: FamilyConfig, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
         if not isinstance(config, TransformerConfig | ReformerBaseConfig | ReformerFastConfig):
             raise TypeError(f"there is no reference of the family {config.family!r}")

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from jointnmt.models.common import MAX_LAYERS, ModelSettings, Place, checkpointed, embedding_tables
+from jointnmt.models.common import MAX_LAYERS, FamilyConfig, Place, checkpointed, embedding_tables
 from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
@@ -30,8 +30,8 @@ from jointnmt.text.special import pad_id
 SOURCE_AXIS, TARGET_AXIS = 1, 2
 
 
-class ReformerSettings(ModelSettings):
-    """Settings of both Reformers."""
+class ReformerConfig(FamilyConfig):
+    """What both Reformers can be told."""
 
     is_grid = True
 
@@ -40,17 +40,17 @@ class ReformerSettings(ModelSettings):
     reduction: ReductionKind = Field("attention", description="how S vectors become one: attention, max or mean")
 
     def attention_depths(self) -> Mapping[Place, int]:
-        """See `ModelSettings`."""
+        """See `FamilyConfig`."""
         return {"source": self.num_layers, "target": self.num_layers}
 
 
-class ReformerBaseConfig(ReformerSettings):
+class ReformerBaseConfig(ReformerConfig):
     """Reformer-base: source and target embeddings meet in the grid."""
 
     family: Literal["reformer-base"] = "reformer-base"
 
 
-class ReformerFastConfig(ReformerSettings):
+class ReformerFastConfig(ReformerConfig):
     """Reformer-fast: an encoder of the source, the PreNet, before the grid."""
 
     family: Literal["reformer-fast"] = "reformer-fast"
@@ -60,7 +60,7 @@ class ReformerFastConfig(ReformerSettings):
     )
 
     def attention_depths(self) -> Mapping[Place, int]:
-        """See `ModelSettings`."""
+        """See `FamilyConfig`."""
         return {"prenet": self.prenet_layers, **super().attention_depths()}
 
 
@@ -106,7 +106,7 @@ GridCache = CachedState[SourceSide]
 class GridLayer(nn.Module):
     """Target attention, feed-forward, source attention, feed-forward; each `x + dropout(f(norm(x)))` (Eq. 1)."""
 
-    def __init__(self, config: ReformerSettings) -> None:
+    def __init__(self, config: ReformerConfig) -> None:
         super().__init__()
         embed_dim, heads, bias = config.embed_dim, config.num_heads, config.attention_bias
         source, target = ((SOURCE_AXIS,), (TARGET_AXIS,)) if config.shared_dropout else ((), ())

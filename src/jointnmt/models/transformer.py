@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from jointnmt.models.common import MAX_LAYERS, ModelSettings, Place, checkpointed, embedding_tables
+from jointnmt.models.common import MAX_LAYERS, FamilyConfig, Place, checkpointed, embedding_tables
 from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
 from jointnmt.models.layers.cache import CachedState, KeyValueCache
@@ -25,7 +25,7 @@ from jointnmt.text.special import pad_id
 NormPlace = Literal["pre", "post"]
 
 
-class TransformerConfig(ModelSettings):
+class TransformerConfig(FamilyConfig):
     """The Transformer baseline."""
 
     family: Literal["transformer"] = "transformer"
@@ -45,12 +45,12 @@ class TransformerConfig(ModelSettings):
         return values
 
     def attention_depths(self) -> Mapping[Place, int]:
-        """See `ModelSettings`."""
+        """See `FamilyConfig`."""
         return {"encoder": self.encoder_layers, "decoder": self.decoder_layers, "cross": self.decoder_layers}
 
     @property
     def default_loss_mean(self) -> Literal["tokens", "sentences"]:
-        """See `ModelSettings`."""
+        """See `FamilyConfig`."""
         return "sentences" if self.emelin_compatible else "tokens"
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward."""
 
-    def __init__(self, config: ModelSettings, place: Place, style: LayerStyle) -> None:
+    def __init__(self, config: FamilyConfig, place: Place, style: LayerStyle) -> None:
         super().__init__()
         self.place = place
         shortcut, weight_dropout = config.shortcut(place), SharedDropout(config.attention_dropout)
@@ -142,7 +142,7 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """A stack of encoder layers; pre-norm ends with a layer norm of its own."""
 
-    def __init__(self, config: ModelSettings, num_layers: int, place: Place, style: LayerStyle = PRE_NORM) -> None:
+    def __init__(self, config: FamilyConfig, num_layers: int, place: Place, style: LayerStyle = PRE_NORM) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(EncoderLayer(config, place, style) for _ in range(num_layers))
@@ -173,7 +173,7 @@ class DecoderMasks:
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder's output, and feed-forward."""
 
-    def __init__(self, config: ModelSettings, style: LayerStyle) -> None:
+    def __init__(self, config: FamilyConfig, style: LayerStyle) -> None:
         super().__init__()
         embed_dim, heads, bias = config.embed_dim, config.num_heads, config.attention_bias
         own, cross = config.shortcut("decoder"), config.shortcut("cross")
