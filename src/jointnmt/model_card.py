@@ -22,8 +22,10 @@ Translates from {{ source_language }} to {{ target_language }}. A {{ family }} m
 trained with jointnmt {{ version }}.
 
 ```sh
-jointnmt translate {{ repo_id }} < source.txt > translation.txt   # a folder; or in Python, also from the Hub:
+jointnmt translate {{ repo_id }} < source.txt > translation.txt
 ```
+
+In Python, from a folder or from the Hub:
 
 ```python
 from jointnmt import Translator
@@ -43,7 +45,7 @@ Filters: {{ filters }}
 
 {{ measured }}
 {% if scores %}
-Of the stored weights, computed with in float32:
+Of the stored weights, computed in float32:
 
 | test set | metric | score | signature |
 |---|---|---|---|
@@ -58,7 +60,8 @@ training text lacks becomes `<unk>`. {{ limits }}
 
 ## Weights
 
-Stored in {{ weights }}{{ rounding }}; computed with in float32, if nothing else is asked for.
+Stored in {{ weights }}{{ rounding }}. `jointnmt translate` computes in bfloat16 where that is faster, and else in
+float32; `--precision` says otherwise.
 
 ## Settings
 
@@ -91,9 +94,14 @@ def told_by_experiment(experiment: Experiment) -> dict[str, Any]:
 
 
 def hub_licence(licence: str | None) -> str:
-    """The licence as the Hub's metadata have it: an identifier in lower case, `other` for a text, or `unknown`."""
+    """The licence as the Hub's metadata have it: an identifier in lower case, `other` for a text, or `unknown`.
+
+    Those of Creative Commons may have spaces, as they are written: CC BY 4.0.
+    """
     if licence is None:
         return "unknown"
+    if re.fullmatch(r"CC(0| BY(-NC)?(-SA|-ND)?) \d\.\d", licence, re.IGNORECASE):
+        licence = licence.replace(" ", "-")
     return licence.lower() if re.fullmatch(r"[\w.+-]+", licence) else "other"
 
 

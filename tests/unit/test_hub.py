@@ -167,12 +167,13 @@ def test_the_card_states_data_settings_scores_and_licence(translator: Translator
     data = card.data.to_dict()
     assert (data["language"], data["library_name"], data["pipeline_tag"]) == (["de", "en"], "jointnmt", "translation")
     assert "reformer-fast" in data["tags"]
-    assert data["license"] == "other"  # a text, not one of the Hub's identifiers
+    assert data["license"] == "cc-by-4.0"
+    assert translator.generate_model_card(licence="CC BY 2.0 FR").data.license == "other"  # not one of the Hub
     assert translator.generate_model_card(licence="MIT").data.license == "mit"
     for expected in ("`train.de.gz`", "`train.en.gz`", "`valid.tsv`", "research only", "CC BY 4.0"):
         assert expected in card.text
     signature = scores.bleu.signature.replace("|", r"\|")  # a bar would begin another column
-    assert "Of the stored weights, computed with in float32:\n\n| test set |" in card.text
+    assert "Of the stored weights, computed in float32:\n\n| test set |" in card.text
     assert f"| test2016 | BLEU | {scores.bleu.value:.2f} | `{signature}` |" in card.text
     parameters = sum(parameter.numel() for parameter in translator.model.parameters())
     assert f"{parameters:,} parameters" in card.text

@@ -55,8 +55,12 @@ def test_the_expectation_is_what_was_measured() -> None:
         assert expected_bleu(pairs) == pytest.approx(bleu)
     scores = [expected_bleu(pairs) for pairs in (500, 2_000, 5_000, 20_000, 100_000, 10**7)]
     assert scores == sorted(scores) and scores[-1] == MEASURED[-1][1]
-    assert "gist at best" in expectation(2_500) and "2,500 pairs" in expectation(2_500)
-    assert "above BLEU" in expectation(10**6)
+    few = expectation(2_500, "transformer")
+    assert "gist at best" in few and "2,500 pairs" in few and "Reformer" not in few
+    assert expectation(2_500, "reformer-fast").startswith(few) and "a Reformer" in expectation(2_500, "reformer-fast")
+    assert "above BLEU" in expectation(10**6, "reformer-base") and "a Reformer" not in expectation(
+        10**6, "reformer-base"
+    )
 
 
 def test_a_recipe_reads_back_as_the_plan(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -24,7 +24,7 @@ def data_check(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILES", help="Two files of lines, or files of pairs: TSV, JSONL, TMX, XLIFF; also compressed."
+            metavar="FILES", help="Two files of lines, or files of pairs: TSV, CSV, JSONL, TMX, XLIFF; also compressed."
         ),
     ],
     fix: Annotated[Path | None, typer.Option("--fix", metavar="DIR", help="Write a clean copy to this folder.")] = None,

@@ -127,7 +127,7 @@ def _summary(project: "Project") -> list[str]:
         f"{project.recipe}: {project.family}, {plan.size.vocabulary:,} pieces, {plan.updates:,} updates",
         f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target "
         "pieces a second, measured)",
-        f"expect: {expectation(project.corpus.pairs)}.",
+        f"expect: {expectation(project.corpus.pairs, project.family)}.",
         "",
         "next:",
         f"  jointnmt train {recipe} --out {run}",

@@ -75,8 +75,9 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
             "has to be seen often enough to be learnt. One vocabulary for both sides: names are the same in both.",
         ],
         "model": [
-            f"Width and depth by the size of the corpus; dropout {size.dropout:g}: the fewer the sentences, the sooner",
-            "they are known by heart. One embedding table for all, as most parameters of a small model are in them.",
+            "Width and depth by the size of the corpus. Dropout, too: the fewer the sentences, the sooner they are",
+            "known by heart; of a Reformer at most 0.1, as more keeps it from learning. One embedding table for all,",
+            "as most parameters of a small model are in them.",
             "The Transformer is the default: as good as any family at 160,000 pairs, and the fastest.",
             f"max_length: the longest sentence in pieces that the model will take (yours has up to {corpus.longest}).",
         ],

@@ -88,13 +88,16 @@ class Outlook:
     def _of_size(self) -> Iterator[str]:
         if self.experiment.training.start is not None:
             return  # the size is another corpus'
-        most = MOST_WITH_DROPOUT if self.experiment.model.dropout >= MUCH_DROPOUT else MOST_PARAMETERS
+        model = self.experiment.model
+        has_much = model.dropout >= MUCH_DROPOUT
+        most = MOST_WITH_DROPOUT if has_much else MOST_PARAMETERS
         if (each := self.parameters / max(self.target_tokens, 1)) > most:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
                 f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart, and little else. "
-                "Choose a smaller one (model.embed_dim, segmentation.vocabulary_size), raise model.dropout to 0.3, or "
-                "use more text"
+                "Choose a smaller one (model.embed_dim, segmentation.vocabulary_size), "
+                + ("" if has_much or model.is_grid else "raise model.dropout to 0.3, ")
+                + "or use more text"
             )
         if (often := self.target_tokens / self.vocabulary) < FEWEST_OCCURRENCES:
             fewer = max(500, round(self.target_tokens // 20, -2))
