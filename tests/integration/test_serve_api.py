@@ -74,6 +74,27 @@ def test_lines_and_sentences_stay_where_they_are(client: TestClient, translator:
     assert translate(client, " \n ")["translatedText"] == " \n "
 
 
+@pytest.mark.parametrize("blank", ["\u200b", "\u00ad \ufeff"])
+def test_what_nobody_sees_stays_where_it_is(client: TestClient, translator: Translator, blank: str) -> None:
+    [one] = translator.translate(["der Hund"])
+    assert translate(client, f"der Hund\n{blank}\nder Hund")["translatedText"] == f"{one}\n{blank}\n{one}"
+    assert translate(client, ["der Hund", blank], alternatives=1)["translatedText"] == [one, blank]
+    html = translate(client, f"<p>der Hund</p><p>{blank}</p>", format="html")["translatedText"]
+    assert html == f"<p>{one}</p><p>{blank}</p>"
+    assert post(client, "/v1/score", model="main", sources=[blank], targets=[blank])["scores"]
+    assert "empty" in error(client, "/v1/compare", source=blank)
+
+
+def test_a_model_of_regions_is_found_without_them(tmp_path: Path) -> None:
+    regional = write_model(tmp_path / "regional", "de-DE", "EN-US")
+    with TestClient(application({"regional": regional})) as client:
+        for source, target in (("de", "en"), ("DE-de", "en_us"), ("de-DE", "en"), ("auto", "en-US")):
+            assert translate(client, "der Hund", source=source, target=target)["translatedText"]
+        post(client, "/v1/translate", model="regional", texts=["der Hund"], source_language="de", target_language="en")
+        translate(client, "der Hund", 400, source="de", target="en-GB")
+        translate(client, "der Hund", 400, source="fr", target="en")
+
+
 def test_forms_and_query_parameters_are_understood(client: TestClient) -> None:
     values = {"q": "der Hund", "source": "de", "target": "en"}
     expected = translate(client, "der Hund")
@@ -304,6 +325,18 @@ def test_v1_samples_by_seed_whatever_else_is_asked(client: TestClient, translato
         found = list(pool.map(sampled, [7, 8, 7, 7]))
     assert found[0] == found[2] == found[3] == expected
     assert found[1] != expected
+
+
+def test_samples_are_drawn_by_line_and_sentence(client: TestClient, translator: Translator) -> None:
+    """As by the translator, whatever is in the lines before."""
+    texts, seed = ["der Hund . Die Katze sieht .", "die Katze sieht den Hund"], {"seed": 5, "temperature": 2.0}
+    expected = translator.translate(texts, split="always", sample=True, **seed)
+    asked = {"model": "main", "split": "always", "sampling": seed}
+    answer = post(client, "/v1/translate", texts=texts, **asked)
+    assert [each["translation"] for each in answer["translations"]] == expected
+    for first in (texts[0], "Hund " * 5000):
+        lines = client.post("/v1/translate/stream", json={"texts": [first, texts[1]], **asked}).text.splitlines()
+        assert json.loads(lines[1])["translation"] == expected[1]
 
 
 def test_v1_streams_lines_in_order(client: TestClient, translator: Translator) -> None:
@@ -681,8 +714,9 @@ def test_a_prefix_that_is_refused_spoils_no_other_line(runs: dict[str, Path]) ->
     """Nor are the others computed again, one by one."""
     engine = Engine.load(runs["main"], "cpu", "float32")
     texts, prefixes = ["der Hund", "die Katze", "der Hund"], ["", "the dog " * 40, ""]
-    first, refused, third = engine.translate_each(range(3), texts, prefixes, TranslationOptions())
+    places = [(line, 0) for line in range(3)]
+    first, refused, third = engine.translate_each(places, texts, prefixes, TranslationOptions())
     assert isinstance(refused, DataError)
     assert isinstance(first, Translation) and isinstance(third, Translation) and first.text == third.text
     with pytest.raises(DataError, match="prefix"):
-        engine.translate(range(3), texts, prefixes, TranslationOptions())
+        engine.translate(places, texts, prefixes, TranslationOptions())

@@ -268,6 +268,44 @@ def test_a_file_that_is_read_is_not_written_over(invoke: Invoke, tmp_path: Path,
     assert source.read_text() == "und\n" and target.is_symlink() is not bool(unfinished)
 
 
+def test_a_link_leads_to_the_file_that_is_written(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "en").symlink_to(tmp_path / "disk" / "english")
+    (tmp_path / "de").write_text("und\n")
+    assert invoke("translate", "--input", tmp_path / "de", "--out", tmp_path / "en").exit_code == 0
+    assert (tmp_path / "en").is_symlink() and [each.name for each in (tmp_path / "disk").iterdir()] == ["english"]
+    assert (
+        invoke("score", "--source", tmp_path / "de", "--target", tmp_path / "de", "--out", tmp_path / "en").exit_code
+        == 0
+    )
+    assert (tmp_path / "en").is_symlink() and "-" in (tmp_path / "disk" / "english").read_text()
+
+
+def test_a_full_disk_is_named(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "de").write_text("und\n")
+    result = invoke("translate", "--input", tmp_path / "de", "--out", "/dev/full")
+    assert result.exit_code == 2 and "/dev/full: No space left on device" in " ".join(result.stderr.split())
+
+
+def test_a_prefix_that_is_no_text_is_an_invalid_line(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "de").write_text("und\nund\nund\n")
+    (tmp_path / "prefix").write_bytes(b"\n\xff\n\n")
+    files = "--input", tmp_path / "de", "--prefix", tmp_path / "prefix"
+    result = invoke("translate", *files, "--on-invalid", "skip")
+    assert (
+        result.exit_code == 0
+        and result.stdout.splitlines()[1] == ""
+        and "prefix:2: is not valid UTF-8" in result.stderr
+    )
+    assert invoke("translate", *files).exit_code == 3
+
+
+def test_what_nobody_sees_is_an_empty_target(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("und\n\u200b\n", encoding="utf-8")
+    for command in ("score", "align"):
+        assert invoke(command, "--source", tmp_path / "text", "--target", tmp_path / "text").exit_code == 0
+
+
 def test_what_an_interrupted_call_has_left_is_not_discarded_in_silence(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "de").write_text(TEXT)
     (tmp_path / "en.part").write_text("and\n")

@@ -45,22 +45,39 @@ def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
         yield writer(sys.stdout.buffer)
         return
     if path.exists() and not path.is_file():  # a pipe or a device is there to be written to, not to be replaced
-        with path.open("wb") as stream:
+        with naming(path), path.open("wb") as stream:
             yield writer(stream)
         return
     unfinished = part_of(path)
-    with unfinished.open("wb") as stream, named_at_the_end(path, unfinished):
+    with naming(unfinished), unfinished.open("wb") as stream, named_at_the_end(path, unfinished):
         yield writer(stream)
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of this file name it, also that of closing a stream whose last line could not be written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def part_of(path: Path) -> Path:
-    """The file that has the lines of an output until it is finished."""
+    """The file that has the lines of an output until it is finished, beside the file itself, not a link to it."""
+    path = _linked(path)
     return path.with_name(f"{path.name}.part")
 
 
 def facts_of_part(path: Path) -> Path:
     """The file that tells what those lines were made of."""
+    path = _linked(path)
     return path.with_name(f"{path.name}.part.json")
+
+
+def _linked(path: Path) -> Path:
+    """The file that a symbolic link leads to; of any other path, itself."""
+    return path.resolve() if path.is_symlink() else path
 
 
 @contextmanager
@@ -71,7 +88,7 @@ def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator
     except BaseException:
         logger.warning("%s: is not finished; the lines so far are in %s%s", path, unfinished, advice)
         raise
-    unfinished.replace(path)
+    unfinished.replace(_linked(path))
 
 
 def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from jointnmt.cli.lines import facts_of_part, named_at_the_end, part_of, writer
+from jointnmt.cli.lines import facts_of_part, named_at_the_end, naming, part_of, writer
 from jointnmt.config import differences, in_words
 from jointnmt.errors import ConfigurationError
 from jointnmt.files import write_text
@@ -43,7 +43,7 @@ def resumable_output(
         ConfigurationError: if that was made of other facts, but for `REMEDIES`, or another process is writing it.
     """
     part, made_of = part_of(path), facts_of_part(path)
-    with part.open("ab+") as stream:
+    with naming(part), part.open("ab+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

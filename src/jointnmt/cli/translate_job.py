@@ -16,7 +16,7 @@ from jointnmt.cli.conversation import greeting, prompted
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
 from jointnmt.cli.resumption import Write, resumable_output
 from jointnmt.data.digests import hash_file
-from jointnmt.data.lines import text_lines
+from jointnmt.data.lines import lines_or_errors
 from jointnmt.errors import ConfigurationError
 from jointnmt.translator import Translation, TranslationOptions, Translator
 from jointnmt.translator.searching import check_options
@@ -72,7 +72,7 @@ class TranslationJob:
 
     def _translations(self, translator: Translator, done: int) -> Iterator[Translation]:
         """The translations of the lines after the first `done`."""
-        prefixes = None if self.prefix is None else text_lines(self.prefix)
+        prefixes = None if self.prefix is None else lines_or_errors(self.prefix, str(self.prefix))
         if isinstance(self.input, list):
             return translator.translate_stream(self.input, self.options, prefixes, "text")
         lines = input_lines(self.input)

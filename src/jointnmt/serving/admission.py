@@ -13,6 +13,7 @@ from jointnmt.serving.engine import Engine, Split, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Sentence
+from jointnmt.text.invisible import is_blank
 
 QUOTED = 80
 """Characters of a text that an error quotes."""
@@ -163,7 +164,10 @@ async def to_lines(
         found = check_cells(engine, _sentences(engine, parts, begun, limits), options, limits)
         check_alignments(engine, found, options, limits)
         remaining = iter(found)
-        return [[next(remaining) for _ in line] for line in cut]
+        return [
+            [replace(next(remaining), place=(number, part)) for part in range(len(line))]
+            for number, line in enumerate(cut)
+        ]
 
     return await aside([*sources, *given], compute)
 
@@ -194,8 +198,10 @@ async def to_lines_or_errors(
         _check_sentences([line for line in lines if isinstance(line, list)], limits)
         numbers = count()
         return [
-            line if isinstance(line, RequestError) else [replace(each, number=next(numbers)) for each in line]
-            for line in lines
+            line
+            if isinstance(line, RequestError)
+            else [replace(each, number=next(numbers), place=(place, part)) for part, each in enumerate(line)]
+            for place, line in enumerate(lines)
         ]
 
     return await aside([*sources, *given], compute)
@@ -204,7 +210,7 @@ async def to_lines_or_errors(
 def _cut(engine: Engine, source: str, prefix: str, split: Split) -> list[str]:
     """The parts of a line that are translated by themselves."""
     found = engine.sentences(source, split)
-    if len(found) > 1 and prefix.strip():
+    if len(found) > 1 and not is_blank(prefix):
         raise RequestError(
             400, f"{source[:QUOTED]!r} has several sentences, which cannot share a prefix. Send each by itself."
         )
@@ -225,7 +231,7 @@ def _sentences(
     engine: Engine, sources: Sequence[str], given: Sequence[str], limits: Limits, scored: bool = False
 ) -> list[Sentence]:
     for line, (source, target) in enumerate(zip(sources, given, strict=True), start=1):
-        if scored and target.strip() and not source.strip():
+        if scored and is_blank(source) and not is_blank(target):
             raise RequestError(400, f"line {line}: an empty line cannot have a target. Leave both empty.")
     try:
         source_tokens = engine.source_tokens(sources)
@@ -238,4 +244,4 @@ def _sentences(
     if refused := limits.refused_sentence(tokens, engine.info.max_length):
         raise RequestError(400, f"{longest[:QUOTED]!r}...: {refused}")
     numbered = enumerate(zip(sources, given, source_tokens, target_tokens, strict=True))
-    return [Sentence(number, *values) for number, values in numbered]
+    return [Sentence(number, *values, place=(number, 0)) for number, values in numbered]

@@ -34,6 +34,9 @@ TRANSFORMER_OVERHEAD_CELLS = 100_000
 all lengths, so they are computed together even where that pads more: a position of few rows takes nearly as long as one
 of many, and what has ended takes nothing (docs/serving.md). A grid has no such room: its memory grows with cells."""
 
+Place = tuple[int, int]
+"""A line of a request, and a sentence of that line, both from 0."""
+
 __all__ = [
     "MOST_LENGTH_OFFSET",
     "MOST_LENGTH_PENALTY",
@@ -156,41 +159,41 @@ class Engine:
         return plan_scores(self._translator, source_tokens, target_tokens)[0]
 
     def translate(
-        self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
+        self, places: Sequence[Place], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation]:
-        """Translate texts; `numbers` are their places in the request, from 0, by which samples are drawn.
+        """Translate texts; by their `places` in the request samples are drawn.
 
         Raises:
             DataError: of the first that cannot be translated.
         """
-        found = self.translate_each(numbers, texts, prefixes, options)
+        found = self.translate_each(places, texts, prefixes, options)
         for each in found:
             if isinstance(each, DataError):
                 raise each
         return [each for each in found if isinstance(each, Translation)]
 
     def translate_each(
-        self, numbers: Sequence[int], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
+        self, places: Sequence[Place], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation | DataError]:
         """Likewise, but an error takes the place of a translation, and does not disturb the others."""
-        lines = _lines(numbers, texts, prefixes)
+        lines = _lines(places, texts, prefixes)
         found = self._translator.translate_lines(lines, replace(options, on_invalid="skip"))
         return [each if each.error is None else DataError(each.error) for each in found]
 
     def score(
         self,
-        numbers: Sequence[int],
+        places: Sequence[Place],
         sources: Sequence[str],
         targets: Sequence[str],
         pieces: bool,
         alternatives: int = 0,
     ) -> list[ScoredTranslation]:
-        """How probable the model finds each target, given its source; `numbers` are places in the request, from 0.
+        """How probable the model finds each target, given its source; errors name the `places`.
 
         Raises:
             DataError: of the first that cannot be scored.
         """
-        return self._translator.score_lines(_lines(numbers, sources, targets), pieces, alternatives)
+        return self._translator.score_lines(_lines(places, sources, targets), pieces, alternatives)
 
     def check_length(self, source: str, most_tokens: int) -> None:
         """Refuse a text of more tokens.
@@ -250,9 +253,9 @@ class Engine:
         check_options(self._translator, options)
 
 
-def _lines(numbers: Sequence[int], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
-    given = zip(numbers, sources, targets, strict=True)
-    return [Line(number + 1, f"line {number + 1}", source, target) for number, source, target in given]
+def _lines(places: Sequence[Place], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
+    given = zip(places, sources, targets, strict=True)
+    return [Line(line + 1, f"line {line + 1}", source, target, part=part) for (line, part), source, target in given]
 
 
 def _check_tokens(text: str, tokens: Sequence[int], most: int) -> None:

@@ -15,6 +15,7 @@ from jointnmt.analysis.inspection import GRID, Inspection
 from jointnmt.errors import DataError
 from jointnmt.serving.arrays import packed
 from jointnmt.serving.engine import Candidate, Engine, NextWords, Translation, TranslationOptions
+from jointnmt.text.invisible import is_blank
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +158,7 @@ def _naming(origin: str) -> Iterator[None]:
 
 
 def _check(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> None:
-    if not texts.source.strip():
+    if is_blank(texts.source):
         raise DataError(EMPTY)
     for engine in engines.values():
         engine.check_length(texts.source, budget.tokens)
@@ -178,11 +179,11 @@ def _explored(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> di
 def _by_model(engine: Engine, texts: Texts, budget: Budget) -> dict[str, Any]:
     source, target = texts.source, texts.target
     options = TranslationOptions(num_best=min(NUM_BEST, engine.info.beam_size), alignments=True)
-    [translation] = engine.translate([0], [source], [""], options)
+    [translation] = engine.translate([(0, 0)], [source], [""], options)
     if not translation.candidates:
         raise DataError(EMPTY)
     pieces = " ".join(translation.candidates[0].tokens[:-1])
-    [scored] = engine.score([0], [source], [pieces], pieces=True, alternatives=ALTERNATIVES)
+    [scored] = engine.score([(0, 0)], [source], [pieces], pieces=True, alternatives=ALTERNATIVES)
 
     def inspected(target: str | None) -> dict[str, Any]:
         return plain_inspection(engine.inspect(source, target, budget.tokens), budget.weights)

@@ -14,6 +14,7 @@ from html import escape
 from jointnmt.serving.html_events import Event, is_inline, read_events
 from jointnmt.serving.kept import Kept
 from jointnmt.serving.paragraphs import SpacedLine
+from jointnmt.text.invisible import is_blank
 
 DEEPEST = 64
 """Inline elements inside each other, and tags without a counterpart, whose place in a translation is looked for."""
@@ -43,6 +44,8 @@ class Atom:
     """Whether it is read like a word: then it keeps the white space around it."""
     is_end: bool = False
     """Whether it is an end tag by itself: then it stands at the word before it."""
+    is_single: bool = False
+    """Whether it is a start or end tag whose counterpart is in another segment."""
     space_before: bool = False
     space_after: bool = False
 
@@ -129,7 +132,7 @@ class _Segment:
     def _close(self, event: Event) -> None:
         if all(each.name != event.name for each in self.open):  # nothing to close
             stack = tuple(each.element for each in self.open)
-            self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_end=True))
+            self.atoms.append(Atom(len(self.stacks), event.raw, stack, is_end=True, is_single=True))
             self._count_single()
             return
         while self.open[-1].name != event.name:
@@ -154,7 +157,7 @@ class _Segment:
             self.stacks[place] = new
         inside = self.atoms[opened.atoms :]
         inside = [replace(atom, stack=tuple(x for x in atom.stack if x is not opened.element)) for atom in inside]
-        self.atoms[opened.atoms :] = [Atom(opened.characters, opened.element.opening, around), *inside]
+        self.atoms[opened.atoms :] = [Atom(opened.characters, opened.element.opening, around, is_single=True), *inside]
 
     def _count_single(self) -> None:
         self.single += 1
@@ -163,13 +166,15 @@ class _Segment:
     def parts(self, language: str) -> Iterator[Part]:
         while self.open and not self.broken:
             self._leave_open()
-        texts = sum(event.kind == "text" and bool(event.text.strip()) for event in self.events)
+        texts = sum(event.kind == "text" and not is_blank(event.text) for event in self.events)
         if texts > 1 and not self.broken:
             text = "".join(self.text)
             yield Marked(text, tuple(self.stacks), tuple(_spaced(atom, text) for atom in self.atoms))
             return
         for event in self.events:  # what stands between tags is translated by itself, and each tag stays where it is
-            yield SpacedLine.of(event.text, language) if event.kind == "text" and event.text.strip() else event.raw
+            yield (
+                SpacedLine.of(event.text, language) if event.kind == "text" and not is_blank(event.text) else event.raw
+            )
 
 
 def _spaced(atom: Atom, text: str) -> Atom:

@@ -103,8 +103,8 @@ class Models:
     def for_pair(self, source: str, target: str) -> Served:
         """The first model from one language to another; `auto` stands for the source if only one fits.
 
-        A source of a region, such as `de-AT`, is one for the model of its language. A target has to be as it stands: no
-        model writes for a region that it does not say.
+        A source of a region, such as `de-AT`, is one for the model of its language. A target of a region is not: no
+        model writes for a region that it does not say. A language without a region may be that of a model with one.
 
         Raises:
             RequestError: saying what is missing, if there is no such model, or `auto` could be several languages.
@@ -112,20 +112,22 @@ class Models:
         for each in self:  # first, as nearly all requests are for one that is there
             if each.pair == (source, target):
                 return each
-        if target not in self.targets():
+        writing = [each for each in self if _writes(each.pair[1], target)]
+        if not writing:
             raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
-        sources = [each for each, targets in self.pairs().items() if target in targets]
+        sources = list(dict.fromkeys(each.pair[0] for each in writing))
         if source != "auto":
-            if (language := base_language(source)) != source and language in self.pairs():
-                return self.for_pair(language, target)
-            if source not in self.pairs():
+            for reads in (_same, _reads):  # one that names the region is the better one
+                if found := next((each for each in writing if reads(each.pair[0], source)), None):
+                    return found
+            if not any(_reads(each.pair[0], source) for each in self):
                 raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
             raise RequestError(400, f"No model here translates from {source} to {target}.")
         if len(sources) > 1:
             raise RequestError(
                 400, f"The source language cannot be left open: it may be {' or '.join(sources)}. Name it."
             )
-        return self.for_pair(sources[0], target)
+        return writing[0]
 
     def choose(self, name: str | None, source: str | None, target: str | None) -> Served:
         """The model of a name, or of a pair, or the only one.
@@ -135,7 +137,9 @@ class Models:
         """
         if name is not None:
             found = self.named(name)
-            if (source or found.pair[0], target or found.pair[1]) != found.pair:
+            if not (
+                (source is None or _reads(found.pair[0], source)) and (target is None or _writes(found.pair[1], target))
+            ):
                 raise RequestError(400, f"The model {name!r} translates from {found.pair[0]} to {found.pair[1]}.")
             return found
         if target is not None:
@@ -156,3 +160,18 @@ class Models:
     def targets(self) -> list[str]:
         """All target languages."""
         return list(dict.fromkeys(each.pair[1] for each in self))
+
+
+def _same(code: str, asked: str) -> bool:
+    """Whether two codes are the same, however they are written: `en-US`, `en_us`."""
+    return code.replace("_", "-").lower() == asked.replace("_", "-").lower()
+
+
+def _writes(code: str, asked: str) -> bool:
+    """Whether a model that writes `code` writes what is asked for."""
+    return _same(code, asked) or _same(base_language(code), asked)
+
+
+def _reads(code: str, asked: str) -> bool:
+    """Whether a model that reads `code` reads a text in another variant of it, or in one that is not said."""
+    return _writes(code, asked) or _same(code, base_language(asked))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jointnmt.text.invisible import is_blank
 from jointnmt.text.languages import space_of
 from jointnmt.text.sentences import split_sentences
 
@@ -23,9 +24,9 @@ class SpacedLine:
     @classmethod
     def of(cls, text: str, language: str, end: str = "") -> SpacedLine:
         """Cut a line of a language into sentences; `end` comes after it."""
-        inside = text.strip()
-        if not inside:
+        if is_blank(text):
             return cls("", (), text + end)
+        inside = text.strip()
         begin = text.index(inside)
         return cls(text[:begin], tuple(split_sentences(inside, language)), text[begin + len(inside) :] + end)
 

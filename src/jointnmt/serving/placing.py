@@ -67,8 +67,12 @@ def place_tags(
     stacks = [sentence.stacks[sources[source][0]] for source in best]
     lost = _restore(stacks, weights, sentence, sources)
     before: dict[int, list[Atom]] = {}
+    earliest = 0
     for atom in sentence.atoms:
-        before.setdefault(_place_of(atom, sources, best.tolist()), []).append(atom)
+        place = _place_of(atom, sources, best.tolist())
+        if atom.is_single:  # what it closes or opens lies in other segments: they stay in order
+            place = earliest = max(place, earliest)
+        before.setdefault(place, []).append(atom)
     chunks: list[Chunk] = []
     end, last = 0, stacks[0]
     for number, ((begin, stop), stack) in enumerate(zip(targets, stacks, strict=True)):

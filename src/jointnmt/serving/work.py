@@ -26,6 +26,8 @@ class Sentence:
     source_tokens: int = 1
     target_tokens: int = 1
     """Both with the end mark; of the target, only where it is scored."""
+    place: tuple[int, int] = (0, 0)
+    """Its line, and which sentence of that it is, both from 0: samples are drawn by them."""
 
 
 class Work(Protocol):
@@ -51,8 +53,8 @@ class Translating:
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[Translation | DataError]:
         """Their translations, or an error in the place of one."""
-        numbers, sources = [each.number for each in sentences], [each.source for each in sentences]
-        return self.engine.translate_each(numbers, sources, [each.target for each in sentences], self.options)
+        places, sources = [each.place for each in sentences], [each.source for each in sentences]
+        return self.engine.translate_each(places, sources, [each.target for each in sentences], self.options)
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class Scoring:
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[ScoredTranslation]:
         """Their scores."""
-        numbers, sources = [each.number for each in sentences], [each.source for each in sentences]
-        return self.engine.score(numbers, sources, [each.target for each in sentences], self.pieces, self.alternatives)
+        places, sources = [each.place for each in sentences], [each.source for each in sentences]
+        return self.engine.score(places, sources, [each.target for each in sentences], self.pieces, self.alternatives)
 
 
 @dataclass(frozen=True, eq=False)

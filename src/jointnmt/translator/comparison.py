@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.text.invisible import is_blank
 from jointnmt.translator.results import ScoredTranslation
 from jointnmt.translator.translator import Translator
 
@@ -43,7 +44,7 @@ def compare(translators: Mapping[str, Translator], source: str, targets: Sequenc
     """
     if isinstance(targets, str):
         raise TypeError("targets: should be a list of texts, and not a single one")
-    if not source.strip():
+    if is_blank(source):
         raise DataError("The source is empty: there is nothing to compare.")
     pairs = {translator.segmentation.languages for translator in translators.values()}
     if len(pairs) > 1:

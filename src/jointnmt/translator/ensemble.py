@@ -12,6 +12,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.loading import load_run
+from jointnmt.text.languages import base_language
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.translator.preprocessing import SourceReader
@@ -91,7 +92,7 @@ def _check_target(first: Member, other: Member) -> None:
         ConfigurationError: naming both, and the first difference.
     """
     one, two = first.segmentation, other.segmentation
-    if one.languages != two.languages:
+    if [*map(base_language, one.languages)] != [*map(base_language, two.languages)]:
         difference = f"one translates {'-'.join(one.languages)}, the other {'-'.join(two.languages)}"
     elif _settings(one.target) != _settings(two.target):
         names = ("the rules of Moses", "kind", "moses", "lowercase", "truecase")

@@ -35,6 +35,8 @@ class Line(NamedTuple):
     """A target prefix, or a whole translation."""
     error: DataError | None = None
     """What is wrong with it, if it cannot be read."""
+    part: int = 0
+    """Which sentence of the line it is, from 0, where that was split before."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class Preprocessor:
         sentences = [sources] if sources[0] else []
         if self.split == "always" or self._refusal(line, sources):
             sentences = self._split(line, text, sources)
-        if line.target.strip() and len(sentences) != 1:
+        if not is_blank(line.target) and len(sentences) != 1:
             what = "an empty line" if not sentences else "a line of several sentences"
             other = (
                 ", or do not split the line (split='never'; --split never)"
@@ -248,7 +250,7 @@ class Preprocessor:
             )
             raise DataError(f"{line.origin}: {what} cannot have a target or target prefix. Leave it empty, too{other}.")
         return [
-            EncodedSentence(line.origin, (line.number, i), tuple(first), target, tuple(map(tuple, others)))
+            EncodedSentence(line.origin, (line.number, line.part + i), tuple(first), target, tuple(map(tuple, others)))
             for i, (first, *others) in enumerate(sentences)
         ]
 

@@ -43,7 +43,7 @@ def translate_stream(
     translator: Translator,
     lines: Iterable[str | DataError],
     options: TranslationOptions,
-    prefixes: Iterable[str] | None,
+    prefixes: Iterable[str | DataError] | None,
     origin: str,
     done: int,
 ) -> Iterator[Translation]:
@@ -91,7 +91,7 @@ def _numbered(
     translator: Translator,
     lines: Iterable[str | DataError],
     options: TranslationOptions,
-    prefixes: Iterable[str] | None,
+    prefixes: Iterable[str | DataError] | None,
     origin: str,
 ) -> Iterator[Line]:
     """The lines with their numbers, tags and prefixes."""

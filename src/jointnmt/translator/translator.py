@@ -283,7 +283,7 @@ class Translator(Pretrained):
         self,
         lines: Iterable[str | DataError],
         options: TranslationOptions = DEFAULTS,
-        prefixes: Iterable[str] | None = None,
+        prefixes: Iterable[str | DataError] | None = None,
         origin: str = "input",
         done: int = 0,
     ) -> Iterator[Translation]:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jointnmt.serving.documents import Document, Html, PlainText, Rendered
@@ -163,6 +163,7 @@ MARKUP = st.recursive(st.one_of(WORDS, st.sampled_from(["<img>", "<br>", "<!-- x
 
 
 @given(MARKUP, st.booleans())
+@example("<b><i><br></i> Hund</b> Hund", True)
 def test_no_tag_is_lost_and_all_are_nested_well(source: str, backwards: bool) -> None:
     filled = capitals(Html.of(source, "de"), backwards)
     before, after = Nesting(source), Nesting(filled)
