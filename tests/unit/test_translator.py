@@ -304,6 +304,28 @@ def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
         translator.translate(["die Katze", None])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sample": "no"}, "sample is 'no', but must be True or False"),
+        ({"sample": True, "seed": 1.5}, "seed is 1.5, but must be an integer"),
+        ({"num_best": 2.0}, "num_best is 2.0, but must be an integer"),
+        ({"alignments": "yes"}, "alignments is 'yes', but must be True or False"),
+        ({"limits": {"beam_size": 3}}, "limits is .*, but must be TextLimits"),
+        ({"search": {"beam_size": 3}}, "search is .*, but must be a SearchConfig or a SamplingConfig"),
+        ({"options": {"beam_size": 3}}, "must be TranslationOptions; single ones are keywords"),
+    ],
+)
+def test_an_option_of_another_type_is_named(translator: Translator, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        translator.translate(["die Katze"], **changes)
+
+
+def test_a_seed_is_for_sampling(translator: Translator) -> None:
+    with pytest.raises(ConfigurationError, match="seed is for sampling"):
+        translator.translate(["die Katze"], seed=1)
+
+
 def test_a_split_that_cannot_happen_is_reported(segmentation: Segmentation, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make(segmentation).translate(["die Katze"], options(split="long", search=SearchConfig(max_length_offset=50)))

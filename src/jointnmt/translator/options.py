@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from numbers import Integral
+from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args
 
 from jointnmt.errors import ConfigurationError
@@ -15,6 +17,14 @@ from jointnmt.translator.precision import PrecisionChoice
 Split = Literal["never", "long", "always"]
 OnInvalid = Literal["error", "skip"]
 _KINDS = {"split": get_args(Split), "on_invalid": get_args(OnInvalid)}
+_TYPES: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("num_best", "seed", "window"), (Integral, "an integer")),
+    **dict.fromkeys(("alignments", "gates"), (bool, "True or False")),
+    "search": ((SearchConfig, SamplingConfig, NoneType), "a SearchConfig or a SamplingConfig"),
+    "limits": ((TextLimits, NoneType), "TextLimits"),
+    "tag": ((str, NoneType), "a text"),
+}
+"""Of options whose values are not named one by one, and what messages call them."""
 
 
 class LoadOptions(NamedTuple):
@@ -55,6 +65,9 @@ class TranslationOptions:
     """Lines read ahead and batched by length; 1 translates each line before the next one is read."""
 
     def __post_init__(self) -> None:
+        for name, (kind, told) in _TYPES.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"{name} is {value!r}, but must be {told}.")
         for name in ("num_best", "window"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
@@ -87,6 +100,10 @@ class TranslationOptions:
         given = {name: value for name, value in changes.items() if value is not None}
         options = replace(self, **{name: value for name, value in given.items() if name in own})
         sampled = given.pop("sample", isinstance(options.search or default, SamplingConfig))
+        if not isinstance(sampled, bool):
+            raise TypeError(f"sample is {sampled!r}, but must be True or False.")
+        if "seed" in given and not sampled:
+            raise ConfigurationError("options: seed is for sampling: ask for that, too.")
         settings = {name: value for name, value in given.items() if name not in own}
         if not settings and "sample" not in changes:
             return options

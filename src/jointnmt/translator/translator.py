@@ -239,13 +239,16 @@ class Translator(Pretrained):
             texts: one text, or several.
             options: how to translate; of `num_best` translations here would be one alone.
             prefixes: if given, a target prefix for each text (empty: none).
-            num_best: if given, the answer for several texts is a list of so many translations for each.
+            num_best: if given, the answer for several texts is a list of so many translations for each, of an empty
+                text none.
             changes: of `options` or of the search: `beam_size=3`, `sample=True, temperature=0.8, seed=1`,
                 `on_invalid="skip"`; see `TranslationOptions.changed`.
 
         Raises:
             TypeError: if there is no such option, or `num_best` goes with one text or stands in `options`.
         """
+        if not isinstance(options, TranslationOptions):
+            raise TypeError(f"options are {options!r}, but must be TranslationOptions; single ones are keywords.")
         if num_best is None and options.num_best > 1:
             raise TypeError(f"give num_best={options.num_best} to translate itself, or take translations.")
         if isinstance(texts, str):
