@@ -34,7 +34,7 @@ TRANSFORMER_OVERHEAD_CELLS = 100_000
 all lengths, so they are computed together even where that pads more: a position of few rows takes nearly as long as one
 of many, and what has ended takes nothing (docs/serving.md). A grid has no such room: its memory grows with cells."""
 
-Place = tuple[int, int]
+LinePlace = tuple[int, int]
 """A line of a request, and a sentence of that line, both from 0."""
 
 __all__ = [
@@ -159,7 +159,7 @@ class Engine:
         return plan_scores(self._translator, source_tokens, target_tokens)[0]
 
     def translate(
-        self, places: Sequence[Place], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
+        self, places: Sequence[LinePlace], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation]:
         """Translate texts; by their `places` in the request samples are drawn.
 
@@ -173,7 +173,7 @@ class Engine:
         return [each for each in found if isinstance(each, Translation)]
 
     def translate_each(
-        self, places: Sequence[Place], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
+        self, places: Sequence[LinePlace], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation | DataError]:
         """Likewise, but an error takes the place of a translation, and does not disturb the others."""
         lines = _lines(places, texts, prefixes)
@@ -182,7 +182,7 @@ class Engine:
 
     def score(
         self,
-        places: Sequence[Place],
+        places: Sequence[LinePlace],
         sources: Sequence[str],
         targets: Sequence[str],
         pieces: bool,
@@ -253,7 +253,7 @@ class Engine:
         check_options(self._translator, options)
 
 
-def _lines(places: Sequence[Place], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
+def _lines(places: Sequence[LinePlace], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
     given = zip(places, sources, targets, strict=True)
     return [Line(line + 1, f"line {line + 1}", source, target, part=part) for (line, part), source, target in given]
 
