@@ -1,6 +1,6 @@
 """`training.compile`: the compiled model trains as the model itself does.
 
-`test_of_their_own.py` runs this in a process of its own: the shape checker cannot be compiled.
+`test_in_own_processes.py` runs this in a process of its own: the shape checker cannot be compiled.
 """
 
 from __future__ import annotations

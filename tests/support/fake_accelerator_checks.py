@@ -1,6 +1,6 @@
 """Everything computes on a device that is not the CPU, and search seldom waits for it.
 
-`test_of_their_own.py` runs this in a process of its own.
+`test_in_own_processes.py` runs this in a process of its own.
 """
 
 from __future__ import annotations

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jointnmt.errors import DataError
-from jointnmt.serving.engine import Engine, PrecisionChoice, ScoredTranslation, Translation, TranslationOptions
+from jointnmt.serving.engine import (
+    Engine,
+    LinePlace,
+    PrecisionChoice,
+    ScoredTranslation,
+    Translation,
+    TranslationOptions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +33,8 @@ class Sentence:
     source_tokens: int = 1
     target_tokens: int = 1
     """Both with the end mark; of the target, only where it is scored."""
-    place: tuple[int, int] = (0, 0)
-    """Its line, and which sentence of that it is, both from 0: samples are drawn by them."""
+    place: LinePlace = (0, 0)
+    """Samples are drawn by it."""
 
 
 class Work(Protocol):
