@@ -305,9 +305,12 @@ def test_what_is_typed_while_the_server_looks_for_sentences_is_kept(page: Page) 
 def test_a_sentence_beside_a_picture_may_become_two(page: Page) -> None:
     fill(page, SOURCE, "der Hund")
     show(page, "Grid")
+    held = Held(page, STREAM)
     page.get_by_label("Sentence", exact=True).fill("Hund sieht . Katze hört")
     expect(page.get_by_text("1 of 3")).to_be_visible()
-    show(page, "Translate")
+    page.get_by_role("tab", name="Translate").click()  # a picture that is left may wait for good
+    held.release()
+    settled(page)
     assert source_field(page).input_value() == "Hund sieht . Katze hört\nder Hund"
 
 

@@ -47,7 +47,8 @@ def text_of(page: Page, model: str, line: int = 0) -> str:
 
 
 def settled(page: Page) -> None:
-    expect(page.locator(".pending")).to_have_count(0)
+    """Wait until nothing that is shown waits; a view that was left stays as it was until it is turned to."""
+    expect(page.locator(".pending:visible")).to_have_count(0)
 
 
 def show(page: Page, view: str) -> None:
