@@ -21,10 +21,11 @@ from jointnmt.text.tags import split_tag
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
 from jointnmt.translator.comparison import ModelComparison, compare
-from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
+from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
 from jointnmt.translator.given import plan_scores
 from jointnmt.translator.limits import Search
 from jointnmt.translator.options import Split, changed_search
+from jointnmt.translator.pairs import check_tokens, encoded
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
 from jointnmt.translator.searching import check_options, plan_translations
@@ -201,7 +202,7 @@ class Engine:
         Raises:
             DataError: if it has more.
         """
-        _check_tokens("sentence", self.source_tokens([source]), most_tokens)
+        check_tokens("sentence", self.source_tokens([source])[0], most_tokens)
 
     def check_pair(self, source: str, target: str | None) -> None:
         """Refuse a text, or a translation, that the model cannot read.
@@ -233,11 +234,9 @@ class Engine:
         Raises:
             DataError: if one of them has more than `most_tokens` tokens.
         """
-        _check_tokens("sentence", self.source_tokens([source]), most_tokens)  # before it is translated
-        text = self._translator.translate([source])[0] if target is None else target
-        _check_tokens("translation", self.target_tokens([text]), most_tokens)
-        read = attend(self._translator, source, text, "request")
-        return {"translation": text, **attention_numbers(*read, View(by))}
+        trace = attend(self._translator, source, target, "request", most_tokens)
+        numbers = attention_numbers(trace.attn_weights, trace.source_pieces, trace.target_pieces, View(by))
+        return {"translation": trace.translation, **numbers}
 
     @staticmethod
     def compare(engines: Mapping[str, Engine], source: str, targets: Sequence[str] = ()) -> ModelComparison:
@@ -256,8 +255,3 @@ class Engine:
 def _lines(places: Sequence[LinePlace], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
     given = zip(places, sources, targets, strict=True)
     return [Line(line + 1, f"line {line + 1}", source, target, part=part) for (line, part), source, target in given]
-
-
-def _check_tokens(text: str, tokens: Sequence[int], most: int) -> None:
-    if max(tokens) > most:
-        raise DataError(f"The {text} has more than {most} tokens ({max(tokens)}): take a shorter one.")

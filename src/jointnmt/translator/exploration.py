@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from jointnmt.data.batch import Batch, collate_sources
-from jointnmt.errors import DataError
 from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, rescore_with_next
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import has_spaces
@@ -18,7 +17,8 @@ from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from jointnmt.text.words import goes_on, word_starts
 from jointnmt.translator.admission import check_prefix_fits
 from jointnmt.translator.options import TranslationOptions
-from jointnmt.translator.preprocessing import EncodedSentence, Line
+from jointnmt.translator.pairs import encoded
+from jointnmt.translator.preprocessing import EncodedSentence
 from jointnmt.translator.results import Candidate, with_end_mark
 from jointnmt.translator.translator import Translator
 
@@ -79,18 +79,6 @@ class NextWords:
     source_tokens: tuple[str, ...]
     """Pieces and the end mark."""
     words: tuple[Continued, ...]
-
-
-def encoded(translator: Translator, source: str, target: str = "", pieces: bool = False) -> EncodedSentence:
-    """A sentence as pieces, with its translation or a prefix of it.
-
-    Raises:
-        DataError: if there is nothing to read, or the source is too long for the model.
-    """
-    sentences = translator.preprocessor(pieces=pieces).encode([Line(1, "source", source, target)])[0]
-    if not sentences:
-        raise DataError("The source is empty: there is nothing to look into.")
-    return sentences[0]
 
 
 @torch.no_grad()

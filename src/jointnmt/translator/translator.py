@@ -280,7 +280,7 @@ class Translator(Pretrained):
         Raises:
             ConfigurationError, DataError: as of `attend`.
         """
-        return attend(self, text, self.translate(text) if translation is None else translation, "text")
+        return attend(self, text, translation, "text")
 
     def translate_stream(
         self,

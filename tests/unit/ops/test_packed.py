@@ -41,6 +41,17 @@ def test_weights_are_packed_before_their_first_use(kind: type[PackedLinear], mon
 
 
 @needs_gemm
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_weights_of_the_cpu_are_packed_whatever_the_default_device(kind: type[PackedLinear]) -> None:
+    torch.manual_seed(14)
+    linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
+    with torch.device("meta"):
+        assert kind.packs(linear.weight)
+        layer = kind.of(linear)
+    assert_close(layer(x).float(), linear(x), rtol=0.05, atol=0.05)
+
+
+@needs_gemm
 @pytest.mark.parametrize("features", [37, 40, 72, 91])
 @pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
 def test_a_packed_layer_may_have_any_number_of_features(kind: type[PackedLinear], features: int) -> None:
