@@ -28,7 +28,7 @@ from jointnmt.translator.options import Split, changed_search
 from jointnmt.translator.pairs import check_tokens, encoded
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
-from jointnmt.translator.searching import check_options, plan_translations
+from jointnmt.translator.searching import check_options, plan_translations, search_of
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
 """Of a batch of a Transformer on a CPU: ten times the translator's own. Those that wait at the same time are few and of
@@ -89,7 +89,7 @@ class Engine:
             max_length=translator.max_length,
             has_gates=len(models) == 1 and bool(models[0].shortcut_places),
             has_alignments=translator.can_align,
-            beam_size=translator.experiment.search.beam_size,
+            beam_size=translator.search.beam_size,
         )
 
     @classmethod
@@ -103,9 +103,7 @@ class Engine:
             ModelError: if a part of RUN is missing or damaged.
         """
         translator = Translator.load(members_of(run), device, precision)
-        experiment = translator.experiment
-        changed = changed_search(experiment.search, False, search, origin="search of the server")
-        translator.experiment = experiment.model_copy(update={"search": changed})
+        translator.search = changed_search(translator.search, False, search, origin="search of the server")
         if translator.device.type == "cpu" and not any(each.model.is_grid for each in translator.experiments):
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
         splitter_of(translator.segmentation.source.language)  # made now, not within the first request
@@ -131,7 +129,7 @@ class Engine:
 
     def joined(self, text: str, sentences: Sequence[Translation], options: TranslationOptions) -> Translation:
         """The translation of a line from those of its sentences."""
-        search = options.search or self._translator.experiment.search
+        search = search_of(self._translator, options)
         return Translation.joined(text, sentences, space_of(self.info.target_language), search)
 
     def target_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -144,7 +142,7 @@ class Engine:
         Raises:
             ConfigurationError: naming what is wrong.
         """
-        return changed_search(self._translator.experiment.search, sampling, settings, origin="request")
+        return changed_search(self._translator.search, sampling, settings, origin="request")
 
     def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
         """Which sentences to translate together with the first one, itself included, as the translator would."""
@@ -152,7 +150,7 @@ class Engine:
 
     def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
         """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""
-        search = options.search or self._translator.experiment.search
+        search = search_of(self._translator, options)
         return num_rows(search, options.num_best), source_tokens, target_limit(source_tokens, search)
 
     def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:

@@ -101,7 +101,7 @@ def trace_search(
     Raises:
         DataError: if the source is empty or too long, or the prefix holds what the model has no piece for.
     """
-    search = search or translator.experiment.search
+    search = search or translator.search
     sentence = _with_prefix(translator, source, prefix, search)
     trace = SearchTrace(most_pruned)
     with translator.autocast():
@@ -137,7 +137,7 @@ def next_words(
     """
     if count < 1:
         raise ValueError(f"count should be 1 or more (given: {count})")
-    search = translator.experiment.search
+    search = translator.search
     sentence = _with_prefix(translator, source, prefix, search)
     segmenter = translator.segmentation.target
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
@@ -187,7 +187,7 @@ def _continued(segmenter: Segmenter, given: int, log_probability: float, candida
 def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator, alignments: bool) -> Candidate:
     """The prefix as the whole translation."""
     segmenter, values, ids = translator.segmentation.target, whole.log_probabilities, sentence.target
-    score = translator.experiment.search.penalty.score(sum(values), len(values))
+    score = translator.search.penalty.score(sum(values), len(values))
     alignment = None
     if alignments:
         with translator.autocast():

@@ -216,11 +216,6 @@ def has_int8_gemm() -> bool:
     return hasattr(library(), "pack_weights_int8")
 
 
-def largest_int8() -> int:
-    """The largest integer that inputs are rounded to by the custom matrix products."""
-    return int(_kernel("largest_int8")())
-
-
 def _kernel(name: str) -> Any:
     return getattr(library(), name)
 
