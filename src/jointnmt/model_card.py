@@ -98,7 +98,7 @@ def hub_licence(licence: str | None) -> str:
 
     Those of Creative Commons may have spaces, as they are written: CC BY 4.0.
     """
-    if licence is None:
+    if not licence:
         return "unknown"
     if re.fullmatch(r"CC(0| BY(-NC)?(-SA|-ND)?) \d\.\d", licence, re.IGNORECASE):
         licence = licence.replace(" ", "-")

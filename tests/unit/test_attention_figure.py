@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -216,17 +217,24 @@ def test_letters_of_no_font_are_told_once_and_are_text_in_an_svg(
 ) -> None:
     monkeypatch.setattr(fonts, "FALLBACKS", ("DejaVu Sans",))
     figure = attention_to(["▁一只", "狗"])
-    fonts.save_figure(figure, tmp_path / "figure.svg")
+    fonts.save_figure(figure, tmp_path / "figure.svg", dpi=100)
     assert "▁一只" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert not caplog.messages
     for name in ("figure.png", "figure.pdf"):
-        fonts.save_figure(figure, tmp_path / name)
+        fonts.save_figure(figure, tmp_path / name, dpi=100)
         assert (tmp_path / name).stat().st_size > 1000
     assert ["no font is installed for 一 只 狗, drawn as boxes" in message for message in caplog.messages] == [
         True,
         True,
     ]
     assert not [str(each.message) for each in recwarn if "Glyph" in str(each.message)]
+
+
+def test_control_characters_are_symbols_of_which_xml_can_be_made(tmp_path: Path) -> None:
+    figure = attention_to(["a\x01b", "\x7f\uffff"])
+    fonts.save_figure(figure, tmp_path / "figure.svg", dpi=100)
+    text = "".join(ElementTree.parse(tmp_path / "figure.svg").getroot().itertext())
+    assert "a\u2401b" in text and "\u2421\ufffd" in text
 
 
 def test_numbers_beside_the_picture(reformer: AttentionMaps) -> None:

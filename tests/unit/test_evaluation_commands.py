@@ -172,6 +172,8 @@ def test_options_reach_the_metrics(invoke: Invoke, texts: Path) -> None:
     assert blind["chrf"]["value"] == pytest.approx(100)
     assert "pre:moses" not in blind["multi_bleu"]["signature"]
     assert "tok:zh" in blind["bleu"]["signature"]
+    unused = invoke(*files, "--tokenized", "--metric", "bleu")
+    assert unused.exit_code == 2 and "--tokenized is for multi_bleu and compound_bleu" in unused.stderr
     wrong = invoke(*files, "--language", "chinese")
     assert wrong.exit_code == 2 and "--language: 'chinese' is no language code (is it zh?)" in wrong.stderr
 

@@ -21,7 +21,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import build_model
 from jointnmt.models.common import MAX_LAYERS
 from jointnmt.runs import checkpoint
-from jointnmt.runs.averaging import average_checkpoints, average_into
+from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints
 from jointnmt.runs.loading import load_run
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
@@ -255,6 +255,17 @@ def test_an_average_belongs_to_what_its_checkpoints_belong_to(run: Path, tmp_pat
     checkpoint.write(two, checkpoint.read(two)[0], {"steps": [2]})
     average_into(tmp_path / "mean.safetensors", [one, two])
     assert "parts" not in checkpoint.read_values(tmp_path / "mean.safetensors")
+
+
+def test_given_checkpoints_are_of_the_run_and_each_given_once(run: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", search={"beam_size": 1})
+    mine, its = run / "model.safetensors", other / "model.safetensors"
+    (run / "checkpoints").mkdir(exist_ok=True)
+    assert choose_checkpoints(run, given=[mine]) == [mine]
+    with pytest.raises(ModelError, match=rf"{its}: belongs to another configuration or segmentation than {run}\."):
+        choose_checkpoints(run, given=[its])
+    with pytest.raises(ConfigurationError, match="given twice"):
+        choose_checkpoints(run, given=[mine, mine])
 
 
 def test_an_average_made_by_hand_is_not_what_a_training_has_chosen(run: Path) -> None:

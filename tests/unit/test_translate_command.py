@@ -205,7 +205,7 @@ def test_prefixes_come_from_a_file(invoke: Invoke, tmp_path: Path) -> None:
     prefixes.write_text("the cat\n")
     result = invoke("translate", "--prefix", prefixes)
     assert result.exit_code == 3
-    assert "standard input:2: there are more lines than target prefixes" in " ".join(result.stderr.split())
+    assert "standard input: there are more lines than target prefixes" in " ".join(result.stderr.split())
 
 
 def test_long_lines_are_split_when_asked(invoke: Invoke) -> None:
@@ -361,7 +361,10 @@ def test_texts_that_do_not_belong_together_are_not_scored(invoke: Invoke, tmp_pa
     target.write_text("and\n")
     result = invoke("score", "--source", source, "--target", target)
     assert result.exit_code == 3
-    assert f"{source}:2: there are more lines than targets" in " ".join(result.stderr.split()).replace("- ", "-")
+    result = invoke("score", "--source", source, "--target", target, "--out", "-")
+    assert result.exit_code == 2 and "leave it out to write to standard output" in result.stderr
+    result = invoke("score", "--source", source, "--target", target)
+    assert f"{source}: there are more lines than targets" in " ".join(result.stderr.split()).replace("- ", "-")
     target.write_text("and\n\n")
     source.write_text("und\n\n")
     assert invoke("score", "--source", source, "--target", target).exit_code == 0

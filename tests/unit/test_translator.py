@@ -170,8 +170,11 @@ def test_pieces_are_scored_as_search_chose_them(kind: str) -> None:
     assert any(len(text.tokens) != len(score.tokens) for text, score in zip(as_text, scored, strict=True))
     with pytest.raises(DataError, match=r"^input:1: the target holds 'zzz', which is no piece"):
         list(translator.score_stream(["und"], ["zzz"], pieces=True))
+    marked = [" ".join(each.candidates[0].tokens) if each.candidates else "" for each in found]
+    of_marked = translator.score_stream(LINES, marked, pieces=True)  # the end mark may be given, too
+    assert [each.log_probability for each in of_marked] == [each.log_probability for each in scored]
     with pytest.raises(DataError, match="'</s>', which is no piece"):
-        list(translator.score_stream(["und"], ["</s>"], pieces=True))
+        list(translator.score_stream(["und"], ["</s> </s>"], pieces=True))
 
 
 def test_what_cannot_be_scored_is_an_error_that_names_the_line(translator: Translator) -> None:

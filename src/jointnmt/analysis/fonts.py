@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
 
 from jointnmt.extras import extra
+from jointnmt.files import write_text
 
 with extra("report"):
     import matplotlib
@@ -29,6 +31,9 @@ FALLBACKS = (
 """Families that letters are looked for in, one after the other."""
 
 MOST_LISTED = 10
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
+"""Characters that have no shape, most of which XML forbids, and so SVG."""
 
 
 def font_families() -> list[str]:
@@ -52,17 +57,37 @@ def missing_letters(text: str) -> list[str]:
     return [letter for letter in letters if not any(font.get_char_index(ord(letter)) for font in fonts)]
 
 
-def save_figure(figure: Figure, out: Path | BinaryIO | TextIO, **options: Any) -> None:
-    """Save a figure as `Figure.savefig` does.
+def save_figure(figure: Figure, out: Path, dpi: float) -> None:
+    """Save a figure as a file, in the format that its name tells; SVG as of `svg_text`.
 
-    In SVG, text stays text, which the viewer's fonts are for. Otherwise one warning names the letters of no font.
+    Otherwise one warning names the letters of no font.
     """
-    form = options.get("format") or (out.suffix.removeprefix(".") if isinstance(out, Path) else "")
-    if form != "svg" and (missing := missing_letters("".join(each.get_text() for each in figure.findobj(Text)))):
+    if out.suffix == ".svg":
+        write_text(out, svg_text(figure))
+        return
+    if missing := missing_letters("".join(each.get_text() for each in figure.findobj(Text))):
         logger.warning(
             "%s: no font is installed for %s%s, drawn as boxes: install one, such as Noto Sans CJK, or write .svg",
             *(out, " ".join(missing[:MOST_LISTED]), " ..." if len(missing) > MOST_LISTED else ""),
         )
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none"}):
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)  # matplotlib's, one a letter
-        figure.savefig(out, **options)
+        figure.savefig(out, dpi=dpi)
+
+
+def svg_text(figure: Figure) -> str:
+    """A figure as SVG without a date: text stays text, which the viewer's fonts are for.
+
+    Control characters are drawn as their symbols, such as U+2401: XML has no place for them.
+    """
+    svg = io.StringIO()
+    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none"}):
+        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    return CONTROL.sub(_symbol, svg.getvalue())
+
+
+def _symbol(control: re.Match[str]) -> str:
+    """The symbol of a control character; of others the replacement character."""
+    code = ord(control[0])
+    return chr(0x2400 + code) if code < 0x20 else {0x7F: "\u2421"}.get(code, "\ufffd")

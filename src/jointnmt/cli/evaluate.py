@@ -83,7 +83,10 @@ def evaluate(
         ),
     ] = None,
     tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="The texts are tokenised: multi_bleu does not tokenise them again.")
+        bool,
+        typer.Option(
+            "--tokenized", help="The texts are tokenised: multi_bleu and compound_bleu do not tokenise them again."
+        ),
     ] = False,
     lowercase: Annotated[
         bool,
@@ -118,6 +121,10 @@ def evaluate(
     if unknown := sorted(set(metrics) - set(ALL_METRICS)):
         raise ConfigurationError(
             f"--metric {', '.join(unknown)}: there is no such metric; there are {', '.join(ALL_METRICS)}."
+        )
+    if tokenized and not {"multi_bleu", "compound_bleu"} & set(metrics):
+        raise ConfigurationError(
+            "--tokenized is for multi_bleu and compound_bleu: leave it out, or ask for one of them."
         )
     check_language("--language", language)
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])

@@ -99,11 +99,13 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
         read: the files of which the result is made, where they are files.
 
     Raises:
-        ConfigurationError: if it is a folder, is in none, is one of the files that are read, or has the name of a
-            compressed one.
+        ConfigurationError: if it is a folder, is in none, is one of the files that are read, is named - or has the
+            name of a compressed one.
     """
     if path is None:
         return
+    if str(path) == "-":
+        raise ConfigurationError("- names no file: leave it out to write to standard output, or give ./- for a file.")
     for written in (path, part_of(path), facts_of_part(path)):
         if written.is_file() and any(each is not None and each.is_file() and each.samefile(written) for each in read):
             raise ConfigurationError(

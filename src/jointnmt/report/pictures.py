@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from jointnmt.analysis.attention_figures import attention_figure
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure, filled
-from jointnmt.analysis.fonts import save_figure
+from jointnmt.analysis.fonts import svg_text
 from jointnmt.evaluation.p_values import star, stated
 from jointnmt.extras import extra
 from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
@@ -131,10 +130,8 @@ def data_url(kind: str, text: str) -> str:
 def _picture(title: str, figure: Figure, description: str, table: Table | None = None, csv: str = "") -> Picture:
     if len(figure.axes) == 1 and not figure.axes[0].images:
         figure.axes[0].set_title("")  # the page shows it as a heading
-    text = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": title}):  # a fixed one makes ids deterministic
-        save_figure(figure, text, format="svg", metadata={"Date": None})
-    source = base64.b64encode(text.getvalue().encode()).decode()
+        source = base64.b64encode(svg_text(figure).encode()).decode()
     width = round(float(figure.get_size_inches()[0]) * PIXELS_PER_INCH)
     return Picture(title, f"data:image/svg+xml;base64,{source}", width, description, table=table, csv=csv)
 

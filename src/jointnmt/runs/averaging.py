@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jointnmt.errors import ModelError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import is_state, steps_of
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.runs.parts import PARTS, is_bound
+from jointnmt.runs.loading import read_experiment
+from jointnmt.runs.parts import PARTS, Parts, is_bound
 from jointnmt.runs.provenance import TRAINING, check_provenance
 from jointnmt.runs.selection import Selection
 from jointnmt.runs.weights import read_weights
@@ -86,7 +87,8 @@ def choose_checkpoints(
     """Checkpoints of a run: the `best`, best first; the `last` kept ones, oldest first; or those `given`.
 
     Raises:
-        ModelError: if there is no run, or it keeps too few.
+        ConfigurationError: if one is given twice.
+        ModelError: if there is no run, or it keeps too few, or a given one is of another model.
     """
     directory = RunDirectory(run)
     if not directory.checkpoints.is_dir():
@@ -95,6 +97,7 @@ def choose_checkpoints(
             "directory that training wrote, jointnmt train RECIPE --out RUN."
         )
     if given:
+        _check_given(run, given)
         return list(given)
     if best is not None:
         saved = directory.states.read()
@@ -109,3 +112,20 @@ def choose_checkpoints(
             "training.keep_last set how many a training keeps."
         )
     return paths
+
+
+def _check_given(run: Path, given: Sequence[Path]) -> None:
+    if repeated := [path for number, path in enumerate(given) if path in given[:number]]:
+        raise ConfigurationError(f"{repeated[0]}: is given twice. Give each checkpoint once.")
+    for path in given:
+        values = checkpoint.read_values(path)
+        if not is_bound(values):
+            continue
+        parts = Parts.of(read_experiment(run), RunDirectory(run).segmentation)
+        try:
+            parts.check(values, path)
+        except ModelError as error:
+            raise ModelError(
+                f"{path}: belongs to another configuration or segmentation than {run}. Average checkpoints of one "
+                "training."
+            ) from error

@@ -13,7 +13,7 @@ from jointnmt.text.invisible import is_blank
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.sentences import split_sentences
-from jointnmt.text.special import bos_id, eos_id, num_tokens, pad_id
+from jointnmt.text.special import EOS, bos_id, eos_id, num_tokens, pad_id
 from jointnmt.text.tags import split_tag
 from jointnmt.translator.options import Split
 
@@ -154,8 +154,7 @@ def pair_lines(
         if source is None or target is None:
             more, fewer = ("lines", what) if target is None else (what, "lines")
             raise DataError(
-                f"{origin}:{number}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give one "
-                "for each."
+                f"{origin}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give one for each."
             )
         yield _line(number, origin, source, target)
 
@@ -261,11 +260,13 @@ class Preprocessor:
 
     def _ids_of_pieces(self, line: Line, known: Mapping[str, int]) -> tuple[int, ...] | DataError:
         pieces = line.target.split()
+        if pieces[-1:] == [EOS]:  # as `translate --json` has them
+            pieces.pop()
         unknown = [piece for piece in pieces if known.get(piece) in (None, pad_id, bos_id, eos_id)]
         if unknown:
             return DataError(
-                f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the "
-                "pieces of a translation by this model, without the end mark, or do not call the target pieces."
+                f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the pieces "
+                "of a translation by this model, or do not call the target pieces."
             )
         return tuple(known[piece] for piece in pieces)
 
