@@ -63,7 +63,7 @@ def test_a_model_of_a_family_that_nobody_has_is_refused_by_name(corpus: Path, tm
     file = tmp_path / "base" / "experiment.yaml"
     file.write_text(file.read_text().replace("family: transformer", "family: unheard-of"))
     for settings in ([], ["model.family=reformer-fast"]):
-        with pytest.raises(ConfigurationError, match="that of another package needs that package installed"):
+        with pytest.raises(ConfigurationError, match="families of other packages need these installed"):
             Experiment.load(recipe(corpus), [f"training.from={tmp_path / 'base'}", *settings])
 
 
