@@ -91,7 +91,7 @@ def test_much_dropout_allows_more_parameters() -> None:
     each = replace(each, experiment=each.experiment.model_copy(update={"model": model}))
     assert each.warnings() == []
     (warning,) = replace(each, parameters=2_400_001).warnings()
-    assert "by heart" in warning
+    assert "it will overfit" in warning
 
 
 def test_validations_of_the_warm_up_are_not_stale() -> None:
