@@ -54,7 +54,7 @@ def run(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         site, "train", recipe, "--out", folder / "run", "--set", "model.family=rnn", "--set", "training.max_updates=10"
     )
     assert trained.returncode == 0, trained.stderr
-    assert "leaves out what it inherits for a transformer: model.decoder_layers, model.encoder_layers" in trained.stderr
+    assert "ignores inherited settings of the transformer: model.decoder_layers, model.encoder_layers" in trained.stderr
     return folder / "run"
 
 

@@ -248,9 +248,7 @@ class TrainingRun:
         selection, score = self.state.selection, result.score(self.validating.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
-            counts = (
-                self.step > self.config.schedule.warmup_steps
-            )  # earlier, the learning rate had not reached its peak
+            counts = self.step > self.config.schedule.warmup_steps  # before, the rate had not reached its peak
             selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best, counts)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
