@@ -215,7 +215,7 @@ WORDS = {
 
 
 def expected(item: Any) -> str:
-    """What a pydantic error expects, in the terms of recipes."""
+    """Text of what a pydantic error expects, in the terms of recipes."""
     known = WORDS.get(item["type"])
     if known is None:
         return str(item["msg"]).removeprefix("Value error, ").replace("Input should", "should")

@@ -64,7 +64,7 @@ class TrainingConfig(Config):
     start: Path | None = Field(
         None,
         alias="from",
-        description="trained model to start from, a RUN or shared: its weights, model and segmentation; null: none",
+        description="trained model to start from (RUN or shared folder): weights, model and segmentation; null: none",
     )
     max_updates: int | None = Field(None, ge=1, le=10**12, description="stop after so many updates")
     max_epochs: int | None = Field(None, ge=1, le=10**12, description="stop after so many epochs")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
 
 ENTRIES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation", "config.json")
-"""What `save_pretrained` always writes, besides a model card if there is none."""
+"""Files and folders that `save_pretrained` always writes, besides a model card if there is none."""
 
 FILES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation/*", "config.json", "README.md")
 

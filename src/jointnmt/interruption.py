@@ -88,7 +88,7 @@ class StopSignals:
                 raise Interruption(number)
             at_once = "Ctrl-C again stops" if number == signal.SIGINT else "Ctrl-C stops"
             logger.warning(
-                "%s: stopping after this update; %s at once, without saving", signal.Signals(number).name, at_once
+                "%s: stopping after this update; %s now, without saving", signal.Signals(number).name, at_once
             )
             self._tell()
         elif number == signal.SIGINT and time.monotonic() - self._since > SECOND_SIGNAL_SECONDS:

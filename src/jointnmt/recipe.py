@@ -39,7 +39,7 @@ OF_MODEL = ("model", "segmentation")
 """Sections that are taken from a trained model."""
 
 UNWRITTEN = Path("recipe")
-"""Stands for the file of values that are not in a file."""
+"""Path that values which are not in a file count as being in."""
 
 LANGUAGES = ("source_language", "target_language")
 TEXTS = ("train", "validation")
@@ -110,7 +110,7 @@ def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, A
         if "family" in _section(values, "model"):  # a RUN's, which are complete and can resume without the model
             return values
         raise ConfigurationError(
-            f"{configuration.parent}: there is no trained model here for training.from ({configuration.name} is "
+            f"{configuration.parent}: is not a trained model for training.from ({configuration.name} is "
             "missing). Give the directory that training or `jointnmt share` wrote, or a model of the package: "
             f"{', '.join(OF_PACKAGE + name for name in shipped_models())}."
         )

@@ -220,7 +220,7 @@ def test_a_prefix_beyond_the_limit_is_an_error() -> None:
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], [4, 4, 4, 4], [], []])
     with pytest.raises(ValueError, match="2 prefixes for 4 sentences"):
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], []])
-    with pytest.raises(ValueError, match="an id below 0"):
+    with pytest.raises(ValueError, match="a negative id"):
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], [4, -1], [], []])
     with pytest.raises(ValueError, match="end or padding mark"):
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], [4, eos_id], [], []])

@@ -63,7 +63,10 @@ def outlook(**changes: Any) -> Outlook:
             ["segmentation.num_merges to 1,500"],
         ),
         ({"vocabulary": 3851, "target_tokens": 30_800, "parameters": 1}, ["size to 1,500 or so"]),
-        ({"vocabulary": 400, "target_tokens": 3000, "parameters": 1}, ["400 pieces", "7.5 times each. Use more text"]),
+        (
+            {"vocabulary": 400, "target_tokens": 3000, "parameters": 1},
+            ["400 pieces", "7.5 times each in the training text. Use more text"],
+        ),
     ],
 )
 def test_warns_of_what_does_not_fit(changes: dict[str, Any], words: list[str]) -> None:

@@ -39,7 +39,7 @@ class MultiStepState(ABC):
 
     @abstractmethod
     def multi_step_decoder(self) -> MultiStepDecoder | None:
-        """A decoder of the next positions for the rows as they are after `select`; None if there can be none."""
+        """A decoder of the next positions, for the rows after the last `select`; None if there cannot be one."""
 
     @abstractmethod
     def take_positions(self, slots: Int[Tensor, "N t"]) -> None:

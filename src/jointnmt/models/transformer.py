@@ -65,8 +65,8 @@ class LayerStyle(NamedTuple):
 
     norm: NormPlace = "pre"
     emelin_compatible: bool = False
-    """As in the code of Emelin et al. 2019: a layer with shortcuts computes keys and values from the state before the
-    norm, and its residual connection adds to the norm's output; feed-forward blocks have dropout on the input."""
+    """Whether to follow the code of Emelin et al. 2019: a layer with shortcuts computes keys and values from the state
+    before the norm, and its residual connection adds to the norm's output; feed-forward blocks drop out their input."""
 
 
 PRE_NORM = LayerStyle()

@@ -62,7 +62,7 @@ class OwnSlots:
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which keys each query may attend to: an additive bias, and a description that kernels use instead of it."""
+    """Mask of keys that each query may attend to: an additive bias, and a description that kernels use instead."""
 
     make_bias: Callable[[], Float[Tensor, ...]]
     """Creates the bias when it is first used; kernels do not need it."""

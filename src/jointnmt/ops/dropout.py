@@ -61,7 +61,7 @@ class _RowsOfMask:
 
 
 _rows: _RowsOfMask | None = None
-"""Not thread-local: a GPU's backward pass, which recomputes checkpointed layers, runs in other threads."""
+"""Rows set by `masks_of_rows`; not thread-local, as a GPU's backward pass recomputes layers in other threads."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which layers an operation may compute from their weights instead of calling them."""
+"""Checks whether an operation may compute a layer from its weights instead of calling it."""
 
 from __future__ import annotations
 

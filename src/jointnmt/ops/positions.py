@@ -32,7 +32,7 @@ from jointnmt.ops.search import (
 
 @dataclass(frozen=True)
 class MultiStepDecoder:
-    """What the kernels need to compute the next positions of a decoder state alone, until its caches are full."""
+    """Inputs of the kernels that compute the next positions of a decoder state, until its caches are full."""
 
     recorded: Recorded
     """The kernels of a position."""

@@ -57,7 +57,7 @@ class Recorded:
 
 @dataclass
 class _KnownPositions:
-    """What is known about a model's decoding positions."""
+    """Recordings of a model's decoding positions, and what is known about them."""
 
     proven: dict[Hashable, Hashable] = field(default_factory=dict)
     """Kernels that a position was observed to consist of, and the weights that they read, for each kind of input."""
@@ -178,7 +178,7 @@ def _addresses(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
 
 
 def _dependencies(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
-    """What a recording depends on besides the number of sentences and the addresses of the memory."""
+    """Key of a recording in the cache: all it depends on but the number of sentences and the memory's addresses."""
     shapes = [(each.dtype, each.shape[1:], each.stride()) for each in memory]
     return torch.get_num_threads(), implementation(), x.dtype, x.shape[1:], *shapes
 

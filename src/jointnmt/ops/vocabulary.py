@@ -143,7 +143,7 @@ def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
         best, places = values.new_empty(len(values), k), values.new_empty(len(values), k, dtype=torch.long)
         has_nan = call("topk", values, *values.shape, values, k, best, places)
         return TopK(best, places, bool(has_nan))
-    larger = min(2 * k + 16, width)  # more than asked for: among them are most of the equal ones
+    larger = min(2 * k + 16, width)  # more than k, to include most of the equal ones
     found, unordered = (each.cpu() for each in values.topk(larger, dim=-1))
     if bool(found.isnan().any()):  # NaN is the largest for `Tensor.topk`
         return TopK(found[:, :k], unordered[:, :k], has_nan=True)

@@ -98,7 +98,7 @@ class Waiting:
 
 
 def seconds_without_core() -> dict[str, float]:
-    """How long each thread of this process, by its id, was ready to run without a core; empty if unknown."""
+    """Seconds that each thread of this process, by its id, was ready to run without a core; empty if unknown."""
     seconds = {}
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:

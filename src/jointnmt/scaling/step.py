@@ -181,7 +181,7 @@ class Cost:
     grid_relative: float
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The cost as JSON-compatible values."""
         return asdict(self)
 
 

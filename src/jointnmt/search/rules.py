@@ -111,9 +111,9 @@ class Rules:
             raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} sentences")
         for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
             if min(prefix, default=0) < 0:
-                raise ValueError(f"the prefix of sentence {number} holds an id below 0: {list(prefix)}")
+                raise ValueError(f"the prefix of sentence {number} has a negative id: {list(prefix)}")
             if {pad_id, bos_id, eos_id} & set(prefix):
-                raise ValueError(f"the prefix of sentence {number} holds a begin, end or padding mark: {list(prefix)}")
+                raise ValueError(f"the prefix of sentence {number} has a begin, end or padding mark: {list(prefix)}")
             check_prefix(prefix, limit, f"sentence {number}")
         banned = (pad_id, bos_id) if config.allow_unknown else (pad_id, bos_id, unk_id)
         return cls(tuple(limits), tuple(tuple(prefix) for prefix in prefixes), banned)

@@ -42,7 +42,7 @@ class SearchNode:
     score: float
     """Log-probability over the length penalty, by which finished hypotheses are ranked."""
     behind: float = 0.0
-    """For a pruned hypothesis: how far its log-probability is below that of the last one taken instead, in nats."""
+    """Distance of a pruned hypothesis's log-probability to that of the last one taken instead, in nats; else 0."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Position(NamedTuple):
     beam_size: int
 
     def behind(self, pruned: _Continuation) -> float:
-        """How far a pruned continuation's log-probability is below that of the last one taken instead."""
+        """Distance of a pruned continuation's log-probability to that of the last one taken instead, in nats."""
         if pruned.token != eos_id:
             last = self.survivors[-1]
         else:  # only the K best may end, and no more of them than are needed

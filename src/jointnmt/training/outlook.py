@@ -18,7 +18,7 @@ MOST_PARAMETERS = 20
 """Most parameters for each target token of the corpus. The recipes for small corpora have 2 to 7."""
 
 MUCH_DROPOUT, MOST_WITH_DROPOUT = 0.3, 80
-"""With dropout of the first or more, the second replaces `MOST_PARAMETERS`: with 3,000 pairs, 50 parameters for each
+"""A dropout rate from which on the second number replaces `MOST_PARAMETERS`: with 3,000 pairs, 50 parameters for each
 target token gave the BLEU in docs/own-text.md."""
 
 WORTHWHILE = 0.8

@@ -91,7 +91,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
-    """What to try in another RUN, most promising first."""
+    """Advice for another RUN, most promising first."""
     schedule = directory.read_experiment().training.schedule
     advice = []
     if (shorter := shorter_warmup(schedule, updates)) is not None:

@@ -86,8 +86,8 @@ class SelfAttention(nn.Module):
         Args:
             x: input of the projections to queries, keys and values.
             mask: broadcast to `[B, H, L, L]` for a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` for a grid.
-            cache: if given, the axis holds the newest position of the rows of each of B sentences, which attend to
-                the slots of the cache.
+            cache: if given, the axis is the rows of each of B sentences at their newest position, which attend to the
+                slots of the cache.
             lexical: the projected lexical input of the shortcut; ignored without one.
             record: if given, weights and gates are appended.
             key_value_input: input of the projections to keys and values, if it is not `x`.

@@ -113,12 +113,12 @@ class Recording:
         self._begins: list[int] = []
         """Index of the first argument of each call."""
         self._told: list[Any] = []
-        """Where each kernel's count of rows, cells or lines is stored: a structure and the offset in it, or an index
-        among the arguments."""
+        """Location of each kernel's count of rows, cells or lines: a structure and an offset in it, or an index among
+        the arguments."""
         self._shares: list[tuple[ctypes.c_int64, int]] = []
-        """That count, and the part of it that one sentence adds."""
+        """Each count, and the part of it that one sentence adds."""
         self._pointers: list[Any] = []
-        """Where each address is stored, in the same form as `_told`."""
+        """Location of each address, in the same form as `_told`."""
         self._moving: list[tuple[ctypes.c_int64, int, int]] = []
         """Pointers into a decoder state: the stored address, the number of its tensor and the offset in that."""
         self._result = torch.empty(0, device="cpu")
@@ -166,7 +166,7 @@ class Recording:
             self.obstacle = self.obstacle or "a result that is not computed by a kernel"
 
     def move(self, memory: Sequence[Tensor]) -> None:
-        """From now on read and write these tensors instead of those that it `belongs_to`, of the same shapes."""
+        """Make replays read and write these tensors instead of those that it `belongs_to`, of the same shapes."""
         begins = [each.data_ptr() for each in memory]
         for pointer, number, offset in self._moving:
             pointer.value = begins[number] + offset

@@ -48,7 +48,7 @@ class KernelStatus:
     has_threads: bool | None = None
     """Whether the library is multi-threaded: not if its compiler lacks OpenMP. None: not built, or turned off."""
     products: dict[str, str] = field(default_factory=dict)
-    """What computes matrix products in each precision, kernels or PyTorch, which may differ between training and
+    """Implementation of matrix products in each precision, kernels or PyTorch, which may differ between training and
     inference; empty until the kernels are built."""
 
 
@@ -105,7 +105,7 @@ def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelSt
 
 
 def products(path: Path | None) -> dict[str, str]:
-    """What computes matrix products in each precision, with the verified library at `path`, or without any."""
+    """Implementation of matrix products in each precision, with the verified library at `path`, or without any."""
     kernels = None if path is None else build.load(path)
     float32 = OWN if hasattr(kernels, "linear_forward_float32") else "PyTorch"
     if build.pytorch_is_faster_in_float32():  # inference packs its weights for the kernels in any case
