@@ -33,7 +33,7 @@ OF_WORKING_DIRECTORY = "cwd:"
 """Prefix of paths relative to the working directory."""
 
 DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
-"""Completes a recipe that extends none and lacks a model or training: from scratch, or from a trained model."""
+"""Recipes to complete one that extends none and lacks a model or training: from scratch, or from a trained model."""
 
 OF_MODEL = ("model", "segmentation")
 """Sections that are taken from a trained model."""

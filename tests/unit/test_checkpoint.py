@@ -389,4 +389,4 @@ def test_a_training_that_resumes_in_other_code_is_told(tmp_path: Path, caplog: p
     (tmp_path / "versions.json").write_text('{"packages": {}}')  # of before there were such digests
     caplog.clear()
     files.write_versions({}, "c")
-    assert "in code" not in caplog.text
+    assert "changed code" not in caplog.text
