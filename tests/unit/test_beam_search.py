@@ -249,7 +249,7 @@ def test_no_sentences_give_no_translations() -> None:
 
 def test_wrong_use_is_refused() -> None:
     model = TableModel(vocabulary=6)
-    with pytest.raises(ConfigurationError, match="num_best is 6, but beam_size is only 5"):
+    with pytest.raises(ConfigurationError, match="num_best is 6, but beam_size is 5"):
         beam_search(model, pad_rows(SOURCES), SearchConfig(beam_size=5), num_best=6)
     with pytest.raises(ConfigurationError, match="num_best is 0, but must be at least 1"):
         beam_search(model, pad_rows(SOURCES), SearchConfig(), num_best=0)

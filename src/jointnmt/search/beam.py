@@ -38,7 +38,7 @@ def check_num_best(num_best: int, config: SearchConfig) -> None:
         raise ConfigurationError(f"num_best is {num_best}, but must be at least 1.")
     if num_best > config.beam_size:
         raise ConfigurationError(
-            f"num_best is {num_best}, but beam_size is only {config.beam_size}: raise it to at least {num_best}."
+            f"num_best is {num_best}, but beam_size is {config.beam_size}: raise it to at least {num_best}."
         )
 
 
