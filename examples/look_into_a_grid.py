@@ -19,7 +19,7 @@ from jointnmt.translator import attend
 
 
 def main(run: Path, source: str, target: str, piece: str) -> None:
-    attn_weights, source_pieces, target_pieces = attend(Translator.load(run), source, target)
+    attn_weights, source_pieces, target_pieces, _ = attend(Translator.load(run), source, target)
     if not attn_weights.source:
         sys.exit(f"{run} is of a family without a grid.")
     position = next((at for at, each in enumerate(source_pieces) if piece in (each, each.removeprefix("▁"))), None)

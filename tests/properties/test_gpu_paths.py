@@ -28,12 +28,12 @@ from jointnmt.models.quantize import prepare_for_inference
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops import backend, cuda_graph, log_softmax
+from jointnmt.ops.autocast import autocast_to
 from jointnmt.ops.cuda_graph import CUDAGraphRunner, GraphsByShape
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.text.special import bos_id, eos_id, pad_id
 from jointnmt.training.gradients import FlatGradients
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.precision import autocast
 from support.families import VARIANTS, sources, tiny_model
 from support.tiers import mostly_slow
 
@@ -292,7 +292,7 @@ def backward_passes(model: TranslationModel, precision: str, gradients: FlatGrad
     """Of `model`, as a training adds them to its gradients."""
 
     def add_gradient(source: Tensor, target: Tensor) -> Tensor:
-        with autocast(torch.device("cpu"), precision):
+        with autocast_to(precision, torch.device("cpu")):
             logits = model(source, target)
         loss, nll = cross_entropy_sums(logits, target.roll(-1, 1), label_smoothing=0.1)
         loss.backward()

@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from jointnmt.models import build_model
+from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.reformer import ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops import backend
@@ -42,12 +43,15 @@ def test_a_compiled_model_trains_as_the_model_does(monkeypatch: pytest.MonkeyPat
     assert other.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
 
 
-def test_a_model_is_compiled_once_for_all_lengths() -> None:
-    """Also with a grid, which has both lengths in each of its tensors."""
-    config = ReformerFastConfig(embed_dim=8, num_heads=2, ffn_dim=16, num_layers=1, prenet_layers=1)
+def test_a_model_is_one_graph_compiled_once_for_all_lengths() -> None:
+    """Also with a grid, which has both lengths in each of its tensors, and with shortcuts."""
+    shortcuts = ShortcutConfig(input="embedding")
+    config = ReformerFastConfig(
+        embed_dim=8, num_heads=2, ffn_dim=16, num_layers=1, prenet_layers=1, shortcuts=shortcuts
+    )
     model = build_model(config, VOCABULARY, VOCABULARY)
     counter = CompileCounter()
-    compiled = torch.compile(model, backend=counter, dynamic=True)
+    compiled = torch.compile(model, backend=counter, dynamic=True, fullgraph=True)
     frames = []
     for sentences, source, target in ((3, 7, 9), (4, 5, 6), (2, 12, 8)):
         with backend("sdpa"):

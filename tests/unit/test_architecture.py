@@ -19,8 +19,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encodi
 TIERS = (
     ("errors", "bounded_yaml"),
     ("config", "cache", "compression", "cores", "extras", "files", "interruption", "shipped"),
-    ("text",),
-    ("data", "ops"),
+    ("text", "ops"),
+    ("data",),
     ("models",),
     ("search", "evaluation", "recipe"),
     ("experiment",),
@@ -35,9 +35,9 @@ TIERS = (
 
 RANKS = {unit: rank for rank, units in enumerate(TIERS) for unit in units}
 
-NARROWED = {
+NARROWED: dict[tuple[str, str], set[str]] = {
     ("models", "text"): {"jointnmt.text.special"},
-    ("models", "data"): {"jointnmt.data.batch"},
+    ("models", "data"): set(),
     ("search", "models"): {"jointnmt.models.interface"},
 }
 """Where only part of a lower unit may be imported: models take tensors; search knows no concrete model."""

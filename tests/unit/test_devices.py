@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import distributed
 
-from jointnmt.errors import ConfigurationError, LostProcessError
+from jointnmt.errors import ConfigurationError, DataError, LostProcessError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.training import devices
-from jointnmt.training.processes import sum_over_processes
+from jointnmt.training.processes import of_first, sum_over_processes
 from support.tiny_run import experiment
 
 
@@ -58,13 +58,46 @@ def test_a_seed_fits_into_63_bits() -> None:
         experiment(seed=2**63)
 
 
+@pytest.fixture
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is the first of two."""
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+
+
+@pytest.mark.usefixtures("two_processes")
 def test_a_collective_that_fails_says_that_another_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("Connection closed by peer\nand much more")
 
-    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(distributed, "all_reduce", fail)
     with pytest.raises(LostProcessError, match=r"\(Connection closed by peer\)") as caught:
         sum_over_processes(torch.ones(1))
     assert caught.value.exit_code == 6
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_a_collective_without_memory_blames_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(distributed, "all_reduce", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        sum_over_processes(torch.ones(1))
+
+
+@pytest.mark.usefixtures("two_processes")
+@pytest.mark.parametrize(("error", "code"), [(DataError("none"), DataError.exit_code), (OSError("full"), 1)])
+def test_other_processes_do_not_wait_for_one_that_failed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    sent = []
+    monkeypatch.setattr(distributed, "broadcast_object_list", lambda values, **_: sent.append(values))
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        of_first(fail)
+    assert sent == [[(code, None)]]

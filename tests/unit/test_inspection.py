@@ -218,6 +218,17 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return Translator.load(run, "cpu")
 
 
+def test_the_models_own_translation_is_read_as_the_pieces_that_were_found(letters: Translator) -> None:
+    """They are others than those that its text is segmented into."""
+    found = letters.translations([SOURCE])[0].candidates[0]
+    assert letters.segmentation.target.encode(found.text) != list(found.tokens[:-1])
+    trace = attend(letters, SOURCE)
+    assert (*trace.target_pieces, "</s>") == found.tokens
+    assert trace.translation == found.text
+    assert inspect_pair(letters, SOURCE).target_predicted == found.tokens
+    assert attend(letters, SOURCE, found.text).target_pieces == list(letters.segmentation.target.encode(found.text))
+
+
 @pytest.mark.parametrize("prefix", ["", "the", "the dog s"])
 def test_next_words_begin_new_words_and_go_on_to_translations(letters: Translator, prefix: str) -> None:
     found = next_words(letters, SOURCE, prefix, 6, alignments=True)

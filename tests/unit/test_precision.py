@@ -9,9 +9,10 @@ import torch
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
+from jointnmt.ops.autocast import autocast_to
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.training import speed
-from jointnmt.training.precision import PRECISIONS, autocast, faster_precision
+from jointnmt.training.precision import PRECISIONS, faster_precision
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.run import train
 from support.runs import At, assert_same_runs
@@ -34,7 +35,7 @@ def test_bfloat16_is_taken_where_it_is_worth_it(rates: dict[str, float], chosen:
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_products_have_the_type_of_the_precision(precision: str, dtype: torch.dtype) -> None:
-    with autocast(torch.device("cpu"), precision):
+    with autocast_to(precision, torch.device("cpu")):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is dtype
 
 

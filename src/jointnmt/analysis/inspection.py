@@ -23,7 +23,7 @@ from jointnmt.models import AttentionMaps
 from jointnmt.ops import log_softmax
 from jointnmt.text.special import BOS, EOS
 from jointnmt.translator import Translator
-from jointnmt.translator.exploration import encoded
+from jointnmt.translator.pairs import encoded_pair
 
 SEQUENCES = ("encoder", "decoder", "cross", "prenet")
 GRID = ("source", "target")
@@ -141,21 +141,14 @@ def inspect_pair(
     Args:
         translator: its trained weights compute, in float32 whatever the translator's precision.
         source: the sentence.
-        target: its translation; None: the model's own, piece by piece as search found it.
+        target: its translation; None: the model's own, as of `encoded_pair`.
         most_tokens: of either side, end marks counted; attention on a grid takes memory as their third power. Of a
             longer translation, the first so many positions are told: none of them depends on those that follow.
 
     Raises:
         DataError: if the source is empty, too long for the model, or has more than `most_tokens` tokens.
     """
-    sentence, text = encoded(translator, source, target or ""), target
-    if most_tokens is not None and sentence.source_tokens > most_tokens:
-        raise DataError(
-            f"The sentence has more than {most_tokens} tokens ({sentence.source_tokens}): take a shorter one."
-        )
-    if text is None:
-        [[candidate]] = translator.translate_sentences([sentence])
-        sentence, text = encoded(translator, source, " ".join(candidate.tokens[:-1]), pieces=True), candidate.text
+    sentence, text = encoded_pair(translator, source, target, most_tokens)
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     batch = replace(
         batch, target_input=batch.target_input[:, :most_tokens], target_output=batch.target_output[:, :most_tokens]

@@ -65,19 +65,19 @@ def attention(
     out.parent.mkdir(parents=True, exist_ok=True)
     check_output(out)
     translator = Translator.load(run, device, precision)
-    translation = translator.translate([text])[0] if translation is None else translation
-    read = attend(translator, text, translation, "--text")
-    tokens = dict(zip(("source", "target"), self_attention_tokens(*read[1:]), strict=True))
+    trace = attend(translator, text, translation, "--text")
+    pieces = trace.source_pieces, trace.target_pieces
+    tokens = dict(zip(("source", "target"), self_attention_tokens(*pieces), strict=True))
     view = View(by, **{side: token_place(side, tokens[side], token) for side, token in wanted.items()})
-    figure = attention_figure(attention_panels(*read, view), f"{text}\n{translation}")
+    figure = attention_figure(attention_panels(trace.attn_weights, *pieces, view), f"{text}\n{trace.translation}")
     width, height = figure.get_size_inches()
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
     if out.suffix == ".png" and dots < DOTS_PER_INCH:
         logger.warning("%s: is large, and drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
     save_figure(figure, out, dpi=dots)
     numbers = out.with_suffix(".json")
-    write_text(numbers, json.dumps(attention_numbers(*read, view), ensure_ascii=False) + "\n")
-    typer.echo(translation)
+    write_text(numbers, json.dumps(attention_numbers(trace.attn_weights, *pieces, view), ensure_ascii=False) + "\n")
+    typer.echo(trace.translation)
     logger.info("the figure is in %s, its weights in %s", out, numbers)
 
 

@@ -111,7 +111,7 @@ def translate(
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     typed = given is None and at_a_terminal()
     options = TranslationOptions(
-        search=search.changed(translator.experiment.search),
+        search=search.changed(translator.search),
         num_best=num_best,
         alignments=alignments,
         gates=gates,

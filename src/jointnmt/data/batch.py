@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from jointnmt.ops.transfer import send
 from jointnmt.text.special import bos_id, eos_id, pad_id, with_begin, with_end
 
 
@@ -156,8 +157,3 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int = 0) -> Int[Tensor, "B L"
     """Rows of ids as one tensor, padded on the right with `pad_id` to the longest one, or to `width`."""
     width = max([width, *map(len, rows)])
     return torch.tensor([[*row, *[pad_id] * (width - len(row))] for row in rows], dtype=torch.long)
-
-
-def send(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A copy of a CPU tensor on another device, without waiting for the transfer (MPS would read it too late)."""
-    return tensor.to(device, non_blocking=torch.device(device).type != "mps")

@@ -9,7 +9,6 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -72,12 +71,15 @@ class AttentionMask:
     """Whether the bias is exactly the causal one: a query attends to itself and to earlier positions."""
     own: OwnSlots | None = None
     """Cache slots that each row may attend to, if the bias masks exactly the others."""
+    _made: list[Tensor] = field(default_factory=list)
     _merged: list[tuple[tuple[int, ...], Tensor]] = field(default_factory=list)
 
-    @cached_property
+    @property
     def bias(self) -> Float[Tensor, ...]:
         """0 where a query may attend, minus infinity elsewhere; broadcast to `[*batch, Q, L]`."""
-        return self.make_bias()
+        if not self._made:  # no cached_property: its lock, in Python 3.11, would split what torch.compile compiles
+            self._made.append(self.make_bias())
+        return self._made[0]
 
     @classmethod
     def causal(cls, length: int, like: Tensor) -> Self:

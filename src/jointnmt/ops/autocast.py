@@ -7,6 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+def autocast_to(precision: str, device: torch.device) -> torch.autocast:
+    """A context in which a model computes in this precision: off in float32, mixed in all others.
+
+    Of int8 everything but the quantised products is in bfloat16.
+    """
+    kind = torch.bfloat16 if precision == "int8" else getattr(torch, precision)
+    return torch.autocast(device.type, kind, enabled=precision != "float32")
+
+
 def no_autocast(x: Tensor) -> torch.autocast:
     """A context in which results have the dtype of `x`, even under autocast.
 

@@ -64,4 +64,4 @@ def _panels(translator: Translator, source: str, translation: str) -> list[Panel
         return []
     trace = attend(translator, source, translation)
     last = View(source=len(trace.source_pieces) - 1, target=len(trace.target_pieces))
-    return attention_panels(*trace, last)
+    return attention_panels(trace.attn_weights, trace.source_pieces, trace.target_pieces, last)

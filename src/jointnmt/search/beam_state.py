@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jointnmt.data.batch import send
 from jointnmt.ops import Continuations, Hypotheses
+from jointnmt.ops.transfer import send
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id

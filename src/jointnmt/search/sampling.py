@@ -10,9 +10,9 @@ from jaxtyping import Float, Float64, Int
 from pydantic import Field
 from torch import Tensor
 
-from jointnmt.data.batch import send
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import log_softmax
+from jointnmt.ops.transfer import send
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig

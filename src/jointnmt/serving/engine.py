@@ -21,13 +21,14 @@ from jointnmt.text.tags import split_tag
 from jointnmt.translator import Candidate, ScoredTranslation, Translation, TranslationOptions, Translator, attend
 from jointnmt.translator.admission import num_rows
 from jointnmt.translator.comparison import ModelComparison, compare
-from jointnmt.translator.exploration import NextWords, TracedSearch, encoded, next_words, trace_search
+from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
 from jointnmt.translator.given import plan_scores
 from jointnmt.translator.limits import Search
 from jointnmt.translator.options import Split, changed_search
+from jointnmt.translator.pairs import check_tokens, encoded
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
-from jointnmt.translator.searching import check_options, plan_translations
+from jointnmt.translator.searching import check_options, plan_translations, search_of
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
 """Of a batch of a Transformer on a CPU: ten times the translator's own. Those that wait at the same time are few and of
@@ -88,7 +89,7 @@ class Engine:
             max_length=translator.max_length,
             has_gates=len(models) == 1 and bool(models[0].shortcut_places),
             has_alignments=translator.can_align,
-            beam_size=translator.experiment.search.beam_size,
+            beam_size=translator.search.beam_size,
         )
 
     @classmethod
@@ -102,9 +103,7 @@ class Engine:
             ModelError: if a part of RUN is missing or damaged.
         """
         translator = Translator.load(members_of(run), device, precision)
-        experiment = translator.experiment
-        changed = changed_search(experiment.search, False, search, origin="search of the server")
-        translator.experiment = experiment.model_copy(update={"search": changed})
+        translator.search = changed_search(translator.search, False, search, origin="search of the server")
         if translator.device.type == "cpu" and not any(each.model.is_grid for each in translator.experiments):
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
         splitter_of(translator.segmentation.source.language)  # made now, not within the first request
@@ -130,7 +129,7 @@ class Engine:
 
     def joined(self, text: str, sentences: Sequence[Translation], options: TranslationOptions) -> Translation:
         """The translation of a line from those of its sentences."""
-        search = options.search or self._translator.experiment.search
+        search = search_of(self._translator, options)
         return Translation.joined(text, sentences, space_of(self.info.target_language), search)
 
     def target_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -143,7 +142,7 @@ class Engine:
         Raises:
             ConfigurationError: naming what is wrong.
         """
-        return changed_search(self._translator.experiment.search, sampling, settings, origin="request")
+        return changed_search(self._translator.search, sampling, settings, origin="request")
 
     def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
         """Which sentences to translate together with the first one, itself included, as the translator would."""
@@ -151,7 +150,7 @@ class Engine:
 
     def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
         """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""
-        search = options.search or self._translator.experiment.search
+        search = search_of(self._translator, options)
         return num_rows(search, options.num_best), source_tokens, target_limit(source_tokens, search)
 
     def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:
@@ -201,7 +200,7 @@ class Engine:
         Raises:
             DataError: if it has more.
         """
-        _check_tokens("sentence", self.source_tokens([source]), most_tokens)
+        check_tokens("sentence", self.source_tokens([source])[0], most_tokens)
 
     def check_pair(self, source: str, target: str | None) -> None:
         """Refuse a text, or a translation, that the model cannot read.
@@ -233,11 +232,9 @@ class Engine:
         Raises:
             DataError: if one of them has more than `most_tokens` tokens.
         """
-        _check_tokens("sentence", self.source_tokens([source]), most_tokens)  # before it is translated
-        text = self._translator.translate([source])[0] if target is None else target
-        _check_tokens("translation", self.target_tokens([text]), most_tokens)
-        read = attend(self._translator, source, text, "request")
-        return {"translation": text, **attention_numbers(*read, View(by))}
+        trace = attend(self._translator, source, target, "request", most_tokens)
+        numbers = attention_numbers(trace.attn_weights, trace.source_pieces, trace.target_pieces, View(by))
+        return {"translation": trace.translation, **numbers}
 
     @staticmethod
     def compare(engines: Mapping[str, Engine], source: str, targets: Sequence[str] = ()) -> ModelComparison:
@@ -256,8 +253,3 @@ class Engine:
 def _lines(places: Sequence[LinePlace], sources: Sequence[str], targets: Sequence[str]) -> list[Line]:
     given = zip(places, sources, targets, strict=True)
     return [Line(line + 1, f"line {line + 1}", source, target, part=part) for (line, part), source, target in given]
-
-
-def _check_tokens(text: str, tokens: Sequence[int], most: int) -> None:
-    if max(tokens) > most:
-        raise DataError(f"The {text} has more than {most} tokens ({max(tokens)}): take a shorter one.")

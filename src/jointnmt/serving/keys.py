@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from collections import Counter
@@ -133,6 +134,6 @@ class Rate:
         self._left = min(self._size, self._left + (now - self._at) * self._size / 60)
         self._at = now
         if self._left < 1:
-            return max(1, round((1 - self._left) * 60 / self._size + 0.5))
+            return math.ceil((1 - self._left) * 60 / self._size)
         self._left -= 1
         return 0

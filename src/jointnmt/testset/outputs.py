@@ -98,7 +98,7 @@ def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: 
             complete = not found.candidates or found.candidates[0].complete
             yield {"text": found.text, "complete": complete}
 
-    facts = {"search": translator.experiment.search.plain(), "sources": sources}
+    facts = {"search": translator.search.plain(), "sources": sources}
     task = CachedTask("translating", facts, len(sources), translations)
     translated = cached_records(translator, run, task, progress)
     predicted = _predicted(translator, run, eval_set, progress)

@@ -252,7 +252,7 @@ class TrainingRun:
             selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best, counts)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
-        if self.logs is not None:
+        if is_first():
             weights = model.state_dict()
             self.directory.write_weights(self.directory.scored(self.step), weights, [self.step])
             if best:
@@ -304,7 +304,7 @@ class TrainingRun:
             self._validate(translate=self.validating.bleu_every > 0)
         steps = self._final_steps()
         if of_first(self._is_finished):
-            if self.logs is not None:  # the call that wrote the result may not have reached the mirror
+            if is_first():  # the call that wrote the result may not have reached the mirror
                 self.directory.mirror_result()
             return
         if self.state.selection.best:
@@ -320,7 +320,7 @@ class TrainingRun:
                 self._load_average(kept)
             self._report(result, "average", steps=steps)
         weights = self.trainer.whole_model().state_dict()
-        if self.logs is not None:  # written last: it marks the training as finished
+        if is_first():  # written last: it marks the training as finished
             self.directory.write_result(weights, kept, steps)
         wait_for_all(self.trainer.fabric.device)
 

@@ -20,11 +20,6 @@ def candidate_precisions(device: torch.device) -> tuple[str, ...]:
     return ("bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32",)
 
 
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Autocast context of a forward pass; weights, gradients and loss stay in float32."""
-    return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")
-
-
 def faster_precision(rates: Mapping[str, float]) -> str:
     """The precision to train in, by measured rates (higher is faster)."""
     return "bfloat16" if rates.get("bfloat16", 0.0) > WORTH * rates.get("float32", 0.0) else "float32"

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from jointnmt.errors import JointNMTError, LostProcessError
+from jointnmt.errors import LostProcessError
+from jointnmt.ops.out_of_memory import is_out_of_memory
 
 Value = TypeVar("Value")
 SavedState = tuple[Mapping[str, Tensor], dict[str, Any]]
@@ -100,18 +101,19 @@ def of_first(make: Callable[[], Value]) -> Value:
     """The result of `make` in every process; it is called in the first one only, while the others wait.
 
     Raises:
-        JointNMTError: in the first process, if `make` raised it; the others exit silently with its exit code.
+        Exception: in the first process, whatever `make` raised; the others exit silently, with the exit code of a
+            JointNMTError, else 1.
     """
     if num_processes() == 1:
         return make()
     value: Value | None = None
-    error: JointNMTError | None = None
+    error: Exception | None = None
     if is_first():
         try:
             value = make()
-        except JointNMTError as raised:
+        except Exception as raised:
             error = raised
-    told = [(error.exit_code if error else 0, value)]
+    told = [(0 if error is None else getattr(error, "exit_code", 1), value)]
     with reaching_the_others():
         distributed.broadcast_object_list(told, src=_first, group=_group)
     if error is not None:
@@ -135,7 +137,7 @@ def state_of_first(
         keep: extracts the part of each tensor that this process needs.
 
     Raises:
-        JointNMTError: as in `of_first`.
+        Exception: as in `of_first`.
     """
     state: SavedState | None = None
 
@@ -167,10 +169,13 @@ def reaching_the_others() -> Iterator[None]:
 
     Raises:
         LostProcessError: if one fails, as it does when another process has ended.
+        RuntimeError: if memory runs out.
     """
     try:
         yield
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise lost_process(error) from error
 
 

@@ -22,12 +22,12 @@ from jointnmt.errors import DataError, ModelError
 from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import adapt_waiting, masks_of_rows
+from jointnmt.ops.autocast import autocast_to
 from jointnmt.ops.cuda_graph import GraphsByShape
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.runs.weights import IN_STATE, weights_of_state
 from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums, divergence_sum
-from jointnmt.training.precision import autocast
 from jointnmt.training.processes import gather, is_unreachable, lost_process, num_processes, sum_numbers, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
@@ -211,7 +211,7 @@ class Trainer:
 
     def _add_gradient(self, source: Tensor, target_input: Tensor, target_output: Tensor, units: Tensor) -> Tensor:
         """Forward and backward of a batch; the gradient is divided by `units`. Returns its [loss, nll]."""
-        with autocast(self.fabric.device, self.config.precision):
+        with autocast_to(self.config.precision, self.fabric.device):
             logits = self._forward(source, target_input)
             again = self._forward(source, target_input) if self.config.r_drop else None
         smoothing = self.config.label_smoothing

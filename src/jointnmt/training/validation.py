@@ -22,13 +22,13 @@ from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
 from jointnmt.experiment import ValidationConfig
 from jointnmt.models.gates import GateMeans, gate_means, mean_over_sentences, plain_means
 from jointnmt.models.interface import AttentionMaps, TranslationModel
+from jointnmt.ops.autocast import autocast_to
 from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SearchConfig, beam_search
 from jointnmt.search.rules import target_limit
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import num_tokens
 from jointnmt.training.loss import cross_entropy_sums
-from jointnmt.training.precision import autocast
 from jointnmt.training.processes import gather, sum_numbers
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Validation:
         def compute(indices: Sequence[int]) -> list[tuple[float, int]]:
             batch = load(self.store, np.asarray(indices))
             num_tokens, batch = batch.num_target_tokens, batch.to(self.fabric.device)
-            with autocast(self.fabric.device, self.precision):
+            with autocast_to(self.precision, self.fabric.device):
                 logits = model(batch.source, batch.target_input)
             return [(float(cross_entropy_sums(logits, batch.target_output, 0.0)[1]), num_tokens)]
 
@@ -147,7 +147,7 @@ class Validation:
         def compute(number: Sequence[int]) -> list[GateMeans]:
             batch = load(self.store, np.asarray(number)).to(self.fabric.device)
             attn_weights = AttentionMaps(only_alignment=True)
-            with autocast(self.fabric.device, self.precision):
+            with autocast_to(self.precision, self.fabric.device):
                 model(batch.source, batch.target_input, attn_weights)
             return [plain_means(gate_means(attn_weights, batch.source_mask, batch.target_mask), 0)]
 
@@ -162,7 +162,7 @@ class Validation:
 
         def compute(indices: Sequence[int]) -> list[tuple[int, str]]:
             source = collate_sources([sources[i] for i in indices]).to(self.fabric.device)
-            with autocast(self.fabric.device, self.precision):
+            with autocast_to(self.precision, self.fabric.device):
                 found = beam_search(model, source, self.search)
             texts = [self.segmentation.target.decode_ids(list(hypotheses[0].ids)) for hypotheses in found]
             return list(zip(indices, texts, strict=True))

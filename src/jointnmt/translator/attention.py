@@ -13,7 +13,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
 from jointnmt.text.special import EOS
-from jointnmt.translator.preprocessing import Line
+from jointnmt.translator.pairs import check_tokens, encoded_pair
 
 if TYPE_CHECKING:
     from jointnmt.translator.translator import Translator
@@ -31,6 +31,8 @@ class AttentionTrace(NamedTuple):
     """Without the end mark."""
     target_pieces: list[str]
     """Without begin and end mark."""
+    translation: str
+    """As text."""
 
     @property
     def alignment(self) -> Float[Tensor, "T S"]:
@@ -55,26 +57,41 @@ class AttentionTrace(NamedTuple):
 
 
 @torch.no_grad()
-def attend(translator: Translator, source: str, target: str, origin: str = "source") -> AttentionTrace:
-    """The attention weights of a sentence and its given translation.
+def attend(
+    translator: Translator,
+    source: str,
+    target: str | None = None,
+    origin: str = "source",
+    most_tokens: int | None = None,
+) -> AttentionTrace:
+    """The attention weights of a sentence and its translation.
+
+    Args:
+        translator: a trained model.
+        source: the sentence.
+        target: its translation; None: the model's own, piece by piece as the experiment's search found it.
+        origin: names the source in error messages.
+        most_tokens: of either text, the end mark counted.
 
     Raises:
         ConfigurationError: if it is an ensemble.
-        DataError: naming `origin`, if one of the two is empty, or the source is too long for the model.
+        DataError: if one of the two is empty or has more than `most_tokens` tokens, or the source is too long for the
+            model.
         TypeError: if they are no texts.
     """
-    if not isinstance(source, str) or not isinstance(target, str):
+    if not isinstance(source, str) or not isinstance(target, str | None):
         raise TypeError("attention is that of one text and its translation, not of several: give a str of each")
     segmentation, model = translator.segmentation, translator.only_model()
-    sentences = translator.preprocessor().encode([Line(1, origin, source, target)])[0]
-    if not sentences or not sentences[0].target:
-        raise DataError(f"{origin}: there is nothing to draw: the source or its translation is empty.")
-    source_ids, target_ids = sentences[0].source, sentences[0].target
+    sentence, text = encoded_pair(translator, source, target, most_tokens, origin)
+    check_tokens("translation", sentence.target_tokens, most_tokens)
+    if not sentence.target:
+        raise DataError(f"The translation of the {origin} is empty: there is nothing to look into.")
     attn_weights = AttentionMaps()
-    batch = Batch.collate([source_ids], [target_ids]).to(translator.device)
+    batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
     model(batch.source, batch.target_input, attn_weights)
-    pieces = [segmentation.source.piece(i) for i in source_ids], [segmentation.target.piece(i) for i in target_ids]
-    return AttentionTrace(attn_weights, *pieces)
+    source_pieces = [segmentation.source.piece(i) for i in sentence.source]
+    target_pieces = [segmentation.target.piece(i) for i in sentence.target]
+    return AttentionTrace(attn_weights, source_pieces, target_pieces, text)
 
 
 def _cell(weight: float) -> str:

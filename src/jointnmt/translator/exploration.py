@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from jointnmt.data.batch import Batch, collate_sources
-from jointnmt.errors import DataError
 from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, rescore_with_next
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import has_spaces
@@ -18,7 +17,8 @@ from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from jointnmt.text.words import goes_on, word_starts
 from jointnmt.translator.admission import check_prefix_fits
 from jointnmt.translator.options import TranslationOptions
-from jointnmt.translator.preprocessing import EncodedSentence, Line
+from jointnmt.translator.pairs import encoded
+from jointnmt.translator.preprocessing import EncodedSentence
 from jointnmt.translator.results import Candidate, with_end_mark
 from jointnmt.translator.translator import Translator
 
@@ -81,18 +81,6 @@ class NextWords:
     words: tuple[Continued, ...]
 
 
-def encoded(translator: Translator, source: str, target: str = "", pieces: bool = False) -> EncodedSentence:
-    """A sentence as pieces, with its translation or a prefix of it.
-
-    Raises:
-        DataError: if there is nothing to read, or the source is too long for the model.
-    """
-    sentences = translator.preprocessor(pieces=pieces).encode([Line(1, "source", source, target)])[0]
-    if not sentences:
-        raise DataError("The source is empty: there is nothing to look into.")
-    return sentences[0]
-
-
 @torch.no_grad()
 def trace_search(
     translator: Translator,
@@ -113,7 +101,7 @@ def trace_search(
     Raises:
         DataError: if the source is empty or too long, or the prefix holds what the model has no piece for.
     """
-    search = search or translator.experiment.search
+    search = search or translator.search
     sentence = _with_prefix(translator, source, prefix, search)
     trace = SearchTrace(most_pruned)
     with translator.autocast():
@@ -149,7 +137,7 @@ def next_words(
     """
     if count < 1:
         raise ValueError(f"count should be 1 or more (given: {count})")
-    search = translator.experiment.search
+    search = translator.search
     sentence = _with_prefix(translator, source, prefix, search)
     segmenter = translator.segmentation.target
     batch = Batch.collate([sentence.source], [sentence.target]).to(translator.device)
@@ -199,7 +187,7 @@ def _continued(segmenter: Segmenter, given: int, log_probability: float, candida
 def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator, alignments: bool) -> Candidate:
     """The prefix as the whole translation."""
     segmenter, values, ids = translator.segmentation.target, whole.log_probabilities, sentence.target
-    score = translator.experiment.search.penalty.score(sum(values), len(values))
+    score = translator.search.penalty.score(sum(values), len(values))
     alignment = None
     if alignments:
         with translator.autocast():

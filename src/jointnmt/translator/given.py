@@ -112,7 +112,7 @@ def _scores(
 
 def _scored(translator: Translator, line: Line, ids: Sequence[int], found: Rescored) -> ScoredTranslation:
     log_probabilities = found.log_probabilities
-    score = translator.experiment.search.penalty.score(sum(log_probabilities), len(log_probabilities))
+    score = translator.search.penalty.score(sum(log_probabilities), len(log_probabilities))
     tokens = with_end_mark(translator.segmentation.target, ids)
     return ScoredTranslation(line.source, line.target, tokens, log_probabilities, score, found.first_choices)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from numbers import Integral
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.search import SamplingConfig, SearchConfig
@@ -108,6 +108,18 @@ class TranslationOptions:
         if not settings and "sample" not in changes:
             return options
         return replace(options, search=changed_search(options.search or default, sampled, settings))
+
+
+@overload
+def changed_search(
+    default: SearchConfig | SamplingConfig, sampled: Literal[False], changes: Mapping[str, Any], origin: str = "options"
+) -> SearchConfig: ...
+
+
+@overload
+def changed_search(
+    default: SearchConfig | SamplingConfig, sampled: bool, changes: Mapping[str, Any], origin: str = "options"
+) -> SearchConfig | SamplingConfig: ...
 
 
 def changed_search(

@@ -24,6 +24,7 @@ from jointnmt.files import write_text
 from jointnmt.models import TranslationModel
 from jointnmt.models.families import packages_of
 from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
+from jointnmt.ops.autocast import autocast_to
 from jointnmt.ops.backend import implementation
 from jointnmt.ops.native import library
 from jointnmt.ops.native.build import processor
@@ -147,7 +148,7 @@ def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> f
     rows = torch.arange(len(source), device="cpu").repeat_interleave(BEAM)
     clock = time.thread_time if source.is_cpu else time.perf_counter
     began = clock()
-    with torch.autocast(source.device.type, getattr(torch, precision), precision != "float32"):
+    with autocast_to(precision, source.device):
         state = model.start(source).select(rows)
         last = source.new_full((len(rows),), bos_id)
         for _ in range(min(POSITIONS, source.shape[1])):

@@ -79,7 +79,7 @@ def check_options(translator: Translator, options: TranslationOptions) -> None:
     if options.alignments:
         translator.check_can_align()
     check_tag(options.tag, translator.segmentation.source.tags)
-    search = _search_of(translator, options)
+    search = search_of(translator, options)
     if isinstance(search, SearchConfig):
         check_num_best(options.num_best, search)
     width = beam_size(search)
@@ -113,7 +113,7 @@ def translate_window(
     Raises:
         DataError: at that line, unless such lines are skipped.
     """
-    search, segmentation = _search_of(translator, options), translator.segmentation
+    search, segmentation = search_of(translator, options), translator.segmentation
     rows = num_rows(search, options.num_best)
     lines = admit(window, translator.preprocessor(options.split), search, rows, options.limits)
     if options.on_invalid == "error":
@@ -144,7 +144,7 @@ def plan_translations(
     translator: Translator, source_tokens: Sequence[int], options: TranslationOptions
 ) -> list[list[int]]:
     """The batches, as numbers of sentences, that sentences of these lengths are translated in."""
-    search = _search_of(translator, options)
+    search = search_of(translator, options)
     limits = [target_limit(tokens, search) for tokens in source_tokens]
     max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
     return plan_window(source_tokens, limits, max_cells // rows, max_cells, translator.overhead_cells)
@@ -165,7 +165,7 @@ def _candidates(
 def _searched(
     translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
 ) -> list[list[Hypothesis]]:
-    model, search = translator.reading(sentences), _search_of(translator, options)
+    model, search = translator.reading(sentences), search_of(translator, options)
     source = collate_sources([sentence.source for sentence in sentences]).to(translator.device)
     prefixes = [sentence.target for sentence in sentences]
     if isinstance(search, SamplingConfig):
@@ -188,6 +188,6 @@ def _candidate(
     )
 
 
-def _search_of(translator: Translator, options: TranslationOptions) -> Search:
-    """Beam search or sampling: what is asked for, or the search of the experiment."""
-    return options.search or translator.experiment.search
+def search_of(translator: Translator, options: TranslationOptions) -> Search:
+    """Beam search or sampling: what is asked for, or the search of the translator."""
+    return options.search or translator.search

@@ -15,6 +15,7 @@ from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import adapt_waiting
+from jointnmt.ops.autocast import autocast_to
 from jointnmt.runs.loading import load_run
 from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation
@@ -72,6 +73,8 @@ class Translator(Pretrained):
             raise ConfigurationError(f"precision is {precision!r}, but must be one of {', '.join(known)}.")
         adapt_waiting()
         self.segmentation, self.experiment = segmentation, experiment
+        self.search = experiment.search
+        """How to search where options do not say; settable."""
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
@@ -83,7 +86,7 @@ class Translator(Pretrained):
             raise ConfigurationError(f"max_cells is {max_cells}, but must be from 1 to {MOST_CELLS}.")
         self.max_cells = max_cells or default_cells(self.device.type, is_grid)
         self.overhead_cells = OVERHEAD_CELLS
-        """What a batch of translations costs beside its cells, in cells: the more, the larger the batches."""
+        """What a batch of translations costs beside its cells, in cells: the more, the larger the batches; settable."""
         self._readers = source_readers(segmentation, experiment, members)
         longest = self._readers[0].max_length
         self.precision: Precision = choose_translation_precision(model, longest) if precision == "auto" else precision
@@ -255,7 +258,7 @@ class Translator(Pretrained):
             if num_best is not None:
                 raise TypeError("num_best is for several texts: give a list, perhaps of one.")
             return self.translate([texts], options, prefixes, **changes)[0]
-        changed = options.changed({"num_best": num_best, **changes}, self.experiment.search)
+        changed = options.changed({"num_best": num_best, **changes}, self.search)
         found = self.translate_stream(texts, changed, prefixes)
         if num_best is None:
             return [translation.text for translation in found]
@@ -272,7 +275,7 @@ class Translator(Pretrained):
 
         Arguments and errors are those of `translate`, and `num_best` is an option as any other.
         """
-        return list(self.translate_stream(texts, options.changed(changes, self.experiment.search), prefixes))
+        return list(self.translate_stream(texts, options.changed(changes, self.search), prefixes))
 
     def attention(self, text: str, translation: str | None = None) -> AttentionTrace:
         """The attention weights of a text and its translation (None: the model's own), which a notebook draws.
@@ -280,7 +283,7 @@ class Translator(Pretrained):
         Raises:
             ConfigurationError, DataError: as of `attend`.
         """
-        return attend(self, text, self.translate(text) if translation is None else translation, "text")
+        return attend(self, text, translation, "text")
 
     def translate_stream(
         self,
@@ -390,5 +393,4 @@ class Translator(Pretrained):
 
     def autocast(self) -> torch.autocast:
         """The context in which `model` computes in the translator's precision."""
-        kind = torch.bfloat16 if self.precision == "int8" else getattr(torch, self.precision)
-        return torch.autocast(self.device.type, kind, self.precision != "float32")
+        return autocast_to(self.precision, self.device)

@@ -14,8 +14,8 @@ from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import BFloat16Linear, Float32Linear, Int8Linear, backend, mlp_update
-from jointnmt.ops.native import packed
-from jointnmt.ops.native.packed import PackedLinear, has_int8_gemm, largest_int8
+from jointnmt.ops.native import library, packed
+from jointnmt.ops.native.packed import PackedLinear, has_int8_gemm
 from support.kernels import GEMM_SIZES, MODELS, VOCABULARY, needs_gemm, needs_kernels, number_of_threads
 
 NO_DROPOUT = SharedDropout(0.0)
@@ -37,6 +37,17 @@ def test_weights_are_packed_before_their_first_use(kind: type[PackedLinear], mon
     linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
     layer = kind.of(linear)
     monkeypatch.delattr(packed, "_pack")
+    assert_close(layer(x).float(), linear(x), rtol=0.05, atol=0.05)
+
+
+@needs_gemm
+@pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
+def test_weights_of_the_cpu_are_packed_whatever_the_default_device(kind: type[PackedLinear]) -> None:
+    torch.manual_seed(14)
+    linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
+    with torch.device("meta"):
+        assert kind.packs(linear.weight)
+        layer = kind.of(linear)
     assert_close(layer(x).float(), linear(x), rtol=0.05, atol=0.05)
 
 
@@ -104,7 +115,7 @@ def test_int8_layers_are_linear_layers_but_for_rounding(kernels: bool, kind: tor
         result = layer(x.to(kind))
     assert result.dtype == kind
     assert_close(result[0, 0].float(), linear.bias, rtol=1e-2, atol=1e-2)
-    fewer_bits = kernels and largest_int8() < 127
+    fewer_bits = kernels and library().largest_int8() < 127
     assert (result - expected).norm() < (0.02 if fewer_bits else 0.015) * expected.norm()
 
 
@@ -120,7 +131,7 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     for layer in layers:
         torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, :2] = 127  # the sums of pairs that are largest
         torch.nn.init.normal_(layer.bias)
-    largest = largest_int8()
+    largest = library().largest_int8()
     x = torch.randint(-largest, largest + 1, (rows, sizes[0])).float()
     x[:, 0], x[:, 1] = largest, -largest
     expected = x.double() @ layers[0].weight.double().t() + layers[0].bias.double()

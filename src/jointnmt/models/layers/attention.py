@@ -106,7 +106,7 @@ class SelfAttention(nn.Module):
             if key_value_input is not None:
                 key_value = self._split(self.qkv(key_value_input))[1]
             if self.shortcut is not None:
-                assert lexical, "a layer with a shortcut needs its lexical input"
+                assert len(lexical) > 0, "a layer with a shortcut needs its lexical input"
                 key_value = self.shortcut(key_value, lexical, gates)
             projected = query, key_value
         if cache is None:
@@ -149,7 +149,7 @@ class CrossAttention(nn.Module):
         """Keys, then values, of the encoder's output, computed once for all target positions."""
         key_value: Tensor = self.key_value(memory)
         if self.shortcut is not None:
-            assert lexical, "a layer with a shortcut needs its lexical input"
+            assert len(lexical) > 0, "a layer with a shortcut needs its lexical input"
             key_value = self.shortcut(key_value, lexical, None if record is None else record.gates)
         return key_value
 

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from jointnmt.data.batch import send
 from jointnmt.ops import AttentionMask, OwnSlots
 from jointnmt.ops.cuda_graph import captures
+from jointnmt.ops.transfer import send
 
 LARGEST_MASK = 2**25
 """Most elements of the self-attention mask, over all lines of a grid, for which shapes are fixed for CUDA graphs."""

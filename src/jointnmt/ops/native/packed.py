@@ -106,13 +106,13 @@ class FloatLinear(PackedLinear):
         self._features = -(-self.out_features // LANES) * LANES
         rows = functional.pad(weight.detach(), (0, 0, 0, self._features - self.out_features))
         rows = rows.to(self.dtype).contiguous()
-        packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype)
+        packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype, device="cpu")
         _pack(DTYPES[self.dtype], *rows.shape, rows, packed)
         self.arranged = (packed,)
 
     @classmethod
     def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
-        like = torch.empty(0, dtype=cls.dtype)
+        like = torch.empty(0, dtype=cls.dtype, device="cpu")
         return weight.device.type == "cpu" and kernels_read(like) and has_gemm(like.dtype, weight.shape[1])
 
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places G"]:
@@ -200,8 +200,8 @@ class Int8Linear(PackedLinear):
             return
         rows = functional.pad(self.weight, (0, 0, 0, self._features - self.out_features)).contiguous()
         scales = functional.pad(self.scales.float(), (0, self._features - self.out_features)).contiguous()
-        weight = torch.zeros(-(-self._features // PANEL) * PANEL, self.in_features, dtype=torch.int8)
-        sums = torch.empty(self._features, dtype=torch.int32)
+        weight = torch.zeros(-(-self._features // PANEL) * PANEL, self.in_features, dtype=torch.int8, device="cpu")
+        sums = torch.empty(self._features, dtype=torch.int32, device="cpu")
         _pack("int8", *rows.shape, rows, weight, sums)
         self.arranged = weight, sums, scales
 
@@ -214,11 +214,6 @@ class Int8Linear(PackedLinear):
 def has_int8_gemm() -> bool:
     """Whether there are custom matrix products of 8-bit integers for this processor."""
     return hasattr(library(), "pack_weights_int8")
-
-
-def largest_int8() -> int:
-    """The largest integer that the custom matrix products round inputs to."""
-    return int(_kernel("largest_int8")())
 
 
 def _kernel(name: str) -> Any:

@@ -1,0 +1,70 @@
+"""One sentence with its translation, as pieces: what attention, inspection and exploration read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jointnmt.errors import DataError
+from jointnmt.translator.preprocessing import EncodedSentence, Line
+
+if TYPE_CHECKING:
+    from jointnmt.translator.translator import Translator
+
+
+def encoded(
+    translator: Translator, source: str, target: str = "", pieces: bool = False, origin: str = "source"
+) -> EncodedSentence:
+    """A sentence as pieces, with its translation or a prefix of it.
+
+    Args:
+        translator: a trained model.
+        source: the sentence.
+        target: its translation or a prefix of it; empty: none.
+        pieces: whether the target is pieces, separated by spaces.
+        origin: names the source in error messages.
+
+    Raises:
+        DataError: if there is nothing to read, or the source is too long for the model.
+    """
+    sentences = translator.preprocessor(pieces=pieces).encode([Line(1, origin, source, target)])[0]
+    if not sentences:
+        raise DataError(f"The {origin} is empty: there is nothing to look into.")
+    return sentences[0]
+
+
+def encoded_pair(
+    translator: Translator,
+    source: str,
+    target: str | None,
+    most_tokens: int | None = None,
+    origin: str = "source",
+) -> tuple[EncodedSentence, str]:
+    """A sentence with its translation as pieces, and the translation as text.
+
+    Args:
+        translator: a trained model.
+        source: the sentence.
+        target: its translation; None: the model's own, piece by piece as the experiment's search found it.
+        most_tokens: of the source, the end mark counted.
+        origin: names the source in error messages.
+
+    Raises:
+        DataError: if the source is empty, too long for the model, or has more than `most_tokens` tokens.
+    """
+    sentence = encoded(translator, source, target or "", origin=origin)
+    check_tokens("sentence", sentence.source_tokens, most_tokens)
+    if target is not None:
+        return sentence, target
+    [[candidate]] = translator.translate_sentences([sentence])
+    found = " ".join(candidate.tokens[:-1])  # without the end mark
+    return encoded(translator, source, found, pieces=True, origin=origin), candidate.text
+
+
+def check_tokens(text: str, tokens: int, most: int | None) -> None:
+    """Refuse a text of more than `most` tokens.
+
+    Raises:
+        DataError: naming the `text`, if it has more.
+    """
+    if most is not None and tokens > most:
+        raise DataError(f"The {text} has more than {most} tokens ({tokens}): take a shorter one.")
