@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from jointnmt.training.run import train_recipe as train
     from jointnmt.translator import Translator
 
-warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without it: nothing here asks
+warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)  # torch without NumPy: not needed here
 
 __version__ = version("jointnmt")
 __all__ = ["Translator", "__version__", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Translator` and `train`, and with them torch, only when asked for, so that `import jointnmt` is quick."""
+    """Import `Translator` and `train`, and with them torch, only on use, so that `import jointnmt` is fast."""
     if name == "Translator":
         from jointnmt.translator import Translator
 

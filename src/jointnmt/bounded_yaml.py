@@ -1,8 +1,8 @@
-"""YAML that may come from anywhere, read within bounds of size, depth and number of values.
+"""YAML from untrusted sources, read within bounds of size, depth and number of values.
 
-A configuration is small and plain. What is beyond these bounds is none, and must neither exhaust memory nor take more
-than a moment: values nested thousands deep, aliases that stand for billions of values, numbers of thousands of digits,
-files without an end.
+A configuration is small and plain. Anything beyond these bounds is not one, and must neither exhaust memory nor take
+long: values nested thousands deep, aliases that stand for billions of values, numbers of thousands of digits, endless
+files.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 import yaml
 
 MAX_BYTES = 2**18
-"""Of a file: a hundred times a recipe."""
+"""Most bytes of a file: a hundred times a recipe."""
 
 MAX_VALUES = 10_000
-"""Keys and values of a file, each as often as aliases repeat it. Reading so many takes less than half a second."""
+"""Most keys and values of a file, repetitions by aliases included. Reading so many takes less than half a second."""
 
 MAX_DEPTH = 30
-"""Of mappings and lists in each other; a recipe has six."""
+"""Deepest nesting of mappings and lists; a recipe has six."""
 
 MAX_NUMBER = 60
-"""Characters of a number."""
+"""Most characters of a number."""
 
 MAX_MESSAGE = 400
-"""Characters of what an error message quotes."""
+"""Most characters quoted in an error message."""
 
 _PLAIN = tuple(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 
 
 class YAMLError(ValueError):
-    """The text is not YAML, or beyond the bounds; the message is one line."""
+    """The text is not YAML, or exceeds the bounds; the message is one line."""
 
 
 def read_bounded(path: Path) -> str:
@@ -56,36 +56,36 @@ def parse_yaml(text: str) -> Any:
     """The value of a YAML document.
 
     Raises:
-        YAMLError: with the reason, and where it is if that is known.
+        YAMLError: with the reason, and the place if it is known.
     """
     try:
         return yaml.load(text, _Loader)
     except YAMLError:
         raise
-    except Exception as error:  # the library's constructors raise whatever they meet, such as KeyError for !!bool x
+    except Exception as error:  # PyYAML's constructors raise various errors, such as KeyError for !!bool x
         reason = str(error) if isinstance(error, yaml.YAMLError | ValueError) else f"a value cannot be read ({error})"
         raise YAMLError(shorten(" ".join(reason.split()))) from error
 
 
 def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
-    """The text for a message: its middle left out if it is long, and only what a terminal can show."""
+    """The text for a message: without its middle if it is long, and with surrogates escaped."""
     shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return shown if len(shown) <= limit else f"{shown[: limit // 2]} ... {shown[-limit // 4 :]}"
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values within the bounds; a key given twice, of which YAML libraries take the last, is an error."""
+    """Loads plain values within the bounds; a duplicate key, of which YAML libraries take the last, is an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._count = 0
         self._heights = [0]
-        """Of what has been read so far of each value that is being read, outermost first."""
+        """Heights so far of the values that are being read, outermost first."""
         self._extents: dict[yaml.Node, tuple[int, int]] = {}
-        """Number of values and height of each node that is whole, aliases counted as what they stand for."""
+        """Number of values and height of each finished node; aliases count as what they stand for."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next node; the library's own descends without end."""
+        """The next node, within the bounds; PyYAML's own method has none."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             node = super().compose_node(parent, index)
@@ -96,7 +96,7 @@ class _Loader(yaml.SafeLoader):
             return node
         tag = getattr(event, "tag", None)
         if tag is not None and tag != "!" and tag not in _PLAIN:
-            raise YAMLError(f"line {event.start_mark.line + 1}: the tag {shorten(tag, 40)!r} is none of a plain value")
+            raise YAMLError(f"line {event.start_mark.line + 1}: the tag {shorten(tag, 40)!r} is not a plain value's")
         before = self._count
         self._grow(1, 1)
         self._heights.append(0)
@@ -111,7 +111,7 @@ class _Loader(yaml.SafeLoader):
         """Count `count` more values, `height` deep.
 
         Raises:
-            YAMLError: if it is beyond the bounds.
+            YAMLError: if this exceeds the bounds.
         """
         self._count += count
         self._heights[-1] = max(self._heights[-1], height)
@@ -121,10 +121,10 @@ class _Loader(yaml.SafeLoader):
             raise YAMLError(f"its values are nested more than {MAX_DEPTH} deep")
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
-        """The text of a node, which must be one that files and terminals can hold."""
+        """The text of a node; NUL and surrogates are errors."""
         text = str(super().construct_scalar(node))
         if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
-            raise YAMLError(f"line {node.start_mark.line + 1}: the value {text[:40]!r} holds what is no text")
+            raise YAMLError(f"line {node.start_mark.line + 1}: the value {text[:40]!r} has characters that are no text")
         return text
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
             if not isinstance(key, Hashable):
-                continue  # refused below
+                continue  # an error in the call below
             if key in seen:
                 what = f"the key {shorten(repr(key), 80)} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)

@@ -1,4 +1,4 @@
-"""Where data that can be made again is kept between commands."""
+"""The folder where reproducible data is cached between commands."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def default_cache() -> Path:
-    """The folder of the environment variable JOINTNMT_CACHE, or else one in the home folder; it need not exist."""
+    """The folder in the environment variable JOINTNMT_CACHE, else `~/.cache/jointnmt`; it need not exist."""
     return Path(os.environ.get("JOINTNMT_CACHE") or "~/.cache/jointnmt").expanduser()

@@ -1,4 +1,4 @@
-"""Which files are compressed, as their names say, capitals or not, or as they begin."""
+"""Detection of compressed files by the ending of their names, in any case, or by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 
 COMPRESSED = (".gz", ".xz", ".bz2")
-"""Endings of names of compressed files, which are decompressed while they are read."""
+"""Endings of names of files that are decompressed while they are read."""
 
 BEGINNINGS = {
     re.compile(rb"\x1f\x8b"): ("gzip", ".gz"),
@@ -14,11 +14,11 @@ BEGINNINGS = {
     re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): ("bzip2", ".bz2"),
     re.compile(rb"\x28\xb5\x2f\xfd"): ("zstd", ""),
 }
-"""Bytes that compressed files begin with: by what, and the ending that has them read; empty: nothing has."""
+"""First bytes of compressed files, with the format and the ending that it needs to be read; empty: unsupported."""
 
 
 def undeclared_compression(beginning: bytes) -> str:
-    """What to say of text that begins so: that it is compressed; empty: it is not."""
+    """A message if text with this beginning is compressed; else empty."""
     for pattern, (name, ending) in BEGINNINGS.items():
         if pattern.match(beginning):
             return f"is compressed by {name}. Decompress it" + (
@@ -28,11 +28,11 @@ def undeclared_compression(beginning: bytes) -> str:
 
 
 def compression_of(path: PurePath) -> str:
-    """The ending of `COMPRESSED` that a name has, in lower case; empty: it has none."""
+    """The ending in `COMPRESSED` of a name, in lower case; empty if it has none."""
     suffix = path.suffix.lower()
     return suffix if suffix in COMPRESSED else ""
 
 
 def plain_name(path: PurePath) -> str:
-    """The name of a file without such an ending."""
+    """The name of a file without an ending in `COMPRESSED`."""
     return path.stem if compression_of(path) else path.name

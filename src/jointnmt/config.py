@@ -1,7 +1,6 @@
 """The base of all configurations: frozen, typed and validated; YAML in and out, overrides, differences.
 
-Each part of the package defines its own configuration, a subclass of `Config`, beside itself; `jointnmt.experiment`
-combines them.
+Each part of the package defines its own subclass of `Config`; `jointnmt.experiment` combines them.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from jointnmt.bounded_yaml import MAX_DEPTH, YAMLError, parse_yaml, read_bounded
 from jointnmt.errors import ConfigurationError
 
 MAX_ERRORS = 10
-"""Errors of a configuration that a message names."""
+"""Most errors of a configuration that a message names."""
 
 
 class Config(BaseModel):
-    """A part of the configuration: immutable, and an unknown key is an error."""
+    """A part of the configuration: immutable; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
@@ -39,7 +38,7 @@ class Config(BaseModel):
 
     @classmethod
     def variant(cls, values: Mapping[str, Any]) -> type[Config]:
-        """The class that `values` are validated by: this one, or the one of its subclasses that they choose."""
+        """The class that validates `values`: this one, or the subclass that they select."""
         return cls
 
     @classmethod
@@ -67,14 +66,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping from `path`.
 
     Raises:
-        ConfigurationError: if the file is missing, is not YAML within the bounds of `bounded_yaml`, or not a mapping.
+        ConfigurationError: if the file is missing, is not YAML within the bounds of `bounded_yaml`, or is no mapping.
     """
     try:
         text = read_bounded(path)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}. Check the path.") from error
     except YAMLError as error:
-        raise ConfigurationError(f"{path}: is no configuration: {error}. Name a YAML file.") from error
+        raise ConfigurationError(f"{path}: is not a configuration: {error}. Name a YAML file.") from error
     try:
         values = parse_yaml(text)
     except YAMLError as error:
@@ -108,12 +107,12 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The keys whose values differ between two plain configurations, as `key.path: old -> new`."""
+    """Keys with different values in two plain configurations, as `key.path: old -> new`."""
     return list(differences_by_key(old, new).values())
 
 
 def differences_by_key(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """Likewise, by `key.path`."""
+    """`differences` as a mapping from `key.path`."""
     old_flat, new_flat = dict(_flatten(old)), dict(_flatten(new))
     absent = "(absent)"
     return {
@@ -124,7 +123,7 @@ def differences_by_key(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
 
 
 def in_words(changed: Collection[str], most: int = 5) -> str:
-    """Differences for a message: the first ones, and how many more there are."""
+    """Differences for a message: the first ones, and the number of others."""
     more = [f"and {len(changed) - most:,} more"] if len(changed) > most else []
     return "; ".join([*islice(changed, most), *more])
 
@@ -137,7 +136,7 @@ def merged(old: Any, new: Any) -> Any:
 
 
 def _copy(node: Any) -> Any:
-    """Mappings and lists copied, each by itself even if an alias of YAML has made them one."""
+    """A deep copy, in which mappings and lists that are shared by YAML aliases become separate."""
     if isinstance(node, dict):
         return {key: _copy(value) for key, value in node.items()}
     return [_copy(value) for value in node] if isinstance(node, list) else node
@@ -178,7 +177,7 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
     found = error.errors(include_url=False)
     for item in found[:MAX_ERRORS]:
         path, given = [shorten(key, 80) for key in _keys(item["loc"], values)], item["input"]
-        if item["type"] == "too_short" and given:  # invalid items are not counted
+        if item["type"] == "too_short" and given:  # pydantic does not count invalid items
             continue
         if item["type"] == "extra_forbidden":
             what = f"is not a known key{_suggestion(config, item['loc'], values)}"
@@ -212,11 +211,11 @@ WORDS = {
     "union_tag_invalid": "{discriminator} should be one of {expected_tags} (given: {tag!r})",
     "union_tag_not_found": "{discriminator} is missing",
 }
-"""What is expected, by pydantic's types of errors."""
+"""Text of what is expected, by pydantic's types of errors."""
 
 
 def expected(item: Any) -> str:
-    """What an error of pydantic expects, in the words of recipes."""
+    """Text of what a pydantic error expects, in the terms of recipes."""
     known = WORDS.get(item["type"])
     if known is None:
         return str(item["msg"]).removeprefix("Value error, ").replace("Input should", "should")
@@ -227,7 +226,7 @@ def expected(item: Any) -> str:
 
 
 def _keys(place: Sequence[int | str], values: Any) -> Iterator[str]:
-    """The keys of an error's location, without the names that pydantic gives to the branches of a union."""
+    """Keys of an error's location, without pydantic's names for branches of a union."""
     for part in place:
         if not isinstance(values, Mapping) and not _is_index(part, values):
             continue
@@ -240,12 +239,12 @@ def _is_index(part: int | str, values: Any) -> bool:
 
 
 def _below(values: Any, part: int | str) -> Any:
-    """What `values` have at a part of an error's location; None: nothing."""
+    """The part of `values` at a part of an error's location; None if there is none."""
     return values.get(part) if isinstance(values, Mapping) else values[part] if _is_index(part, values) else None
 
 
 def _suggestion(config: type[Config], place: Sequence[int | str], values: Any) -> str:
-    """The known key closest to the last one of a location, if there is any."""
+    """A hint at the known key closest to the last one of a location; empty if there is none."""
     parts = {config}
     for step in place[:-1]:
         values = _below(values, step)

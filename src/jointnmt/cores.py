@@ -1,4 +1,4 @@
-"""How many cores a process may use, which in containers and batch systems are fewer than the machine has."""
+"""Number of cores that a process may use; in containers and batch systems, fewer than the machine has."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-"""Of a container: microseconds of processor time in each period, and the period; Linux, control groups 2."""
+"""CPU quota of a container (Linux, cgroup v2): microseconds of processor time per period, and the period."""
 
 
 def cores_allowed() -> int:
-    """Those this process may run on, and no more than it may take the time of, rounded up."""
+    """Number of cores that this process may run on, limited by its CPU quota, rounded up."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux
     usable = len(affinity(0)) if affinity else os.cpu_count() or 1
     try:

@@ -29,17 +29,17 @@ class ModelError(JointNMTError):
 
 
 class MissingPackageError(JointNMTError):
-    """A package that the work needs is not installed (most belong to an extra of this package), or is broken."""
+    """A required package is not installed (most belong to an extra of this package), or is broken."""
 
     exit_code = 5
 
 
 class LostProcessError(JointNMTError):
-    """A process that this one works with has ended, or cannot be reached."""
+    """A cooperating process has ended, or cannot be reached."""
 
     exit_code = 6
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, for a message that names the file itself: of the system's, without number and path."""
+    """The text of an exception, without number and path if it is the system's, for a message that names the file."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,6 +1,6 @@
-"""An experiment's whole configuration: that of each part, and how a model is trained and validated.
+"""The whole configuration of an experiment: of each part, and of training and validation.
 
-The settings of training stand here, not in `training`, so that a trained model is loaded without any code of training.
+The settings of training are here, not in `training`, so that a trained model can be loaded without training code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jointnmt.search import SearchConfig
 from jointnmt.text.config import SegmentationConfig
 
 MAY_DIFFER = re.compile(r"model\.(\w*dropout|max_length|activation_checkpointing)")
-"""Keys of a model that weights do not depend on: a training that begins with them may choose others."""
+"""Keys of a model that weights do not depend on: a training that starts from the weights may change them."""
 
 
 class ScheduleConfig(Config):
@@ -48,39 +48,40 @@ class AdamConfig(Config):
     """Adam with decoupled weight decay (AdamW)."""
 
     betas: tuple[float, float] = Field((0.9, 0.997), description="decay of the first and second moment estimates")
-    epsilon: float = Field(1e-8, gt=0, le=1, description="added to the denominator")
+    epsilon: float = Field(1e-8, gt=0, le=1, description="term added to the denominator")
     weight_decay: float = Field(0.0, ge=0, le=1000, description="decoupled weight decay of all parameters")
 
     @model_validator(mode="after")
     def _betas_below_one(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas {self.betas} must lie in [0, 1)")
+            raise ValueError(f"betas {self.betas} must be in [0, 1)")
         return self
 
 
 class TrainingConfig(Config):
-    """Loss, optimiser, precision, devices, length of training, checkpoints."""
+    """Settings of training: loss, optimiser, precision, devices, length, checkpoints."""
 
     start: Path | None = Field(
         None,
         alias="from",
-        description="trained model to begin with, a RUN or shared: its weights, model and segmentation; null: none",
+        description="trained model to start from (RUN or shared folder): weights, model and segmentation; null: none",
     )
     max_updates: int | None = Field(None, ge=1, le=10**12, description="stop after so many updates")
     max_epochs: int | None = Field(None, ge=1, le=10**12, description="stop after so many epochs")
     loss_mean: Literal["tokens", "sentences"] | None = Field(
         None,
-        description="mean over tokens, or over sentences' means; null: tokens, or sentences if emelin_compatible",
+        description="loss is the mean over tokens, or over sentences' means; null: tokens (sentences if "
+        "emelin_compatible)",
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread evenly over the vocabulary")
     r_drop: float = Field(
         0.0,
         ge=0,
         le=1000,
-        description="weight of R-Drop: each batch is computed twice, and both predictions are drawn together; 0: off",
+        description="weight of R-Drop, which penalises the KL divergence between two dropout passes; 0: off",
     )
     bpe_dropout: float = Field(
-        0.0, ge=0, lt=1, description="of merges, drawn anew each epoch: training text in other pieces each time (bpe)"
+        0.0, ge=0, lt=1, description="rate of skipped BPE merges: training text is segmented again in each epoch"
     )
     optimizer: AdamConfig = Field(AdamConfig(), description="AdamW")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="learning rate")
@@ -89,24 +90,24 @@ class TrainingConfig(Config):
         "stop", description="if loss or gradient is not finite: stop, or skip the update"
     )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "float32", description="of the forward pass; weights stay in float32; auto: what trains fastest here, measured"
+        "float32", description="precision of the forward pass; weights stay in float32; auto: the fastest one measured"
     )
-    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="kind of device")
+    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="device type")
     devices: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
         "auto", description="devices (CPU: processes) per machine; set by torchrun"
     )
     nodes: int = Field(1, ge=1, le=10_000, description="machines; set by torchrun")
     sharded: bool = Field(
         False,
-        description="share weights and optimiser state out among the processes: less memory, more traffic",
+        description="shard weights, gradients and optimiser state (FSDP2): less memory, more communication",
     )
     process_timeout: int = Field(
-        1800, ge=1, le=10**6, description="seconds after which a process that does not answer the others is lost"
+        1800, ge=1, le=10**6, description="seconds after which a process that does not answer is taken to be lost"
     )
     compile: bool = Field(False, description="compile the model with torch.compile (slower on a CPU)")
     checkpoint_every: int = Field(500, ge=1, le=10**12, description="updates between saves of the training state")
     keep_best: int = Field(5, ge=1, le=10_000, description="number of best checkpoints kept")
-    keep_last: int = Field(1, ge=1, le=10_000, description="number of latest validated checkpoints kept besides")
+    keep_last: int = Field(1, ge=1, le=10_000, description="number of latest validated checkpoints also kept")
     average_best: int = Field(
         5,
         ge=1,
@@ -116,7 +117,7 @@ class TrainingConfig(Config):
         ),
     )
     log_every: int = Field(
-        50, ge=1, le=10**12, description="updates between log lines; each validation and the end have one, too"
+        50, ge=1, le=10**12, description="updates between log lines; also one at each validation and at the end"
     )
     tensorboard: bool = Field(True, description="also write TensorBoard event files")
 
@@ -129,33 +130,33 @@ class TrainingConfig(Config):
     @model_validator(mode="after")
     def _shard_what_can_be(self) -> Self:
         if self.sharded and (self.compile or self.precision == "float16"):
-            raise ValueError("sharded true goes with neither compile true nor precision float16")
+            raise ValueError("sharded true cannot be combined with compile true or precision float16")
         return self
 
     def planned_end(self, of_epochs: int | None = None) -> int | None:
-        """The update that a training ends after, if it is not for patience alone to decide.
+        """The last update of a training; None if only patience ends it.
 
         Args:
-            of_epochs: the update that ends the last of `max_epochs`, if they are limited and it is known.
+            of_epochs: the last update of `max_epochs`, if these are limited and it is known.
         """
         ends = (self.max_updates, of_epochs, self.schedule.zero_at)
         return min((end for end in ends if end is not None), default=None)
 
 
 class ValidationConfig(Config):
-    """When to validate, the metric that chooses checkpoints, and early stopping."""
+    """Settings of validation: frequency, the metric that chooses checkpoints, and early stopping."""
 
     every_updates: int | None = Field(None, ge=1, le=10**12, description="updates between validations; null: by epochs")
     every_epochs: int = Field(1, ge=1, le=10**12, description="epochs between validations, if every_updates is null")
     metric: Literal["perplexity", "bleu"] = Field(
         "perplexity",
-        description="chooses the best checkpoints, and early stopping; models with less than 2 BLEU by perplexity",
+        description="metric for best checkpoints and early stopping; models below 2 BLEU are compared by perplexity",
     )
     patience: int | None = Field(
         None,
         ge=1,
         le=10**9,
-        description="stop after so many measurements of the metric without improvement, not counting the warm-up",
+        description="stop after so many measurements of the metric without improvement, counted after the warm-up",
     )
     bleu_every: int = Field(1, ge=0, le=10**9, description="validations between measurements of BLEU; 0: never")
     bleu_sentences: int | None = Field(
@@ -164,20 +165,20 @@ class ValidationConfig(Config):
 
 
 class Experiment(Config):
-    """Everything that decides what a training run does: a recipe, resolved."""
+    """A resolved recipe: everything that determines a training run."""
 
     name: str = Field(min_length=1, description="name of the run in reports and logs")
-    seed: int = Field(1, ge=0, lt=2**63, description="of initial weights, data order and dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="seed of initial weights, data order and dropout")
     data: DataConfig = Field(description="corpora and filters")
     segmentation: SegmentationConfig = Field(SegmentationConfig(), description="segmentation into pieces")
     model: ModelConfig = Field(description="family and sizes")
     batches: BatchConfig = Field(BatchConfig(), description="sizes of batches and updates")
-    training: TrainingConfig = Field(description="optimiser, schedule, precision, when to end")
+    training: TrainingConfig = Field(description="optimiser, schedule, precision, length")
     validation: ValidationConfig = Field(
-        ValidationConfig(), description="when to validate, early stopping, choice of checkpoints"
+        ValidationConfig(), description="frequency, early stopping, choice of checkpoints"
     )
     search: SearchConfig = Field(
-        SearchConfig(), description="beam search in validation, and the default of translation"
+        SearchConfig(), description="beam search in validation, and the default for translation"
     )
 
     @model_validator(mode="after")
@@ -192,8 +193,8 @@ class Experiment(Config):
     def _dropped_merges_are_free(self) -> Self:
         if self.training.bpe_dropout and self.segmentation.counts_pieces:
             raise ValueError(
-                "training.bpe_dropout needs segmentation.vocabulary_threshold 0 and joint true or false: without some "
-                "merges, text has pieces that its side's vocabulary lacks"
+                "training.bpe_dropout needs segmentation.vocabulary_threshold 0 and joint true or false: with skipped "
+                "merges, text has pieces that are missing in its side's vocabulary"
             )
         return self
 
@@ -201,14 +202,14 @@ class Experiment(Config):
     def _passes_differ(self) -> Self:
         if self.training.r_drop and not any(self.model.dropout_rates().values()):
             raise ValueError(
-                "training.r_drop needs dropout, as of model.dropout: without, both passes through the model agree, "
-                "and take twice the time"
+                "training.r_drop needs dropout, such as model.dropout: without it, both passes through the model are "
+                "equal, and take twice the time"
             )
         return self
 
     @model_validator(mode="after")
     def _resolve_tags(self) -> Self:
-        """Add the tags of texts to the pieces."""
+        """Add the tags of texts to those of the segmentation."""
         used = [text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None]
         if set(used) - set(self.segmentation.tags):
             tags = tuple(dict.fromkeys((*self.segmentation.tags, *used)))
@@ -217,7 +218,7 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _resolve_loss_mean(self) -> Self:
-        """Replace `training.loss_mean` null by its default for the model."""
+        """Replace `training.loss_mean` null with the model's default."""
         if self.training.loss_mean is None:
             resolved = self.training.model_copy(update={"loss_mean": self.model.default_loss_mean})
             object.__setattr__(self, "training", resolved)  # frozen
@@ -228,45 +229,45 @@ class Experiment(Config):
         """Read a recipe and what it extends, apply `key.path=value` settings and validate the result.
 
         Args:
-            recipe: a file, or what one in the working directory would say.
+            recipe: a recipe file, or the values of one in the working directory.
             settings: see `read_recipe`.
 
         Raises:
-            ConfigurationError: naming each wrong key; or as `read_recipe`.
+            ConfigurationError: naming each wrong key; or as in `read_recipe`.
         """
         experiment = cls.parse(read_recipe(recipe, settings), origin=origin_of(recipe))
         experiment.check_start(origin_of(recipe))
         return experiment
 
     def in_precision(self, precision: str) -> Self:
-        """The same in another precision, such as the one that `auto` has come to."""
+        """A copy with another precision, such as the one chosen for `auto`."""
         return self.model_copy(update={"training": self.training.model_copy(update={"precision": precision})})
 
     def check_start(self, origin: str) -> None:
-        """Refuse what cannot be had with the weights and pieces of `training.from`, if there is one.
+        """Check that the experiment fits the weights and segmentation of `training.from`, if it is set.
 
         Raises:
-            ConfigurationError: naming the keys, or if there is no trained model and this is not of a RUN.
+            ConfigurationError: naming the keys that do not, or if there is no trained model and this is not a RUN's.
         """
         if self.training.start is not None:
             _check_start(self, with_trained(self.plain(), {}), origin)
 
 
 class _Trained(Config):
-    """What a model to begin with brings."""
+    """Settings taken from the model that a training starts from."""
 
     model: ModelConfig
     segmentation: SegmentationConfig = SegmentationConfig()
 
 
 def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -> None:
-    """Refuse other pieces and sizes of a model than `trained` has, the values of a model to begin with.
+    """Check that segmentation and sizes are those of `trained`, the values of the model to start from.
 
     Raises:
-        ConfigurationError: naming the keys.
+        ConfigurationError: naming the keys that differ.
     """
     new = {part: experiment.plain()[part] for part in (*OF_MODEL, "data")}
-    # By itself: together with this training it would have to go with its loss and its tags.
+    # Validated separately: together with this training, its loss and tags would have to fit, too.
     of_model = {part: trained[part] for part in OF_MODEL if part in trained}
     old = {**_Trained.parse(of_model, origin=origin).plain(), "data": trained["data"]}
     for each in (old, new):

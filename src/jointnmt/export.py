@@ -1,4 +1,4 @@
-"""Trained models in the format of CTranslate2, an engine for Transformers on CPUs and GPUs."""
+"""Export of trained models to CTranslate2, an inference engine for Transformers on CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 ExportPrecision = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 POSITIONS = 1024
-"""Positions of an exported model, or twice `model.max_length` if that is more; it takes no longer sentences."""
+"""Number of positions of an exported model, or twice `model.max_length` if larger; no sentence can be longer."""
 
 
 def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "float32") -> None:
     """Write a trained Transformer as a folder that `ctranslate2.Translator` loads, with its `segmentation/`.
 
-    The folder gets its name when it is whole. It computes what the run does: log-probabilities are equal to rounding.
+    The folder is written atomically. Log-probabilities equal those of the run up to rounding.
 
     Args:
         run: a RUN directory, a shared folder, or `package:NAME`.
-        folder: to write; it must not be there, or be empty.
-        weights: the precision that they are stored in; CTranslate2 computes in what its `compute_type` says.
+        folder: output folder, which must not exist or be empty.
+        weights: precision of the stored weights; CTranslate2 computes in its `compute_type`.
 
     Raises:
         ConfigurationError: if the folder is not empty.
@@ -47,7 +47,7 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
     """
     with new_folder(folder) as unfinished:
         with extra("export"):
-            import ctranslate2  # noqa: F401  (here: not after a model has been loaded)
+            import ctranslate2  # noqa: F401  (here, to fail before a model is loaded)
 
         model, segmentation, _ = load_run(run, "cpu")
         spec = transformer_spec(_transformer(model, run), segmentation)
@@ -61,22 +61,22 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
 def _transformer(model: nn.Module, run: Path) -> Transformer:
     if not isinstance(model, Transformer):
         raise ModelError(
-            f"{run}: is no Transformer, and CTranslate2 has nothing like it, as a joint representation. Translate with "
-            "`jointnmt translate` or `jointnmt serve`."
+            f"{run}: is not a Transformer, and CTranslate2 does not support other models, such as the Reformers. "
+            "Translate with `jointnmt translate` or `jointnmt serve`."
         )
     if model.has_shortcuts:
         raise ModelError(
-            f"{run}: has lexical shortcuts, which CTranslate2 has not. Translate with `jointnmt translate` or "
+            f"{run}: has lexical shortcuts, which CTranslate2 does not support. Translate with `jointnmt translate` or "
             "`jointnmt serve`."
         )
     return model
 
 
 def transformer_spec(model: Transformer, segmentation: Segmentation) -> TransformerSpec:
-    """The weights of a Transformer under the names of CTranslate2, and its vocabularies.
+    """The CTranslate2 specification of a Transformer: its weights and vocabularies.
 
     Raises:
-        ModelError: if a vocabulary has a piece twice.
+        ModelError: if a vocabulary has duplicate pieces.
     """
     from ctranslate2.specs import TransformerSpec
 
@@ -148,12 +148,12 @@ def _plain(tensor: Any) -> Any:
 
 
 def _pieces(segmenter: Segmenter) -> list[str]:
-    """The vocabulary by id.
+    """The pieces of the vocabulary, by id.
 
     Raises:
         ModelError: if two ids have the same piece.
     """
     pieces = [segmenter.piece(number) for number in range(segmenter.vocabulary_size)]
     if len(set(pieces)) < len(pieces):
-        raise ModelError("The vocabulary has a piece twice, so that its ids cannot be told by it.")
+        raise ModelError("The vocabulary has a duplicate piece, so ids cannot be looked up by piece.")
     return pieces

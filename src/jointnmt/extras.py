@@ -1,6 +1,6 @@
-"""Packages that only some of the work needs: the extras of the installation, imported when they are used.
+"""Optional packages, from the extras of the installation, imported on use.
 
-Translating, scoring and counting parameters need none of them. What each extra installs is in `pyproject.toml`.
+Translating, scoring and counting parameters need none of them. `pyproject.toml` lists the packages of each extra.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Extra = Literal["hub", "data", "train", "report", "serve", "export", "cluster"]
 
 @contextmanager
 def extra(*names: Extra) -> Iterator[None]:
-    """A context in which packages of an extra, or of several that are needed together, are imported.
+    """A context for importing packages of an extra, or of several that are needed together.
 
     Raises:
-        MissingPackageError: if one of them is not installed, saying how to install it.
+        MissingPackageError: if one of them is not installed, with the command to install it.
     """
     try:
         yield
@@ -29,6 +29,6 @@ def extra(*names: Extra) -> Iterator[None]:
             raise
         which = "an extra" if len(names) == 1 else "extras"
         raise MissingPackageError(
-            f"The package {package} is not installed; this needs it. It comes with {which} of jointnmt: "
+            f"The package {package} is needed, but not installed. It comes with {which} of jointnmt: "
             f"pip install 'jointnmt[{','.join(names)}]'."
         ) from error

@@ -1,4 +1,4 @@
-"""Files that are whole: at any moment a name stands for all of the old content, or of the new."""
+"""Atomic file writes: at any moment a file has all of its old content, or all of its new content."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 @contextmanager
 def replaced(path: Path, shared: bool = False) -> Iterator[Path]:
-    """A path beside a file to write its new content to, which takes its place at the end, or is deleted after an error.
+    """A temporary path for the new content of a file; it replaces the file on exit, or is deleted after an error.
 
-    A killed process leaves it there, hidden; the next one that writes the same file takes its place, unless such
-    processes may write at the same time (`shared`), each of which has a path of its own.
+    A killed process leaves this hidden file, which the next writer of the same file overwrites; with `shared`, several
+    processes may write at the same time, each to a path of its own.
     """
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new" if shared else f".{path.name}.new")
     try:
@@ -26,12 +26,12 @@ def replaced(path: Path, shared: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically; one that it replaces hands its permissions on.
+    """Write a text file atomically, with the permissions of the file that it replaces.
 
-    Links are followed. What is no file, such as a pipe, is written as it stands.
+    Links are followed. Anything but a regular file, such as a pipe, is written directly.
 
     Raises:
-        OSError: if it cannot be written; no partial file is left, and one that was there stays as it is.
+        OSError: if it cannot be written; no partial file is left, and an existing one is unchanged.
     """
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
@@ -45,7 +45,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def publish(unfinished: Path, path: Path) -> None:
-    """Rename a finished file to its final name, its content synced to disk before."""
+    """Sync a finished file to disk and rename it to its final name."""
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(path)

@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from jointnmt.translator.pretrained import Pretrained
 
 ENTRIES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation", "config.json")
-"""What `save_pretrained` writes anew, besides a model card if there is none."""
+"""Files and folders that `save_pretrained` always writes, besides a model card if there is none."""
 
 FILES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation/*", "config.json", "README.md")
 
 UNREACHABLE = (HFValidationError, HTTPError, OSError)
-"""What huggingface_hub raises where a repository cannot be had."""
+"""Exceptions of huggingface_hub if a repository is unavailable."""
 
 OPTIONS_OF_HUB = ("revision", "cache_dir", "local_files_only", "force_download", "token")
-"""Those of `from_pretrained` that are of a download."""
+"""Options of `from_pretrained` that apply to downloads."""
 
 SCORES = ("perplexity", "bleu", "signature")
-"""What is kept of a validation."""
+"""Keys of a validation's record that are kept."""
 
 
 class HubFolder(
@@ -55,9 +55,9 @@ class HubFolder(
     tags=["translation", "jointnmt"],
     model_card_template=CARD,
 ):
-    """A trained model as huggingface_hub saves and uploads it: the work of methods of `Translator`.
+    """A trained model for huggingface_hub to save and upload; implements methods of `Translator`.
 
-    The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
+    The folder is a RUN directory with all that inference needs (resolved configuration, segmentation, weights), a model
     card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
     """
 
@@ -71,7 +71,7 @@ class HubFolder(
         check_precision(card["weights"])
         if (there := RunDirectory(folder)).log.exists() or there.checkpoints.exists():
             raise ConfigurationError(
-                f"{folder}: is the RUN of a training, which can go on there, and would lose what it has. Name another "
+                f"{folder}: is the RUN of a training that may still resume, and would lose its files. Name another "
                 "folder."
             )
         with replacing(folder, ENTRIES) as new:
@@ -79,7 +79,7 @@ class HubFolder(
             self._save_weights(RunDirectory(new), card["weights"])
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> None:
-        """What the mixin calls to make the folder that it uploads."""
+        """Write the folder that the mixin uploads; called by it."""
         self.save(Path(save_directory), options["model_card_kwargs"])
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
@@ -146,12 +146,12 @@ class HubFolder(
         files.write_experiment(portable(experiment))
         self.translator.segmentation.save(files.segmentation)
         about = {"version": version("jointnmt"), "family": experiment.model.family, "validation": measured}
-        # One key: the mixin takes the others for arguments of the class.
+        # One key only: the mixin takes all others for arguments of the class.
         write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
 
 
 def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """See `Pretrained.from_pretrained`; `load` reads a folder, and knows the models of the package."""
+    """See `Pretrained.from_pretrained`; `load` loads a folder or a model of the package."""
     of_hub = {key: value for key, value in options.items() if key in OPTIONS_OF_HUB}
     others = {key: value for key, value in options.items() if key not in of_hub}
     is_here = str(name).startswith(OF_PACKAGE) or Path(name).is_dir()
@@ -159,9 +159,9 @@ def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping
 
 
 def _download(name: str, options: Mapping[str, Any]) -> str:
-    """The folder of a repository of the Hub, once it is downloaded."""
+    """Download a repository of the Hub; return its folder."""
     if "/" not in name:
-        raise ModelError(f"{name}: there is no such folder, and a model on the Hub is named USER/NAME.")
+        raise ModelError(f"{name}: there is no such folder, and models on the Hub are named USER/NAME.")
     try:
         return snapshot_download(name, allow_patterns=list(FILES), **options)
     except UNREACHABLE as error:
@@ -172,7 +172,7 @@ def _download(name: str, options: Mapping[str, Any]) -> str:
 
 
 def portable(experiment: Experiment) -> Experiment:
-    """The experiment without this machine's folders of data and cache; files keep their names."""
+    """The experiment without this machine's folders of data and cache; file names are kept."""
     named = {
         which: tuple(_without_folders(text) for text in getattr(experiment.data, which))
         for which in ("train", "validation")
@@ -207,7 +207,7 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
                 raise ValueError("has no scores")
         except (ValueError, AttributeError, RecursionError) as error:
             raise ModelError(
-                f"{saved}: is damaged. Save the model again, or delete this file, which holds its scores."
+                f"{saved}: is damaged. Save the model again, or delete this file, which has its scores."
             ) from error
         return kept
     if not files.log.is_file():

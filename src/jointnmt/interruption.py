@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop: one exception for all of them, at once or when it suits the work."""
+"""Signals that ask a process to stop: one exception for all of them, immediate or deferred."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Self, TypeVar
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Ctrl-C; a scheduler's or the system's end; a closed terminal; a cluster's warning before the end."""
+"""Ctrl-C; termination by a scheduler or the system; a closed terminal; a cluster's advance warning."""
 
 SECOND_SIGNAL_SECONDS = 1.0
-"""Signals closer together count as one: torchrun forwards what the terminal has sent to its processes too."""
+"""Signals closer together count as one: torchrun forwards signals that the terminal also sends to its processes."""
 
 Result = TypeVar("Result")
 
@@ -31,21 +31,21 @@ class Interruption(KeyboardInterrupt):
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
-    """128 plus the number of the signal, as a shell has it."""
+    """Exit code for an interruption: 128 plus the number of the signal, as in a shell."""
     return 128 + (error.number if isinstance(error, Interruption) else signal.SIGINT)
 
 
 class StopSignals:
-    """A context in which each of `STOP_SIGNALS` raises `Interruption`, or is noted where it is `deferred`.
+    """A context in which each of `STOP_SIGNALS` raises `Interruption`, or is recorded while `deferred`.
 
-    Of several signals the first one counts, so that what ends the work is not interrupted itself; only a later Ctrl-C
-    interrupts that, too. A signal that is ignored stays so: `nohup` ignores SIGHUP, and a shell that starts something
-    in the background SIGINT. Outside of the main thread, to which Python gives all signals, the context does nothing.
+    Only the first signal counts, so that cleaning up is not interrupted itself, except by a later Ctrl-C. Ignored
+    signals stay ignored: `nohup` ignores SIGHUP, and a shell SIGINT for background jobs. The context has no effect
+    outside of the main thread, which receives all signals in Python.
     """
 
     def __init__(self) -> None:
         self.asked: int | None = None
-        """The first signal, if there was one."""
+        """Number of the first signal, if there was one."""
         self._since = 0.0
         self._tell: Callable[[], None] | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -63,7 +63,7 @@ class StopSignals:
 
     @contextmanager
     def deferred(self, tell: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Within it a signal is noted, and `tell` called, instead of raising; a later Ctrl-C raises."""
+        """A context in which a signal is recorded and `tell` called, instead of raising; a later Ctrl-C raises."""
         self._tell = tell
         try:
             if self.asked is not None:
@@ -73,7 +73,7 @@ class StopSignals:
             self._tell = None
 
     def check(self) -> None:
-        """Raise what has been noted.
+        """Raise a recorded signal.
 
         Raises:
             Interruption: if there was a signal.
@@ -86,9 +86,9 @@ class StopSignals:
             self.asked, self._since = number, time.monotonic()
             if self._tell is None:
                 raise Interruption(number)
-            at_once = "Ctrl-C once more stops" if number == signal.SIGINT else "Ctrl-C stops"
+            at_once = "Ctrl-C again stops" if number == signal.SIGINT else "Ctrl-C stops"
             logger.warning(
-                "%s: stopping after this update; %s at once, without saving", signal.Signals(number).name, at_once
+                "%s: stopping after this update; %s now, without saving", signal.Signals(number).name, at_once
             )
             self._tell()
         elif number == signal.SIGINT and time.monotonic() - self._since > SECOND_SIGNAL_SECONDS:
@@ -96,10 +96,10 @@ class StopSignals:
 
 
 def heeding_signals(call: Callable[[], Result]) -> Result:
-    """The result of a call into a library that lets no signal through before it returns, which may be after minutes.
+    """The result of a library call that blocks signals until it returns, perhaps for minutes.
 
-    It runs in a thread of its own, while this one waits and may be interrupted. The library must release Python's
-    global lock; an abandoned call ends with the process.
+    The call runs in another thread, while this one waits and can be interrupted. The library must release Python's
+    global interpreter lock; an abandoned call ends with the process.
     """
     results: list[Result] = []
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""What a model card says: the template, and the sentences that follow from a model's configuration and scores."""
+"""Model cards: the template, and text derived from a model's configuration and scores."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ float32; `--precision` says otherwise.
 
 
 def told_by_experiment(experiment: Experiment) -> dict[str, Any]:
-    """The values of the template that the configuration decides."""
+    """Values of the template that come from the configuration."""
     data = experiment.data
     return {
         "name": experiment.name,
@@ -94,9 +94,9 @@ def told_by_experiment(experiment: Experiment) -> dict[str, Any]:
 
 
 def hub_licence(licence: str | None) -> str:
-    """The licence as the Hub's metadata have it: an identifier in lower case, `other` for a text, or `unknown`.
+    """The licence in the format of the Hub's metadata: an identifier in lower case, `other` for a text, or `unknown`.
 
-    Those of Creative Commons may have spaces, as they are written: CC BY 4.0.
+    Identifiers of Creative Commons may be written with spaces: CC BY 4.0.
     """
     if not licence:
         return "unknown"
@@ -106,7 +106,7 @@ def hub_licence(licence: str | None) -> str:
 
 
 def _longest_line(max_length: int | None) -> str:
-    """The sentence about lines that are too long; empty if none is."""
+    """The sentence about lines that are too long; empty without a limit."""
     if max_length is None:
         return ""
     return f"A line of more than {max_length - 1} pieces is refused, or divided at the ends of its sentences. "
@@ -117,7 +117,7 @@ def _file_names(texts: Any) -> list[str]:
 
 
 def validation_sentence(measured: Mapping[str, Any] | None, precision: str) -> str:
-    """What the card says of the scores on the validation text, measured while training in this precision."""
+    """The sentence about scores on the validation text, measured while training in this precision."""
     if measured is None:
         return "No validation scores are recorded."
     bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
@@ -128,7 +128,7 @@ def validation_sentence(measured: Mapping[str, Any] | None, precision: str) -> s
 
 
 def score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:
-    """A test set's rows of the table: test set, metric, score, signature."""
+    """Table rows of a test set: test set, metric, score, signature."""
     found = ((metric, getattr(scores, metric)) for metric in METRICS)
     return [
         (test_set, TITLES[metric], f"{score.value:.2f}", f"`{score.signature}`".replace("|", r"\|"))

@@ -1,8 +1,8 @@
-"""Recipes: what a YAML file says of an experiment, together with the recipes that it extends, up to plain values.
+"""Recipes: the configuration of an experiment in YAML files that may extend others, read into plain values.
 
-`extends: FILE` is relative to the file that says so; `extends: package:NAME` is one of the recipes that come with the
-package. Paths in a recipe are relative to it; `cwd:PATH` is relative to the working directory, `package:PATH` to the
-package, and `package:NAME` as the model to begin with is one of those that come with the package.
+`extends: FILE` is relative to the file with this key; `extends: package:NAME` is a recipe of the package. Paths in a
+recipe are relative to it; `cwd:PATH` is relative to the working directory, `package:PATH` to the package, and
+`package:NAME` in `training.from` is a model of the package.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ logger = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent
 RECIPES = PACKAGE / "recipes"
-"""Recipes that come with the package; in a clone, a link to the folder of this name in its root."""
+"""Folder of the package's recipes; in a clone, a link to the folder of this name in its root."""
 
 OF_WORKING_DIRECTORY = "cwd:"
-"""What paths may begin with, as they may with `OF_PACKAGE`."""
+"""Prefix of paths relative to the working directory."""
 
 DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
-"""What a recipe is completed by that extends none, and lacks a model or a training, or begins with a trained model."""
+"""Recipes to complete one that extends none and lacks a model or training: from scratch, or from a trained model."""
 
 OF_MODEL = ("model", "segmentation")
-"""Sections that a trained model brings."""
+"""Sections that are taken from a trained model."""
 
 UNWRITTEN = Path("recipe")
-"""The file that values come from which are in none."""
+"""Path that values which are not in a file count as being in."""
 
 LANGUAGES = ("source_language", "target_language")
 TEXTS = ("train", "validation")
 
 PLACES = {("data", "root"): PACKAGE, ("data", "cache"): PACKAGE, ("training", "from"): MODELS}
-"""Keys whose values are paths by themselves, and the folder that `package:` names in each."""
+"""Keys with paths as values, and the folder that `package:` refers to in each."""
 
 
 def read_recipe(recipe: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The values of a recipe and what it extends, with `key.path=value` settings applied, and complete paths.
+    """The values of a recipe and what it extends, with `key.path=value` settings applied, and absolute paths.
 
     Args:
-        recipe: a file, or what one in the working directory would say.
-        settings: whose paths are relative to the working directory, but those of texts to `data.root`.
+        recipe: a recipe file, or the values of one in the working directory.
+        settings: settings with paths relative to the working directory, except those of texts, to `data.root`.
 
     Raises:
-        ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language is no code.
+        ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language code is bad.
     """
     values: dict[str, Any] = {}
     for file, said in reversed(_with_default(_beginning_with(_chain(recipe), _start(override({}, settings))))):
@@ -76,16 +76,16 @@ def read_recipe(recipe: Path | Mapping[str, Any], settings: Sequence[str] = ()) 
 
 
 def origin_of(recipe: Path | Mapping[str, Any]) -> str:
-    """What messages call it."""
+    """Name of a recipe in messages."""
     return UNWRITTEN.name if isinstance(recipe, Mapping) else str(recipe)
 
 
 def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
-    """What a recipe inherits, without what the model brings that it begins with; dropout is no part of a model."""
+    """Inherited values without those that `training.from` replaces; rates of dropout are kept."""
     dropout = {key: rate for key, rate in _section(inherited, "model").items() if _is_dropout(key)}
     replaced = [part for part in OF_MODEL if part in inherited and inherited[part] != dropout]
     if replaced:
-        logger.info("%s: %s: of training.from, not what it inherits", file, " and ".join(replaced))
+        logger.info("%s: %s from training.from, not as inherited", file, " and ".join(replaced))
     data = {key: value for key, value in _section(inherited, "data").items() if key not in LANGUAGES}
     kept = {name: value for name, value in inherited.items() if name not in OF_MODEL}
     kept |= {"model": dropout} if dropout else {}
@@ -93,24 +93,24 @@ def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _is_dropout(key: str) -> bool:
-    """Whether a key of a model is a rate of dropout that every family has."""
+    """Whether a model's key is a dropout rate common to all families."""
     return key.endswith("dropout") and key in FamilyConfig.model_fields
 
 
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with the model, segmentation and languages of `training.from`, and what is `said` of them over that.
+    """The values with the model, segmentation and languages of `training.from`, overridden by those in `said`.
 
-    If it has gone, values that say all by themselves, as those of a RUN do, stay as they are.
+    If the trained model no longer exists, complete values, such as a RUN's, are returned unchanged.
 
     Raises:
         ConfigurationError: if there is no trained model.
     """
     configuration = Path(str(_start(values))) / CONFIGURATION_FILE
     if not configuration.is_file():
-        if "family" in _section(values, "model"):  # of a RUN, which says all and can resume without the model
+        if "family" in _section(values, "model"):  # a RUN's, which are complete and can resume without the model
             return values
         raise ConfigurationError(
-            f"{configuration.parent}: there is no trained model here for training.from ({configuration.name} is "
+            f"{configuration.parent}: is not a trained model for training.from ({configuration.name} is "
             "missing). Give the directory that training or `jointnmt share` wrote, or a model of the package: "
             f"{', '.join(OF_PACKAGE + name for name in shipped_models())}."
         )
@@ -130,7 +130,7 @@ def _start(values: Mapping[str, Any]) -> Any:
 
 
 def names() -> list[str]:
-    """The recipes of the package, without those that are only there to be extended."""
+    """Names of the package's recipes, without those that exist only to be extended."""
     files = (file.relative_to(RECIPES) for file in RECIPES.rglob("*.yaml") if not file.name.startswith("_"))
     return sorted(file.with_suffix("").as_posix() for file in files)
 
@@ -153,7 +153,7 @@ def locate(name: str | Path) -> Path:
 
 
 def describe(name: str) -> str:
-    """What the first sentence of a recipe's comment says, or of the nearest that it extends if that says more."""
+    """Description of a recipe: the first sentence of its comment, after that of the nearest base recipe it extends."""
     path = locate(f"{OF_PACKAGE}{name}")
     own = _first_sentence(path)
     of_corpus = [_first_sentence(file) for file, _ in _chain(path)[1:] if file.name.startswith("_")]
@@ -168,7 +168,7 @@ def _first_sentence(path: Path) -> str:
 
 
 def _chain(recipe: Path | Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
-    """A recipe and those that it extends, each with what it says itself; the most basic one last."""
+    """A recipe and those that it extends, each with its own values; the most basic one last."""
     chain: list[tuple[Path, dict[str, Any]]] = []
     following: Path | None
     if isinstance(recipe, Mapping):
@@ -187,9 +187,9 @@ def _chain(recipe: Path | Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]
 
 
 def _beginning_with(chain: list[tuple[Path, dict[str, Any]]], start: Any) -> list[tuple[Path, dict[str, Any]]]:
-    """The chain, whose recipe says by itself what settings say of `training.from`, unless a file of it names a model.
+    """The chain with `training.from` of the settings set in its first recipe, unless a file of it sets the key.
 
-    What it inherits of a model gives way to it, then, and what completes it is for fine-tuning.
+    The trained model then replaces inherited values, and the recipe is completed for fine-tuning.
     """
     (file, values), *inherited = chain
     if start is None or any(_start(said) is not None for _, said in chain):
@@ -199,11 +199,11 @@ def _beginning_with(chain: list[tuple[Path, dict[str, Any]]], start: Any) -> lis
 
 
 def _with_default(chain: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
-    """The chain, ending in the recipe that completes a short one that extends none."""
+    """The chain, with a default recipe at its end if it is a single, incomplete recipe."""
     file, values = chain[-1]
     if len(chain) == 1 and not ("training" in values and "family" in _section(values, "model")):
         default = DEFAULT if _start(values) is None else OF_TRAINED
-        logger.info("%s: what it does not say of model and training is as in %s", file, default)
+        logger.info("%s: model and training are completed by %s", file, default)
         return [*chain, (locate(default), read_yaml(locate(default)))]
     return chain
 
@@ -221,7 +221,7 @@ def _read(file: Path, asked_by: Path | None) -> dict[str, Any]:
 
 
 def _extended(values: dict[str, Any], file: Path) -> Path | None:
-    """Take `extends` out of the values; the file that it names, if there is one."""
+    """Remove `extends` from the values; return the file that it names, if there is one."""
     extended = values.pop("extends", None)
     if extended is None:
         return None
@@ -231,9 +231,9 @@ def _extended(values: dict[str, Any], file: Path) -> Path | None:
 
 
 def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a recipe in this folder says, with complete paths of `PLACES`.
+    """The values of a recipe in this folder, with absolute paths at the keys of `PLACES`.
 
-    One that names texts and no root has its own folder for one; texts that it inherits stay where they are.
+    The root of a recipe with texts but no root is its folder; inherited texts keep their paths.
     """
     data, training = _with_named_texts(_section(said, "data")), dict(_section(said, "training"))
     if any(key in data for key in TEXTS) and data.get("root") is None:
@@ -250,7 +250,7 @@ def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) 
 
 
 def _with_named_texts(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` with complete paths of its texts' files that begin with `package:` or `cwd:`, wherever its root is."""
+    """`data` with absolute paths for its texts' files that begin with `package:` or `cwd:`, independent of the root."""
 
     def complete(path: str) -> str:
         return str(_complete(path, Path())) if path.startswith((OF_PACKAGE, OF_WORKING_DIRECTORY)) else path
@@ -260,12 +260,12 @@ def _with_named_texts(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _moved(text: Any, root: Any) -> Any:
-    """A text with complete paths, which do not depend on the root."""
+    """A text with absolute paths, independent of the root."""
     return _with_files(text, lambda path: str(Path(root) / path)) if isinstance(root, str) else text
 
 
 def _with_files(text: Any, change: Callable[[str], str]) -> Any:
-    """A text with the paths of its files changed; what is no text is left to validation."""
+    """A text with the paths of its files changed; other values are left to validation."""
     if not isinstance(text, dict):
         return text
     files = {key: change(path) for key in ("source", "target", "path") if isinstance(path := text.get(key), str)}
@@ -273,7 +273,7 @@ def _with_files(text: Any, change: Callable[[str], str]) -> Any:
 
 
 def _complete(path: Any, folder: Path, package: Path = PACKAGE) -> Any:
-    """A complete path, of one that is relative to `folder`; what is no path is left to validation."""
+    """The absolute path of one relative to `folder`; other values are left to validation."""
     if not isinstance(path, str):
         return path
     for scheme, start in ((OF_PACKAGE, package), (OF_WORKING_DIRECTORY, Path())):
@@ -283,7 +283,7 @@ def _complete(path: Any, folder: Path, package: Path = PACKAGE) -> Any:
 
 
 def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, Any]:
-    """`new` merged over `old`; of a model of another family, no keys stay that the new family does not have."""
+    """`new` merged over `old`; if the family changes, keys of the old model that the new family lacks are dropped."""
     family = _section(new, "model").get("family")
     inherited = _section(old, "model")
     chosen = find_family(family) if isinstance(family, str) else None
@@ -292,7 +292,7 @@ def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, An
         dropped = [key for key in inherited if key not in known]
         if dropped:
             logger.info(
-                "%s: leaves out what it inherits for a %s: %s",
+                "%s: ignores inherited settings of the %s: %s",
                 origin,
                 inherited["family"],
                 ", ".join(f"model.{key}" for key in dropped),
@@ -312,7 +312,7 @@ def _over_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str,
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A section that is a mapping; otherwise an empty one, and validation will say what is wrong."""
+    """A section that is a mapping; otherwise an empty one, and validation will report the error."""
     section = values.get(name)
     return section if isinstance(section, dict) else {}
 

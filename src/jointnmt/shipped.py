@@ -8,28 +8,28 @@ from pathlib import Path
 from jointnmt.errors import ModelError
 
 MODELS = Path(__file__).parent / "pretrained"
-"""In a clone, a link to the folder of this name in its root."""
+"""Folder of the models; in a clone, a link to the folder of this name in its root."""
 
 CONFIGURATION_FILE, WEIGHTS_FILE = "experiment.yaml", "model.safetensors"
-"""Files of every model, which tell its folder from others."""
+"""Files that every model has, by which its folder is recognised."""
 
 OF_PACKAGE = "package:"
-"""What names of models, recipes and paths of the package begin with."""
+"""Prefix of names of the package's models and recipes, and of paths in it."""
 
 
 def shipped_models() -> list[str]:
-    """Names of the models of the package."""
+    """Names of the package's models."""
     return sorted(each.parent.name for each in MODELS.glob(f"*/{WEIGHTS_FILE}"))
 
 
 def is_shipped(run: Path) -> bool:
-    """Whether this names a model of the package; a recipe of the package may be named likewise."""
+    """Whether this names a model of the package, not only a recipe with the same prefix."""
     name = str(run)
     return name.startswith(OF_PACKAGE) and name.removeprefix(OF_PACKAGE) in shipped_models()
 
 
 def is_model(name: str) -> bool:
-    """Whether this names a model's folder, or a model of the package."""
+    """Whether this names the folder of a model, or a model of the package."""
     return os.path.isfile(os.path.join(name, CONFIGURATION_FILE)) or is_shipped(Path(name))  # noqa: PTH113, PTH118 (may be too long)
 
 
@@ -51,6 +51,6 @@ def locate_run(run: Path) -> Path:
 
 
 def ensemble_hint(run: Path) -> str:
-    """What a message adds that a model was not found, if its name is that of an ensemble."""
+    """A hint for messages about a model that was not found, if its name is an ensemble's; else empty."""
     ensemble = "+" in str(run)
     return " Ensembles, A+B, are for translate, translate-corpus, score and evaluate only." if ensemble else ""

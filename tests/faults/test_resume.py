@@ -237,7 +237,7 @@ def test_a_model_without_checkpoints_is_not_trained_over(whole: Path, corpus: Pa
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(ModelError, match="holds a model, but no state"):
+    with pytest.raises(ModelError, match="has a model, but no training state"):
         train(experiment(corpus, training__max_updates=13), run, NoDisplay())
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
@@ -250,7 +250,7 @@ def test_a_model_without_states_is_not_trained_over(whole: Path, corpus: Path, t
         (run / "checkpoints" / f"{name}.safetensors").unlink()
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     for updates in (12, 13):
-        with pytest.raises(ModelError, match=r"no state of its training to resume from \(last\.safetensors"):
+        with pytest.raises(ModelError, match=r"no training state to resume from \(last\.safetensors"):
             train(experiment(corpus, training__max_updates=updates), run, NoDisplay())
     assert before == {path: path.read_bytes() for path in before}
 
@@ -343,7 +343,7 @@ def test_another_configuration_is_refused_with_the_difference(whole: Path, corpu
 
 def test_a_directory_with_other_things_is_refused(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ConfigurationError, match="holds no run"):
+    with pytest.raises(ConfigurationError, match="not a run"):
         train(experiment(corpus), tmp_path, NoDisplay())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -126,7 +126,7 @@ def test_a_signal_during_the_last_save_or_before_the_average_is_heeded(
 @pytest.mark.parametrize("what", ["reading the target", "segmenting the text"])
 def test_a_signal_while_the_training_is_prepared_is_heeded(whole: Path, tmp_path: Path, what: str) -> None:
     write_corpus(tmp_path)
-    with pytest.raises(TrainingInterruptedError, match="while the training was prepared") as caught:
+    with pytest.raises(TrainingInterruptedError, match="during preparation") as caught:
         train(experiment(tmp_path), tmp_path / "run", Preparing(what, signal.SIGTERM))
     assert caught.value.exit_code == 143
     assert not list((tmp_path / "cache").rglob("*.partial"))

@@ -140,7 +140,7 @@ def test_a_training_goes_on_though_its_mirror_fails(
     run = tmp_path / "run"
     with pytest.raises(ConfigurationError, match="no room for update 12"):
         train(experiment, run, NoDisplay(), f"{tmp_path}/mirror")
-    assert "no room for update 5. The training goes on" in caplog.text
+    assert "no room for update 5. The training continues" in caplog.text
     assert TrainingDirectory(run).states.newest_step() == 12
 
 
@@ -196,7 +196,7 @@ def test_a_training_goes_on_though_its_own_files_cannot_be_read(
     with monkeypatch.context() as patched:
         patched.setattr(Mirror, "push", push_failing)
         interrupted(experiment, run, mirror, 6)
-        assert "log.jsonl: cannot be copied to" in caplog.text and "The training goes on" in caplog.text
+        assert "log.jsonl: cannot be copied to" in caplog.text and "The training continues" in caplog.text
     train(experiment, run, NoDisplay(), mirror)
     Mirror(mirror).pull(tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(run)
@@ -227,7 +227,7 @@ def test_the_same_command_brings_a_result_to_its_mirror_that_did_not_arrive(
 
 @pytest.mark.parametrize("address", ["", " ", "RUN", "RUN/mirror", "file://RUN/mirror"])
 def test_a_mirror_that_would_be_none_is_refused(experiment: Experiment, tmp_path: Path, address: str) -> None:
-    with pytest.raises(ConfigurationError, match="lies in" if address.strip() else "mirror is empty"):
+    with pytest.raises(ConfigurationError, match="is inside" if address.strip() else "mirror is empty"):
         train(experiment, tmp_path / "run", NoDisplay(), address.replace("RUN", str(tmp_path / "run")))
 
 

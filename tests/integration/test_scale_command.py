@@ -174,7 +174,7 @@ def test_longer_runs_go_on_and_shorter_ones_are_refused(folder: Path) -> None:
     assert call(*arguments, 3).exit_code == 0
     assert json.loads((out / "base.json").read_text(encoding="utf-8"))["updates"] == 3
     result = call(*arguments, 2)
-    assert result.exit_code == 2 and "has been trained for 3 updates, and 2 are asked for" in result.stderr
+    assert result.exit_code == 2 and "has been trained for 3 updates, but 2 are requested" in result.stderr
     result = call(*arguments, 3, "--set", "model.dropout=0.2")
     assert result.exit_code == 2 and "model.dropout: 0.1 -> 0.2" in result.stderr
 
@@ -188,7 +188,7 @@ def test_a_finished_run_is_not_reused_with_other_text(folder: Path, tmp_path: Pa
         (tmp_path / f"{name}.en").write_text(text.replace("word1", "word2"), encoding="utf-8")
         result = call(*arguments, "base")
         which = {"valid": "validation"}.get(name, name)
-        assert result.exit_code == 3 and f"another text under data.{which} than is there now" in result.stderr
+        assert result.exit_code == 3 and f"the text of data.{which} has changed" in result.stderr
         (tmp_path / f"{name}.en").unlink()
         assert call(*arguments, "base").exit_code == 0  # what is not there is not another one
         (tmp_path / f"{name}.en").write_text(text, encoding="utf-8")

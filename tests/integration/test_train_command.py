@@ -188,8 +188,8 @@ def test_validation_measures_what_scoring_and_translating_give(run: Path) -> Non
     ("changes", "message"),
     [
         (["training.max_updates=null"], "This training would never end"),
-        (["data.validation=[]", "validation.patience=2"], "patience needs data.validation"),
-        (["data.validation=[]", "validation.patience=null", "validation.metric=bleu"], "bleu, which needs data.valid"),
+        (["data.validation=[]", "validation.patience=2"], "patience needs a text in data.validation"),
+        (["data.validation=[]", "validation.patience=null", "validation.metric=bleu"], "bleu, which needs a text"),
         (["validation.metric=bleu", "validation.bleu_every=0"], "BLEU is never measured"),
     ],
 )

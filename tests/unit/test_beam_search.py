@@ -220,7 +220,7 @@ def test_a_prefix_beyond_the_limit_is_an_error() -> None:
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], [4, 4, 4, 4], [], []])
     with pytest.raises(ValueError, match="2 prefixes for 4 sentences"):
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], []])
-    with pytest.raises(ValueError, match="an id below 0"):
+    with pytest.raises(ValueError, match="a negative id"):
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], [4, -1], [], []])
     with pytest.raises(ValueError, match="end or padding mark"):
         beam_search(model, pad_rows(SOURCES), up_to(4), [[], [4, eos_id], [], []])
@@ -249,7 +249,7 @@ def test_no_sentences_give_no_translations() -> None:
 
 def test_wrong_use_is_refused() -> None:
     model = TableModel(vocabulary=6)
-    with pytest.raises(ConfigurationError, match="6 best translations were asked for, but beam_size is 5"):
+    with pytest.raises(ConfigurationError, match="num_best is 6, but beam_size is 5"):
         beam_search(model, pad_rows(SOURCES), SearchConfig(beam_size=5), num_best=6)
     with pytest.raises(ConfigurationError, match="num_best is 0, but must be at least 1"):
         beam_search(model, pad_rows(SOURCES), SearchConfig(), num_best=0)

@@ -385,8 +385,8 @@ def test_a_training_that_resumes_in_other_code_is_told(tmp_path: Path, caplog: p
     for code, told in (("a", False), ("a", False), ("b", True)):
         caplog.clear()
         files.write_versions({}, code)
-        assert ("resumes in code that has been changed" in caplog.text) == told
+        assert ("resumes with changed code" in caplog.text) == told
     (tmp_path / "versions.json").write_text('{"packages": {}}')  # of before there were such digests
     caplog.clear()
     files.write_versions({}, "c")
-    assert "in code" not in caplog.text
+    assert "changed code" not in caplog.text

@@ -59,7 +59,7 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
         ),
         (
             {"model__family": "nothing"},
-            "; that of another package needs that package installed (given: 'nothing')",
+            "; families of other packages need these installed (given: 'nothing')",
         ),
         ({"model__family": None}, "model: family is missing"),
         (

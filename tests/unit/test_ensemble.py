@@ -126,7 +126,7 @@ def test_its_alignment_is_the_mean_and_other_weights_are_left_out() -> None:
 
 
 def test_members_that_do_not_go_together_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="needs a model"):
+    with pytest.raises(ConfigurationError, match="needs at least one model"):
         Ensemble([])
     with pytest.raises(ConfigurationError, match=r"different devices \(cpu, meta\)"):
         Ensemble([tiny_model("reformer-base"), tiny_model("reformer-base").to("meta")])

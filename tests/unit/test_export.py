@@ -83,7 +83,7 @@ def test_translations_of_a_shipped_model_are_equal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("run", "message"),
-    [("package:tatoeba-de-en-reformer-fast", "is no Transformer"), ("shortcuts", "has lexical shortcuts")],
+    [("package:tatoeba-de-en-reformer-fast", "is not a Transformer"), ("shortcuts", "has lexical shortcuts")],
 )
 def test_what_it_cannot_express_is_refused(run: str, message: str, tmp_path: Path) -> None:
     if run == "shortcuts":

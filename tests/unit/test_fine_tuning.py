@@ -63,7 +63,7 @@ def test_a_model_of_a_family_that_nobody_has_is_refused_by_name(corpus: Path, tm
     file = tmp_path / "base" / "experiment.yaml"
     file.write_text(file.read_text().replace("family: transformer", "family: unheard-of"))
     for settings in ([], ["model.family=reformer-fast"]):
-        with pytest.raises(ConfigurationError, match="that of another package needs that package installed"):
+        with pytest.raises(ConfigurationError, match="families of other packages need these installed"):
             Experiment.load(recipe(corpus), [f"training.from={tmp_path / 'base'}", *settings])
 
 
@@ -175,7 +175,7 @@ def test_what_weights_do_not_depend_on_may_differ(corpus: Path) -> None:
 
 def test_inherited_models_give_way_and_what_is_no_model_is_an_error(corpus: Path) -> None:
     assert Experiment.load(recipe(corpus, extends="package:tatoeba/de-en-reformer-fast")).model.family == "transformer"
-    with pytest.raises(ConfigurationError, match="there is no trained model here for training"):
+    with pytest.raises(ConfigurationError, match="is not a trained model for training"):
         Experiment.load(recipe(corpus), [f"training.from={corpus}"])
 
 

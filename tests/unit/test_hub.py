@@ -298,7 +298,7 @@ def test_what_is_nowhere_is_a_model_error(tmp_path: Path, name: str) -> None:
 
 
 def test_a_name_that_no_model_of_the_hub_can_have_is_not_asked_for_there() -> None:
-    with pytest.raises(ModelError, match="no such folder, and a model on the Hub is named USER/NAME"):
+    with pytest.raises(ModelError, match="no such folder, and models on the Hub are named USER/NAME"):
         Translator.from_pretrained("mistyped", device="cpu")
 
 

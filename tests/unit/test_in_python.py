@@ -154,7 +154,7 @@ def test_values_are_what_a_recipe_in_the_working_directory_says(
     ):
         with pytest.raises(ConfigurationError, match=said):
             jointnmt.train(refused, tmp_path / "run")
-    with pytest.raises(TypeError, match=r'give \["training.max_updates=1"\]'):
+    with pytest.raises(TypeError, match=r'pass \["training.max_updates=1"\]'):
         jointnmt.train(values, tmp_path / "run", "training.max_updates=1")
     with pytest.raises(DataError, match=r"mine\.tsv"):
         jointnmt.train({**values, "data": {**values["data"], "source_language": "de"}}, tmp_path / "run")

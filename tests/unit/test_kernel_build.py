@@ -281,8 +281,8 @@ def directory_of_another_user(directory: Path) -> None:
     [
         (directory_open_to_the_group, "other users can write to .*kernels .chmod go-w"),
         (directory_open_to_all, "other users can write to .*kernels .chmod go-w"),
-        (directory_under_one_open_to_all, "every user can exchange what lies in .*jointnmt .chmod o-w"),
-        (directory_by_a_link, "no directory of its own"),
+        (directory_under_one_open_to_all, "every user can replace files in .*jointnmt .chmod o-w"),
+        (directory_by_a_link, "is a symbolic link or not a directory"),
         pytest.param(directory_of_another_user, "belongs to another user .12345.", marks=only_root_gives_away),
     ],
 )
@@ -379,7 +379,7 @@ def test_a_cache_that_cannot_be_written_to_is_used_as_it_is(
     monkeypatch.setattr(Path, "unlink", read_only)
     assert build.build() == path
     truncate(path)
-    with pytest.raises(ConfigurationError, match=r"cannot be kept in .* \(Read-only file system\)"):
+    with pytest.raises(ConfigurationError, match=r"cannot be stored in .* \(Read-only file system\)"):
         build.build()
 
 
@@ -398,8 +398,8 @@ def test_what_cannot_be_loaded_is_told(fresh: Path, tmp_path: Path) -> None:
         ("no compiler", "install g\\+\\+ or clang\\+\\+, or name one in CXX"),
         ("a compiler that fails", "failed: out of .order. Install a recent"),
         ("a compiler that does not start", "does not run .* Name another in CXX"),
-        ("a compiler that is not there", "CXX is '/nowhere/g.. -m64', but there is no /nowhere/g... Name another"),
-        ("a command that is none", "which is no command .* Name a C.. compiler"),
+        ("a compiler that is not there", "CXX is '/nowhere/g.. -m64', but /nowhere/g.. was not found. Name another"),
+        ("a command that is none", "which is not a valid command .* Name a C.. compiler"),
         ("nowhere to write", "XDG_CACHE_HOME"),
         ("no home", "no home directory .* XDG_CACHE_HOME"),
     ],

@@ -63,7 +63,10 @@ def outlook(**changes: Any) -> Outlook:
             ["segmentation.num_merges to 1,500"],
         ),
         ({"vocabulary": 3851, "target_tokens": 30_800, "parameters": 1}, ["size to 1,500 or so"]),
-        ({"vocabulary": 400, "target_tokens": 3000, "parameters": 1}, ["400 pieces", "7.5 times each. Use more text"]),
+        (
+            {"vocabulary": 400, "target_tokens": 3000, "parameters": 1},
+            ["400 pieces", "7.5 times each in the training text. Use more text"],
+        ),
     ],
 )
 def test_warns_of_what_does_not_fit(changes: dict[str, Any], words: list[str]) -> None:
@@ -91,7 +94,7 @@ def test_much_dropout_allows_more_parameters() -> None:
     each = replace(each, experiment=each.experiment.model_copy(update={"model": model}))
     assert each.warnings() == []
     (warning,) = replace(each, parameters=2_400_001).warnings()
-    assert "by heart" in warning
+    assert "it will overfit" in warning
 
 
 def test_validations_of_the_warm_up_are_not_stale() -> None:

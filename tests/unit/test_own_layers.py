@@ -156,7 +156,7 @@ def test_a_layer_of_ones_own_is_not_packed(caplog: pytest.LogCaptureFixture) -> 
     changed(model, Linear, as_class(Twice))
     prepared = prepare_for_inference(model, "bfloat16")
     assert any(type(module) is Twice for module in prepared.modules())
-    assert "stay in its own precision" in caplog.text
+    assert "keep the model's precision" in caplog.text
 
 
 def translations(model: TranslationModel) -> list[tuple[int, ...]]:

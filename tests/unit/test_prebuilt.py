@@ -85,7 +85,7 @@ def test_kernels_of_the_package_that_cannot_be_loaded_are_compiled_here(
     monkeypatch.setattr(build, "build", lambda: Path(own._name))
     again = library.__wrapped__()
     assert again is not None and again._name == own._name
-    assert f"{shipped} cannot be loaded" in caplog.text and "install it anew" in caplog.text
+    assert f"{shipped} cannot be loaded" in caplog.text and "reinstall it" in caplog.text
     status = kernel_status()
     assert status.state in ("verified", "not built") and status.problem is not None
     assert str(shipped) in status.problem

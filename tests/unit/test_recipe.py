@@ -118,7 +118,7 @@ def test_another_family_drops_the_keys_of_the_one_inherited(
     assert by_recipe == by_setting
     assert (by_recipe.model.family, by_recipe.model.embed_dim) == (family, 128)
     dropped = {"transformer": "model.prenet_layers, model.num_layers", "reformer-base": "model.prenet_layers"}
-    expected = f"leaves out what it inherits for a reformer-fast: {dropped.get(family)}"
+    expected = f"ignores inherited settings of the reformer-fast: {dropped.get(family)}"
     assert (expected in caplog.text) is (family in dropped)
     other = next(each for each in FAMILIES if each != family)
     assert Experiment.load(recipe, [f"model.family={other}"]).model.family == other

@@ -127,9 +127,9 @@ def test_a_gradient_along_one_axis_only() -> None:
 
 def test_where_one_side_is_worse_the_message_tells_how_far_the_other_one_alone_goes() -> None:
     size = StackSize.of(reformer(5, 4.0))
-    with pytest.raises(ScalingError, match=r"go the better way alone: 6\.00 widths of E more, at its depth"):
+    with pytest.raises(ScalingError, match=r"scale one side only: 6\.00 widths of E more, at its depth"):
         step_size(size, 4.0, Gradient(-0.5, 0.01), 2)
-    with pytest.raises(ScalingError, match=r"go the better way alone: 5\.00 layers more, at its width"):
+    with pytest.raises(ScalingError, match=r"scale one side only: 5\.00 layers more, at its width"):
         step_size(size, 4.0, Gradient(0.01, -0.5), 2)
 
 
@@ -237,13 +237,13 @@ def test_a_width_that_does_not_change_stays_as_it_is() -> None:
 
 def test_a_step_that_rounds_to_nothing_or_leaves_nothing_is_refused() -> None:
     base = experiment(reformer(3, 4.0))
-    with pytest.raises(ScalingError, match="no larger model"):
+    with pytest.raises(ScalingError, match="the model is not larger"):
         rounded(base, Step(1.0, 0.4, 0.4))
-    with pytest.raises(ScalingError, match="leaves no model"):
+    with pytest.raises(ScalingError, match="leaves no layers or no width"):
         rounded(base, Step(1.0, -3.0, 40.0))
-    with pytest.raises(ScalingError, match="leaves no model"):
+    with pytest.raises(ScalingError, match="leaves no layers or no width"):
         rounded(base, Step(1.0, 40.0, -4.4))
-    with pytest.raises(ScalingError, match=r"should be at most 500.*\. Ask for a smaller ratio"):
+    with pytest.raises(ScalingError, match=r"should be at most 500.*\. Request a smaller ratio"):
         rounded(base, Step(1.0, 900.0, 0.1))
     result = scale(base, measured(depth=1.5), 400.0, 1)
     assert result.experiment is None and result.step is not None and "smaller ratio" in str(result.refused)

@@ -296,7 +296,7 @@ def test_mean_gates_of_a_sentence_do_not_depend_on_its_batch(family: type[Family
         (TransformerConfig, {"shortcuts": {"input": "two-below"}, "encoder_layers": 1}, "no layer two below"),
         (TransformerConfig, fusion_at("cross", input="two-below"), "source embeddings"),
         (TransformerConfig, fusion_at("prenet"), "'prenet', which this family does not have.*encoder, decoder, cross"),
-        (TransformerConfig, fusion_at("encoder", "encoder"), "names one twice"),
+        (TransformerConfig, fusion_at("encoder", "encoder"), "has duplicates"),
         (TransformerConfig, fusion_at(), "should not be empty"),
         (TransformerConfig, {"emelin_compatible": True, "norm": "post"}, "norm 'pre'"),
         (ReformerBaseConfig, fusion_at("cross"), "'cross', which this family does not have.*source, target"),

@@ -120,7 +120,7 @@ def test_training_has_nothing_against_the_plan(pairs: int) -> None:
     pieces = corpus.pieces
     parameters = count_parameters(experiment.model, vocabulary, vocabulary).total
     warnings = Outlook(experiment, pieces // 1024 + 1, pairs, pieces, parameters, vocabulary).warnings()
-    assert ["by heart" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])
+    assert ["it will overfit" in warning for warning in warnings] == ([True] if pairs < 2_000 else [])
 
 
 @pytest.mark.parametrize(("limit", "memory"), [("2147483648", 2.0), ("max", None), ("", None)])

@@ -25,7 +25,7 @@ FAMILIES.update(
 
 
 def _of_its_family(values: Any) -> FamilyConfig:
-    """The settings of the family that `values` name."""
+    """`values` as the settings of the family that they name."""
     if type(values) is FamilyConfig:
         values = values.plain()
     if isinstance(values, FamilyConfig):
@@ -36,7 +36,7 @@ def _of_its_family(values: Any) -> FamilyConfig:
 
 
 ModelConfig = Annotated[SerializeAsAny[FamilyConfig], PlainValidator(_of_its_family)]
-"""The settings of a model of any family."""
+"""Settings of a model of any family."""
 
 __all__ = [
     "FAMILIES",
@@ -54,7 +54,7 @@ __all__ = [
 
 
 def build_model(config: FamilyConfig, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
-    """A model of the configured family with fresh weights, drawn from the global generator of torch.
+    """A model of the configured family with random initial weights, from torch's global generator.
 
     Raises:
         ConfigurationError: if the embeddings cannot be tied as configured, or there is no such family.

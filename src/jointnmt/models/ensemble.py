@@ -1,4 +1,4 @@
-"""Several models as one: the mean of their probabilities."""
+"""Ensembles: several models combined by the mean of their probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jointnmt.ops import log_softmax
 
 @dataclass
 class EnsembleState:
-    """The states of all members, with the same rows."""
+    """Decoder states of all members, with the same rows."""
 
     states: list[DecoderState]
 
@@ -27,14 +27,14 @@ class EnsembleState:
 
 
 class Ensemble(TranslationModel):
-    """The model whose next-token probabilities are the mean of its members', of any families.
+    """A model whose next-token probabilities are the mean of those of its members, which may be of any family.
 
-    What it returns as logits are the logarithms of these means; of a single member, its logits. It is for inference:
-    search wants its members in evaluation mode, and of attention weights it has the mean of the alignments alone.
+    Its logits are the logarithms of these means; for a single member, that member's logits. It is for inference: search
+    expects its members in evaluation mode, and it provides no attention weights but the mean of the alignments.
 
     Args:
-        members: with one target vocabulary, on one device.
-        sources: what each member reads in place of the source that a call passes, if they segment sources differently:
+        members: models with the same target vocabulary, on one device.
+        sources: inputs of the members that replace the source passed in a call, if they segment sources differently:
             a tensor `[B, S]` for each member, with rows in the order of the call's. None: all read the same.
 
     Raises:
@@ -49,7 +49,7 @@ class Ensemble(TranslationModel):
         self._sources = sources
         devices = sorted({str(parameter.device) for parameter in self.parameters()})
         if not self.members:
-            raise ConfigurationError("An ensemble needs a model. Name one or more.")
+            raise ConfigurationError("An ensemble needs at least one model.")
         if len(devices) > 1:
             raise ConfigurationError(
                 f"The models of an ensemble are on different devices ({', '.join(devices)}). Move them to one."
@@ -59,11 +59,11 @@ class Ensemble(TranslationModel):
 
     @property
     def members(self) -> Sequence[TranslationModel]:
-        """The models."""
+        """The combined models."""
         return cast("Sequence[TranslationModel]", self._members)
 
     def reading(self, sources: Sequence[Int[Tensor, "B _"]]) -> Ensemble:
-        """The same for one batch, whose sources each member reads in pieces of its own."""
+        """The same ensemble for one batch, with a source tensor for each member, in its own segmentation."""
         if len(sources) != len(self.members):
             raise ValueError(f"{len(sources)} sources for {len(self.members)} models")
         return Ensemble(self.members, sources)
@@ -71,10 +71,10 @@ class Ensemble(TranslationModel):
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        """See `TranslationModel.forward`; of `attn_weights`, only the alignment is filled.
+        """See `TranslationModel.forward`; only the alignment of `attn_weights` is filled.
 
         Raises:
-            ValueError: if `attn_weights` are asked for, and the members segment sources differently.
+            ValueError: if `attn_weights` is given, and the members segment sources differently.
         """
         found = [AttentionMaps(only_alignment=True) if attn_weights is not None else None for _ in self.members]
         calls = zip(self.members, self._read(source), found, strict=True)
@@ -96,7 +96,7 @@ class Ensemble(TranslationModel):
         return mean_of_probabilities(logits for logits, _ in found), EnsembleState([after for _, after in found])
 
     def _read(self, source: Tensor) -> Sequence[Tensor]:
-        """What each member reads."""
+        """Source tensor of each member."""
         if self._sources is None:
             return [source] * len(self.members)
         assert all(len(each) == len(source) for each in self._sources), "sources of another batch"
@@ -104,16 +104,15 @@ class Ensemble(TranslationModel):
 
     def _mean_alignment(self, found: Sequence[AttentionMaps]) -> Tensor:
         if self._sources is not None:
-            raise ValueError("members that read different pieces have no mean alignment")
+            raise ValueError("members with different source segmentations have no mean alignment")
         return torch.stack([each.require_alignment() for each in found]).mean(0)
 
 
 def mean_of_probabilities(logits: Iterable[Float[Tensor, "*rows V"]]) -> Float[Tensor, "*rows V"]:
-    """The logarithm of the mean of several distributions; a single model's logits stay as they are.
+    """The logarithm of the mean of several distributions; a single model's logits are returned unchanged.
 
-    Sums are kept relative to the greatest so far, so that no probability is too small to be told from 0, in no more
-    memory than two tensors of this size besides those that are given. Operations are element by element: a row's
-    result does not depend on the other rows.
+    Sums are kept relative to the largest summand so far, so that no probability underflows, in two tensors of this size
+    besides the inputs. All operations are element-wise: a row's result does not depend on the other rows.
 
     Raises:
         ConfigurationError: if their vocabularies differ in size.
@@ -127,10 +126,10 @@ def mean_of_probabilities(logits: Iterable[Float[Tensor, "*rows V"]]) -> Float[T
         if each.shape != first.shape:
             raise ConfigurationError(
                 f"The models of an ensemble have target vocabularies of {first.shape[-1]} and {each.shape[-1]} pieces, "
-                "but must have the same one."
+                "but must share one."
             )
         found = log_softmax(each)
-        # An impossible token, of minus infinity everywhere, stays one: it must not become the NaN of a difference.
+        # A token of minus infinity in all models must stay so: the difference would be NaN.
         larger = torch.maximum(greatest, found).clamp_min_(torch.finfo(found.dtype).min)
         total = total.mul_((greatest - larger).exp_()).add_((found - larger).exp_())
         greatest = larger

@@ -1,11 +1,11 @@
-"""The table of model families: this package's, and those that installed packages bring.
+"""The table of model families: this package's, and those provided by other installed packages.
 
-Another package brings a family by an entry point, whose name is that of the family, and whose object is a `Family`:
+Another package provides a family by an entry point with the family's name, which refers to a `Family`:
 
     [project.entry-points."jointnmt.families"]
     my-family = "my_package:FAMILY"
 
-It is imported when a configuration names the family, not before.
+It is imported only when a configuration names the family.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ GROUP = "jointnmt.families"
 
 
 class Family(NamedTuple):
-    """A family of models."""
+    """A model family."""
 
     config: type[FamilyConfig]
-    """Its settings, with a literal `family`."""
+    """Class of its settings, with a literal `family`."""
     model: Callable[[Any, int, int], TranslationModel]
-    """Makes a model of its settings and the sizes of the source and the target vocabulary."""
+    """Builds a model from its settings and the sizes of the source and target vocabulary."""
 
 
 FAMILIES: dict[str, Family] = {}
@@ -38,17 +38,17 @@ FAMILIES: dict[str, Family] = {}
 
 
 def find_family(name: str) -> Family | None:
-    """The family of that name, of this package or another; None if nobody has it.
+    """The family of that name, of this package or another; None if there is none.
 
     Raises:
-        MissingPackageError: if another package's cannot be had, or two packages bring one of that name.
+        MissingPackageError: if another package's family cannot be loaded, or two packages provide one of that name.
     """
     if name in FAMILIES:
         return FAMILIES[name]
     entries = list(entry_points(group=GROUP, name=name))
     if len(entries) > 1:
         packages = " and ".join(sorted(map(_package, entries)))
-        raise MissingPackageError(f"The family {name!r} comes with {packages}: uninstall all of them but one.")
+        raise MissingPackageError(f"The family {name!r} is provided by {packages}: uninstall all but one of them.")
     return _load(entries[0]) if entries else None
 
 
@@ -58,7 +58,7 @@ def known_families() -> list[str]:
 
 
 def packages_of(name: str) -> list[str]:
-    """The other packages that bring a family of that name."""
+    """Other packages that provide a family of that name."""
     return [] if name in FAMILIES else [each.dist.name for each in entry_points(group=GROUP, name=name) if each.dist]
 
 
@@ -72,15 +72,15 @@ def _load(entry: EntryPoint) -> Family:
     except Exception as error:  # whatever its module does
         raise _broken(entry, f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(family, Family):
-        raise _broken(entry, f"should be a jointnmt.models.Family, and is a {type(family).__name__}")
+        raise _broken(entry, f"should be a jointnmt.models.Family, but is a {type(family).__name__}")
     named = getattr(family.config, "model_fields", {}).get("family")
     if named is None or named.annotation != Literal[entry.name]:
-        raise _broken(entry, f"has settings whose key family should be Literal[{entry.name!r}]")
+        raise _broken(entry, f"needs settings with the field family: Literal[{entry.name!r}]")
     return family
 
 
 def _broken(entry: EntryPoint, how: str) -> MissingPackageError:
     return MissingPackageError(
-        f"The family {entry.name!r} of {_package(entry)}, {entry.value}, {how}. Mend that package, or install it anew; "
-        "--debug shows where."
+        f"The family {entry.name!r} of {_package(entry)}, {entry.value}, {how}. Fix or reinstall that package; --debug "
+        "shows the traceback."
     )

@@ -1,4 +1,4 @@
-"""How much lexical shortcuts let through: their gates, averaged for reading."""
+"""Mean gates of lexical shortcuts: how much of the lexical input they let through."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 from jointnmt.models.interface import AttentionMaps
 
 GateMeans = dict[str, list[dict[str, float]]]
-"""For each place that has shortcuts, for each of its layers, the mean gate of its `keys` and of its `values`."""
+"""Mean gates of `keys` and of `values`: by place with shortcuts, then layer."""
 
 
 def gate_means(
     attn_weights: AttentionMaps, source_mask: Bool[Tensor, "B S"], target_mask: Bool[Tensor, "B T"]
 ) -> dict[str, list[Float[Tensor, "B 2"]]]:
-    """For each place that has shortcuts, each layer's gates of keys and of values, averaged for each sentence.
+    """Mean gates of keys and of values for each sentence: by place with shortcuts, then layer.
 
-    The mean is over features and over positions, or cells, that are no padding. 0 is all hidden, 1 all lexical.
+    The mean is over features and over the positions, or cells, that are not padding. 0: all hidden, 1: all lexical.
     """
     cells = source_mask[:, :, None] & target_mask[:, None]
     masks = {"encoder": source_mask, "cross": source_mask, "prenet": source_mask, "decoder": target_mask}
@@ -36,7 +36,7 @@ def _mean(gates: Float[Tensor, "B ... 2 E"], mask: Bool[Tensor, "B ..."]) -> Flo
 
 
 def mean_over_sentences(each: Sequence[GateMeans]) -> GateMeans:
-    """The means over several sentences, each counting the same."""
+    """Means over several sentences, with equal weight."""
     return {
         place: [
             {name: fmean(means[place][number][name] for means in each) for name in layer}
@@ -47,7 +47,7 @@ def mean_over_sentences(each: Sequence[GateMeans]) -> GateMeans:
 
 
 def plain_means(means: dict[str, list[Float[Tensor, "B 2"]]], sentence: int) -> GateMeans:
-    """The means of one sentence of the batch, as plain numbers."""
+    """Mean gates of one sentence of the batch, as plain numbers."""
     return {
         place: [dict(zip(("keys", "values"), layer[sentence].tolist(), strict=True)) for layer in layers]
         for place, layers in means.items()
@@ -55,7 +55,7 @@ def plain_means(means: dict[str, list[Float[Tensor, "B 2"]]], sentence: int) -> 
 
 
 def named_layers(means: GateMeans) -> dict[str, float]:
-    """The means under names like `encoder.1.keys`, layers counted from 1."""
+    """Mean gates under names like `encoder.1.keys`, with layers counted from 1."""
     return {
         f"{place}.{number}.{name}": value
         for place, layers in means.items()

@@ -1,4 +1,4 @@
-"""What search, training and analysis may rely on, whatever the family of a model."""
+"""The interface of models that search, training and analysis rely on, whatever the family."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 
 
 class DecoderState(Protocol):
-    """What a model keeps between positions for N live rows: caches of keys and values, and the source.
+    """A model's state between positions for N live rows: caches of keys and values, and the source.
 
-    The caller owns the state; modules hold none. Caches grow in place: `step` and `select` use a state up, and only
-    the state that they return may be used after.
+    The caller owns the state; modules hold none. Caches grow in place: `step` and `select` consume a state, and only
+    the state that they return may be used afterwards.
     """
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
         """The state whose row i is this state's row `rows[i]`: repeats, reorders and drops rows; `rows` is on the CPU.
 
-        It is fastest when the rows of one sentence stay side by side and every sentence has equally many; then keys
-        and values are shared by a sentence's rows and nothing is copied, but the sentences that fill the place of
-        dropped ones.
+        It is fastest when the rows of a sentence stay adjacent and every sentence has equally many: its rows then share
+        keys and values, and only sentences that take the place of dropped ones are copied.
         """
         ...
 
@@ -40,29 +39,28 @@ class MultiStepState(ABC):
 
     @abstractmethod
     def multi_step_decoder(self) -> MultiStepDecoder | None:
-        """What decodes them, if they can be: the rows stay, and the tokens that `select` has led to are the next."""
+        """A decoder of the next positions, for the rows after the last `select`; None if there cannot be one."""
 
     @abstractmethod
     def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
-        """Take over positions that were decoded so, as the slots of each row's past."""
+        """Add positions decoded by it, given the cache slots of each row's past."""
 
 
 class AttentionRecord(NamedTuple):
-    """Where an attention layer appends its weights and gates, if a caller wants them."""
+    """Lists that an attention layer appends its weights and gates to."""
 
     weights: list[Tensor] | None
-    """Attention weights, before dropout; None: they are not wanted."""
+    """Attention weights, before dropout; None: not recorded."""
     gates: list[Tensor]
     """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
 
 
 @dataclass
 class AttentionMaps:
-    """Attention weights of one teacher-forced pass, one entry a layer; each sums to 1 over its last axis. And the gates
-    of lexical shortcuts.
+    """Attention weights of one teacher-forced pass, and the gates of lexical shortcuts.
 
-    Which lists are filled depends on the family: `encoder`, `decoder` and `cross` of a Transformer; `prenet`, `source`
-    and `target` of a Reformer.
+    There is one entry a layer; weights sum to 1 over the last axis. Which lists are filled depends on the family:
+    `encoder`, `decoder` and `cross` for a Transformer; `prenet`, `source` and `target` for a Reformer.
     """
 
     encoder: list[Float[Tensor, "B H S S"]] = field(default_factory=list)
@@ -70,27 +68,27 @@ class AttentionMaps:
     cross: list[Float[Tensor, "B H T S"]] = field(default_factory=list)
     prenet: list[Float[Tensor, "B H S S"]] = field(default_factory=list)
     source: list[Float[Tensor, "B H T S S"]] = field(default_factory=list)
-    """Source attention: under each target position t, the weights of every source position over the others."""
+    """Source attention: for each target position t, the weights of every source position over all of them."""
     target: list[Float[Tensor, "B H S T T"]] = field(default_factory=list)
-    """Target attention: under each source position s, the weights of every target position over the earlier ones."""
+    """Target attention: for each source position s, the weights of every target position over those up to itself."""
     alignment: Float[Tensor, "B T S"] | None = None
-    """How much each source position contributes to each target position: the reduction's weights, averaged over
-    features, or cross attention, averaged over layers and heads."""
+    """Share of each source position in each target position: the reduction's weights, averaged over features, or cross
+    attention, averaged over layers and heads."""
     only_alignment: bool = False
-    """Whether, of the weights, only those are kept that the alignment is made of: cross attention's."""
+    """Whether to keep only the weights that the alignment is computed from: cross attention's."""
     _gates: dict[str, list[Float[Tensor, "B *places 2 E"]]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def gates(self) -> dict[str, list[Float[Tensor, "B *places 2 E"]]]:
-        """Of models with lexical shortcuts: for each place of the above lists that has any, the gates of every layer.
+        """Gates of lexical shortcuts: by place, named as the lists above, then layer.
 
-        They are those of keys and of values, between 0 (all hidden) and 1 (all lexical), of positions `[B, L]` or cells
-        `[B, S, T]`.
+        The gates of keys, then of values, are between 0 (all hidden) and 1 (all lexical), for positions `[B, L]` or
+        cells `[B, S, T]`.
         """
         return {place: layers for place, layers in self._gates.items() if layers}
 
     def at(self, place: str) -> AttentionRecord:
-        """Where the attention layers at `place` append."""
+        """The record that attention layers at `place` append to."""
         wanted = place == "cross" or not self.only_alignment
         return AttentionRecord(getattr(self, place) if wanted else None, self._gates[place])
 
@@ -98,12 +96,12 @@ class AttentionMaps:
         """The alignment, after the pass.
 
         Raises:
-            ModelError: if the model has written none.
+            ModelError: if the model did not set it.
         """
         if self.alignment is None:
             raise ModelError(
-                "The model says nothing of its alignment. Ask for none; or mend its family, whose forward pass should "
-                "fill attn_weights.alignment."
+                "This model does not provide an alignment. Disable alignments, or set `attn_weights.alignment` in "
+                "its `forward`."
             )
         return self.alignment
 
@@ -125,24 +123,24 @@ class TranslationModel(nn.Module, ABC):
     """
 
     config: FamilyConfig | None = None
-    """How it was built; None of a model that is in no recipe."""
+    """Settings that it was built with; None for a model that is not built from a recipe."""
 
     @property
     def has_shortcuts(self) -> bool:
-        """Whether the model has lexical shortcuts, whose gates it writes into `AttentionMaps.gates`."""
+        """Whether the model has lexical shortcuts, and records their gates in `AttentionMaps.gates`."""
         return self.config is not None and bool(self.config.shortcut_places)
 
     @property
     def recomputes_layers(self) -> bool:
-        """Whether layers are computed again in the backward pass (`activation_checkpointing`)."""
+        """Whether layers are recomputed in the backward pass (`activation_checkpointing`)."""
         return self.config is not None and self.config.activation_checkpointing
 
     def stacks(self) -> Mapping[str, LayerStack]:
-        """The stacks of layers that analyses may look into, from the bottom; none of them is empty.
+        """Stacks of layers for analyses, from bottom to top; none of them is empty.
 
-        There are four names: `encoder`, `decoder` and `prenet` of sequences `[B, L, E]`, `grid` of `[B, S, T, E]`. A
-        model with any has modules `source_embedding` and `target_embedding`; one with a grid a `reduction`, and
-        attention weights at `source` and `target`.
+        The names are `encoder`, `decoder` and `prenet`, for sequences `[B, L, E]`, and `grid`, for `[B, S, T, E]`. A
+        model with stacks has modules `source_embedding` and `target_embedding`; one with a grid has a module
+        `reduction`, and attention weights at `source` and `target`.
         """
         return {}
 
@@ -150,15 +148,15 @@ class TranslationModel(nn.Module, ABC):
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
     ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, teacher-forced; `attn_weights`, if given, is filled, its alignment too."""
+        """Teacher-forced logits of every next target token; fills `attn_weights` and its alignment, if given."""
 
     @abstractmethod
     def start(self, source: Int[Tensor, "B S"]) -> DecoderState:
-        """The state before the first target position: one row for each source."""
+        """Decoder state before the first target position, with one row for each source."""
 
     @abstractmethod
     def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderState]:
-        """Logits of the next target token of every live row, whose newest token is `last_ids` (`bos_id` at first).
+        """Logits of the next target token of every live row, after its newest token `last_ids` (at first `bos_id`).
 
-        Caches are written in place, so these logits are for search, under `torch.no_grad`: a gradient is `forward`'s.
+        For search under `torch.no_grad`, as caches are written in place; use `forward` for gradients.
         """

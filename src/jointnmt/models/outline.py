@@ -13,26 +13,26 @@ from jointnmt.models.common import FamilyConfig
 
 
 def outline_model(config: FamilyConfig, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
-    """What `build_model` builds, on the meta device: nothing is allocated.
+    """The model of `build_model` on the meta device, without allocating memory.
 
     Raises:
-        ConfigurationError: as of `build_model`.
+        ConfigurationError: as in `build_model`.
     """
     with torch.device("meta"), _WithoutSymbols():
         return build_model(config, source_vocabulary, target_vocabulary)
 
 
 class _WithoutSymbols(TorchFunctionMode):
-    """Building a model on the meta device without what makes torch import sympy, which takes a second.
+    """Builds a model on the meta device without making torch import sympy, which takes a second.
 
-    Random values, of which there are none, are left out; numbers of positions are made on the CPU.
+    Random initialisation is skipped, as there are no values; `arange` is computed on the CPU.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
-        if name.endswith(("normal_", "uniform_")):  # of a tensor, or of torch.nn.init
+        if name.endswith(("normal_", "uniform_")):  # methods of tensors, or functions of torch.nn.init
             return args[0] if args else named["tensor"]
         if name == "arange":
             named["device"] = "cpu"

@@ -27,15 +27,15 @@ PACKED = {"float32": Float32Linear, "bfloat16": BFloat16Linear, "int8": Int8Line
 
 @torch.no_grad()
 def prepare_for_inference(model: TranslationModel, precision: Precision) -> TranslationModel:
-    """A copy of `model` to decode with, which cannot be trained; the model itself, if there is nothing to prepare.
+    """A copy of `model` for decoding, which cannot be trained; the model itself if there is nothing to prepare.
 
-    In half precision and int8 it computes under autocast of bfloat16 or float16, as `Translator` does, and stays on its
-    device. Its linear layers have weights of this precision; of int8, the projection to the vocabulary has bfloat16 in
-    their place if there are no kernels for 8-bit integers, and its own without any kernels. On a CPU they are packed
-    for the kernels, so that a translation does not depend on what else is in its batch; without kernels those of
-    float32 and bfloat16 stay as they are. Where none are packed, layer norms are in half precision, too. All other
-    weights, such as the embeddings, are the model's own; so are those of linear layers of PyTorch, of which a warning
-    tells unless float32 is asked for.
+    It stays on its device. In half precision and int8 it has to run under autocast to float16 or bfloat16, as in
+    `Translator`. Its linear layers have weights of this precision. With int8, the projection to the vocabulary has
+    bfloat16 weights if there are no kernels for 8-bit integers, and its own without any kernels. On a CPU, weights are
+    packed for the kernels, so that a translation does not depend on its batch; without kernels, float32 and bfloat16
+    weights stay unchanged. Where none are packed, layer norms are in half precision, too. All other weights, such as
+    the embeddings, are shared with the model; so are those of PyTorch's linear layers, with a warning unless the
+    precision is float32.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     packs = precision in PACKED and (precision == "int8" or on_cpu)
@@ -54,19 +54,19 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     left = [name for name, each in _with_weights(model) if not (isinstance(each, Linear) and is_fusable(each))]
     if left and precision != "float32":
         logger.warning(
-            "%d layers of the model stay in its own precision, as only jointnmt's Linear is prepared for %s, "
-            "without hooks and another forward: %s",
+            "%d layers keep the model's precision: only jointnmt's Linear, without hooks or another forward, can be "
+            "prepared for %s: %s",
             *(len(left), precision, ", ".join(left)),
         )
     replaced = {id(module): new for module in model.modules() if (new := prepared(module)) is not module}
     if not replaced:
         return model
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    return copy.deepcopy(model, shared | replaced)  # what is in the table is not copied, but taken from it
+    return copy.deepcopy(model, shared | replaced)  # entries of the table are used, not copied
 
 
 def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
-    """Whether no product of a model that is prepared for inference in this precision is left to PyTorch."""
+    """Whether the kernels compute all matrix products of a model prepared for inference in this precision."""
     projections = (each for each in model.modules() if isinstance(each, VocabularyProjection))
     layers = [*(each for _, each in _with_weights(model)), *projections]
     own = all(isinstance(each, Linear | VocabularyProjection) for each in layers)
@@ -74,7 +74,7 @@ def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
 
 
 def _with_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers that multiply by matrices of their own, by name; tables are none, nor are the biases of shortcuts."""
+    """Layers that multiply by a matrix, with their names; neither embedding tables nor shortcuts' gate biases."""
     for name, module in model.named_modules():
         own = any(each.dim() > 1 for each in module.parameters(recurse=False))
         if own and not isinstance(module, TokenEmbedding | VocabularyProjection | Shortcut):

@@ -1,9 +1,9 @@
 """Every family in plain PyTorch: the papers' equations, one operation after the other.
 
-This is what the fast models are tested against, in values and in gradients, and what the benchmarks measure against. It
-shares no layer and no operation with them, only their configurations and the names of their weights. It is slow on
-purpose: no fused operation, no cache, no projection that is saved where the input is a sum. It runs in any floating
-type; in float64 it is exact to that type. The equations are those of
+The fast models are tested against it, in values and gradients, and benchmarks compare with it. It shares no layer and
+no operation with them, only configurations and names of weights. It is deliberately slow: no fused operation, no cache,
+no separate projection of the summands of an input. It runs in any floating-point type; in float64 it is exact to that
+type. The equations are those of
 
 - Li et al. 2020, "Neural Machine Translation with Joint Representation" (Eqs. 1-6);
 - Emelin, Titov, Sennrich 2019, "Widening the Representation Bottleneck in Neural Machine Translation with Lexical
@@ -41,20 +41,19 @@ TIED = {
     "target": {"output.weight": "target_embedding.weight"},
     "all": {"target_embedding.weight": "source_embedding.weight", "output.weight": "source_embedding.weight"},
 }
-"""Which tables are others, by `embeddings` of a configuration."""
+"""Tied tables: names of weights that are others, for each value of a configuration's `embeddings`."""
 
 
 class Reference(TranslationModel):
-    """A model of any family, computed plainly.
+    """A model of any family of this package in plain PyTorch.
 
     Args:
-        config: of the family, whatever its settings. Dropout is as configured while training. Activation checkpointing
-            makes no difference here.
-        weights: by the names of the family's model: its `state_dict()`, which is copied; or its parameters,
+        config: settings of the model, all of which are supported; activation checkpointing is ignored.
+        weights: weights by name: the `state_dict()` of the family's model, which is copied, or its parameters,
             `dict(model.named_parameters())`, which are shared and receive the gradients.
 
     Raises:
-        TypeError: if the family is of another package.
+        TypeError: if the family is another package's.
     """
 
     config: TransformerConfig | ReformerBaseConfig | ReformerFastConfig
@@ -62,7 +61,7 @@ class Reference(TranslationModel):
     def __init__(self, config: FamilyConfig, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
         if not isinstance(config, TransformerConfig | ReformerBaseConfig | ReformerFastConfig):
-            raise TypeError(f"there is no reference of the family {config.family!r}")
+            raise TypeError(f"there is no reference for the family {config.family!r}")
         self.config = config
         self.emelin_compatible = isinstance(config, TransformerConfig) and config.emelin_compatible
         self.post_norm = isinstance(config, TransformerConfig) and config.norm == "post"
@@ -73,7 +72,7 @@ class Reference(TranslationModel):
                 shared = isinstance(tensor, nn.Parameter)
                 self.weights[name] = cast(nn.Parameter, tensor) if shared else nn.Parameter(tensor.clone())
         self.weights |= {name: self.weights[other] for name, other in TIED[config.embeddings].items()}
-        for name, parameter in self.weights.items():  # as a parameter of that name: each part of it is an empty module
+        for name, parameter in self.weights.items():  # as parameters of these names, in empty modules
             *path, last = name.split(".")
             module: nn.Module = self
             for part in path:
@@ -85,8 +84,8 @@ class Reference(TranslationModel):
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: object = None
     ) -> Float[Tensor, "B T V"]:
-        """Logits, teacher-forced. Attention weights are not kept: `attn_weights` must be None."""
-        assert attn_weights is None, "the reference keeps no attention weights"
+        """Teacher-forced logits. `attn_weights` must be None: attention weights are not recorded."""
+        assert attn_weights is None, "the reference does not record attention weights"
         mask = source != pad_id
         x, y = self.embed("source_embedding", source), self.embed("target_embedding", target_input)
         if isinstance(self.config, TransformerConfig):
@@ -107,8 +106,8 @@ class Reference(TranslationModel):
     def grid_layer(self, name: str, x: Grid, embedded: Grid, mask: Mask, shared_dropout: bool) -> Grid:
         """Target attention, feed-forward, source attention, feed-forward, each `x + dropout(f(norm(x)))` (Eq. 1).
 
-        Attention is separable (Eq. 5): along T for each source position by itself, along S for each target position.
-        Dropout1d and Dropout2d have one dropout mask for all places of the axes along which it is shared.
+        Attention is separable (Eq. 5): along T for each source position, along S for each target position. Dropout1d
+        and Dropout2d share a dropout mask along one and two axes.
         """
         source, target, both = ((1,), (2,), (1, 2)) if shared_dropout else ((), (), ())
         rate, past, real = self.config.dropout, causal(x), mask[:, None, None, None]
@@ -124,7 +123,7 @@ class Reference(TranslationModel):
         return x + self.drop(y, rate, both)
 
     def reduce(self, grid: Grid, mask: Mask, kind: str) -> Target:
-        """Eq. 6: `norm(sum_s softmax_s(x W) * x)` with `x = norm(grid)`, each feature by itself; or the max or mean."""
+        """Eq. 6: `norm(sum_s softmax_s(x W) * x)` with `x = norm(grid)`, per feature; or the max or mean instead."""
         x, real = self.layer_norm("reduction.input_norm", grid), mask[:, :, None, None]
         if kind == "max":
             reduced = x.masked_fill(~real, -torch.inf).amax(dim=1)
@@ -138,7 +137,7 @@ class Reference(TranslationModel):
     # Vaswani et al. 2017
 
     def transformer(self, config: TransformerConfig, x: Source, y: Target, mask: Mask) -> Target:
-        """Encoder and decoder. The authors of the lexical shortcuts drop the decoder's input a second time."""
+        """Encoder and decoder. Emelin et al. apply dropout to the decoder's input a second time."""
         memory = self.encode("encoder", config.encoder_layers, x, mask)
         if self.emelin_compatible:
             y = self.drop(y, self.embedding_dropout)
@@ -167,7 +166,7 @@ class Reference(TranslationModel):
         return self.residual(f"{name}.ffn", x, lambda y: self.ffn(f"{name}.ffn", y))
 
     def encode(self, name: str, num_layers: int, x: Source, mask: Mask) -> Source:
-        """The encoder, or the PreNet of Reformer-fast, which is one."""
+        """The encoder of a Transformer, or the PreNet of Reformer-fast."""
         states = [x]
         for i in range(num_layers):
             lexical = self.lexical(name, self.below(states))
@@ -184,7 +183,7 @@ class Reference(TranslationModel):
     def residual(self, name: str, x: Tensor, f: Callable[[Tensor], Tensor], adds_normed: bool = False) -> Tensor:
         """Pre-norm `x + dropout(f(norm(x)))`, or post-norm `norm(x + dropout(f(x)))`.
 
-        `adds_normed`: `norm(x) + dropout(f(norm(x)))`, as the authors of the shortcuts have around attention with them.
+        `adds_normed`: `norm(x) + dropout(f(norm(x)))`, as in Emelin et al.'s code around attention with shortcuts.
         """
         norm, rate = f"{name}_residual.norm", self.config.dropout
         if self.post_norm:
@@ -199,18 +198,18 @@ class Reference(TranslationModel):
         return embedded if place in self.config.shortcut_places else None
 
     def below(self, states: list[Tensor]) -> Tensor:
-        """The lexical input of the next layer: the embeddings, or the output two layers below, once there is one."""
+        """The lexical input of the next layer: the embeddings, or the output two layers below, if there is one."""
         return states[max(len(states) - 2, 0) if self.config.reads_two_below else 0]
 
     def gated_kv(self, name: str, hidden: Tensor, embedded: Float[Tensor, "*places E"]) -> Float[Tensor, "*places EE"]:
-        """Keys, then values, mixed of a lexical and a hidden half by gates; `hidden` has been projected.
+        """Keys, then values: a gated mixture of a lexical and a hidden half; `hidden` is already projected.
 
             K_sc = E W^K,sc    V_sc = E W^V,sc    K_h = H W^K    V_h = H W^V    (Eqs. 5-8), or with feature fusion
             [K_sc; K_h] = [E; H] W^K              [V_sc; V_h] = [E; H] W^V      (Eqs. 13-14)
-            r = sigmoid(K_sc + K_h + b)           likewise of V                 (Eqs. 9-10)
-            K = r * K_sc + (1 - r) * K_h          likewise V                    (Eqs. 11-12)
+            r = sigmoid(K_sc + K_h + b)           likewise for V                (Eqs. 9-10)
+            K = r * K_sc + (1 - r) * K_h          likewise for V                (Eqs. 11-12)
 
-        The product of fusion is a sum, of E's and of H's, with features in the order K_sc, V_sc, K_h, V_h.
+        The product of feature fusion is the sum of E's and H's, with features in the order K_sc, V_sc, K_h, V_h.
         """
         lexical = self.linear(f"{name}.lexical", embedded)
         if self.config.shortcuts is not None and self.config.shortcuts.kind == "fusion":
@@ -229,7 +228,7 @@ class Reference(TranslationModel):
         hidden: Tensor | None = None,
         shared: Axes = (),
     ) -> Float[Tensor, "*places L E"]:
-        """Attention along L; keys and values are made of `hidden`, or of x, and mixed with `lexical`, if given."""
+        """Attention along L; keys and values are projected from `hidden` or `x`, and mixed with `lexical`, if given."""
         projected, embed_dim = self.linear(f"{name}.qkv", x), x.shape[-1]
         if lexical is None:
             query, key, value = projected.chunk(3, dim=-1)
@@ -249,9 +248,9 @@ class Reference(TranslationModel):
         mask: Bool[Tensor, ...],
         shared: Axes = (),
     ) -> Float[Tensor, "*places Q E"]:
-        """Multi-head `softmax(Q K^T / sqrt(D)) V` (Li et al. 2020, Eq. 2, with D of a head, as in their code).
+        """Multi-head `softmax(Q K^T / sqrt(D)) V` (Li et al. 2020, Eq. 2, with D of one head, as in their code).
 
-        `mask` is broadcast to the weights `[*places, H, Q, L]`, `shared` are axes of these.
+        `mask` is broadcast to the weights `[*places, H, Q, L]`; `shared` are axes of the weights.
         """
         heads = (part.unflatten(-1, (self.config.num_heads, -1)) for part in (query, key, value))
         q, k, v = (part.transpose(-3, -2) for part in heads)  # [*places, H, Q or L, D]
@@ -261,9 +260,9 @@ class Reference(TranslationModel):
         return self.linear(f"{name}.output", attended.transpose(-3, -2).flatten(-2))
 
     def ffn(self, name: str, x: Float[Tensor, "*places E"], shared: Axes = ()) -> Float[Tensor, "*places E"]:
-        """`max(0, x W1 + b1) W2 + b2` (Li et al. 2020, Eq. 3), with dropout of the hidden layer.
+        """`max(0, x W1 + b1) W2 + b2` (Li et al. 2020, Eq. 3), with dropout on the hidden layer.
 
-        The authors of the shortcuts drop x instead.
+        Emelin et al.'s code has dropout on x instead.
         """
         rate, drops_input = self.config.hidden_dropout, self.emelin_compatible
         hidden = self.linear(f"{name}.hidden", self.drop(x, rate if drops_input else 0)).relu()
@@ -283,11 +282,11 @@ class Reference(TranslationModel):
         return functional.layer_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        """`x W^T + b`, without b where there is none."""
+        """`x W^T + b`, or `x W^T` without a bias."""
         return functional.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def drop(self, x: Tensor, rate: float, shared: Axes = ()) -> Tensor:
-        """Dropout while training, with one dropout mask for all places along the `shared` axes."""
+        """Dropout while training, with a dropout mask shared along the `shared` axes."""
         if not self.training or rate == 0:
             return x
         shape = [1 if axis in shared else length for axis, length in enumerate(x.shape)]
@@ -299,7 +298,7 @@ class Reference(TranslationModel):
         return ReferenceState(source, source.new_empty(len(source), 0))
 
     def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], ReferenceState]:
-        """The last position of the whole model, computed anew over all that has been read."""
+        """Logits of the last position, from a forward pass over the whole target so far."""
         assert isinstance(state, ReferenceState)
         state = ReferenceState(state.source, torch.cat([state.target_input, last_ids[:, None]], 1))
         return self(state.source, state.target_input)[:, -1], state
@@ -307,7 +306,7 @@ class Reference(TranslationModel):
 
 @dataclass(frozen=True)
 class ReferenceState:
-    """All that the rows have read, and nothing that was computed of it."""
+    """Inputs of each row so far; nothing is cached."""
 
     source: Int[Tensor, "N S"]
     target_input: Int[Tensor, "N t"]
@@ -317,6 +316,6 @@ class ReferenceState:
 
 
 def causal(x: Float[Tensor, "*places T E"]) -> Bool[Tensor, "T T"]:
-    """True at a position's own past, itself included."""
+    """Causal mask: True for a position itself and earlier ones."""
     length = x.shape[-2]
     return torch.ones(length, length, dtype=torch.bool, device=x.device).tril()

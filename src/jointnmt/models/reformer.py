@@ -1,7 +1,7 @@
 """The Reformers: translation by a joint representation, a grid of source-target token pairs.
 
-Li et al. 2020, "Neural Machine Translation with Joint Representation". `[B, S, T, E]` is the grid: for every source
-position s and target position t a vector of its own, a cell.
+Li et al. 2020, "Neural Machine Translation with Joint Representation". The grid is `[B, S, T, E]`: a vector, or cell,
+for every pair of a source position s and a target position t.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SOURCE_AXIS, TARGET_AXIS = 1, 2
 
 
 class ReformerConfig(FamilyConfig):
-    """What both Reformers can be told."""
+    """Settings of both Reformers."""
 
     is_grid = True
 
     num_layers: int = Field(7, ge=1, le=MAX_LAYERS, description="grid layers, each of target and source attention")
     shared_dropout: bool = Field(True, description="Dropout1d and Dropout2d on the grid; false: ordinary dropout")
-    reduction: ReductionKind = Field("attention", description="how S vectors become one: attention, max or mean")
+    reduction: ReductionKind = Field("attention", description="reduction of S vectors to one: attention, max or mean")
 
     def attention_depths(self) -> Mapping[Place, int]:
         """See `FamilyConfig`."""
@@ -45,18 +45,18 @@ class ReformerConfig(FamilyConfig):
 
 
 class ReformerBaseConfig(ReformerConfig):
-    """Reformer-base: source and target embeddings meet in the grid."""
+    """Reformer-base: the grid is made of source and target embeddings."""
 
     family: Literal["reformer-base"] = "reformer-base"
 
 
 class ReformerFastConfig(ReformerConfig):
-    """Reformer-fast: an encoder of the source, the PreNet, before the grid."""
+    """Reformer-fast: an encoder of the source, the PreNet, precedes the grid."""
 
     family: Literal["reformer-fast"] = "reformer-fast"
     num_layers: int = Field(5, ge=1, le=MAX_LAYERS, description="grid layers, each of target and source attention")
     prenet_layers: int = Field(
-        5, ge=1, le=MAX_LAYERS, description="layers of the PreNet; the paper: as many as grid layers"
+        5, ge=1, le=MAX_LAYERS, description="layers of the PreNet; in the paper, as many as grid layers"
     )
 
     def attention_depths(self) -> Mapping[Place, int]:
@@ -66,38 +66,38 @@ class ReformerFastConfig(ReformerConfig):
 
 @dataclass(frozen=True)
 class GridMasks:
-    """The attention masks of both axes."""
+    """Attention masks of both axes."""
 
     source: AttentionMask
-    """For `[B, T, H, S, S]`: padding of the source is masked."""
+    """Padding mask of the source, for weights `[B, T, H, S, S]`."""
     target: AttentionMask
-    """For `[B, S, H, T, T]`: causal. Padding of the target needs no mask: nothing real comes after it."""
+    """Causal mask of the target, for weights `[B, S, H, T, T]`; hides padding too, which comes after all tokens."""
 
 
 class GridLexical(NamedTuple):
     """The lexical input of a layer's two attentions, projected by their shortcuts.
 
-    The lexical input is that of the grid, `x_s + y_t` (Eq. 4). Its projection is a sum as well, so each side is
-    projected by itself, S + T vectors instead of S * T: `[B, S, 1, F]` of the source, `[B, 1, T, F]` of the target.
+    The lexical input is the input of the grid, `x_s + y_t` (Eq. 4). Its projection is a sum as well, so each side is
+    projected separately, S + T vectors instead of S * T: source `[B, S, 1, F]`, target `[B, 1, T, F]`.
     """
 
     target: tuple[Tensor, ...] = ()
-    """Summands for target attention; none: it has no shortcut."""
+    """Summands for target attention; empty without a shortcut."""
     source: tuple[Tensor, ...] = ()
-    """Summands for source attention, likewise."""
+    """Summands for source attention; empty without a shortcut."""
 
     def plus(self, other: GridLexical) -> GridLexical:
-        """The sum of two sides: the summands of both."""
+        """Sum of two sides: the summands of both."""
         return GridLexical(self.target + other.target, self.source + other.source)
 
 
 class SourceSide(NamedTuple):
-    """What decoding keeps of the source."""
+    """The source, encoded once for decoding."""
 
     side: Float[Tensor, "B S 1 E"]
-    """Of the grid's input."""
+    """Source side of the grid's input."""
     lexical: tuple[GridLexical, ...]
-    """The same, as the shortcuts of each layer project it."""
+    """Its projections by the shortcuts of each layer."""
 
 
 GridCache = CachedState[SourceSide]
@@ -143,10 +143,10 @@ class GridLayer(nn.Module):
         """Refine the grid.
 
         Args:
-            x: with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
-            masks: of both attentions.
-            lexical: of both sides of the grid's input, from `project_lexical`.
-            cache: of target attention.
+            x: the grid; with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
+            masks: attention masks of both axes.
+            lexical: both sides of the grid's input, from `project_lexical`.
+            cache: cache of target attention.
             attn_weights: if given, weights and gates are appended.
         """
         target_record, source_record = (
@@ -163,7 +163,7 @@ class GridLayer(nn.Module):
         return dropout_add(x, self.source_ffn(y), self.ffn_dropout)
 
     def project_lexical(self, side: Float[Tensor, "B *places E"]) -> GridLexical:
-        """One side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`, as the shortcuts project it."""
+        """Projections of one side of the grid's input, `[B, S, 1, E]` or `[B, 1, T, E]`, by the shortcuts."""
         shortcuts = self.target_attention.shortcut, self.source_attention.shortcut
         return GridLexical(*(lexical_summands(shortcut, side) for shortcut in shortcuts))
 
@@ -228,7 +228,7 @@ class Reformer(TranslationModel):
         return state.step(self, self.target_embedding, self._newest, last_ids), state
 
     def _newest(self, target_side: Float[Tensor, "G R E"], state: GridCache) -> Float[Tensor, "G R V"]:
-        """Logits of the newest column: `[G, S, R, E]`, the R rows of each of G sentences side by side."""
+        """Logits of the newest column of the grid, `[G, S, R, E]` for R rows of each of G sentences."""
         source, target_side = state.source, target_side[:, None]
         x = grid_of_sides(source.constants.side, target_side)
         masks = GridMasks(source=source.mask(x, axes=3), target=state.slots.mask(x, axes=2))

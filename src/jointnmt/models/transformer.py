@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017): the baseline, and the encoder that Reformer-fast takes as its PreNet."""
+"""The Transformer (Vaswani et al. 2017): the baseline, and the encoder that Reformer-fast uses as its PreNet."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ NormPlace = Literal["pre", "post"]
 
 
 class TransformerConfig(FamilyConfig):
-    """The Transformer baseline."""
+    """Settings of the Transformer baseline."""
 
     family: Literal["transformer"] = "transformer"
     encoder_layers: int = Field(6, ge=1, le=MAX_LAYERS, description="layers of the encoder")
     decoder_layers: int = Field(6, ge=1, le=MAX_LAYERS, description="layers of the decoder")
-    norm: NormPlace = Field("pre", description="layer norm before each sub-layer, and one at the end; or after each")
+    norm: NormPlace = Field("pre", description="layer norm: before each sub-layer and at the end, or after each")
     emelin_compatible: bool = Field(
-        False, description="compute as the lexical shortcuts' authors' code does, where it departs from the paper"
+        False, description="follow the lexical shortcuts' authors' code where it departs from their paper"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _old_names(cls, values: Any) -> Any:
-        """Runs and recipes of before 1.0 have `faithful`."""
+        """Accept `faithful`, the name in runs and recipes from before 1.0."""
         if isinstance(values, Mapping) and "faithful" in values and "emelin_compatible" not in values:
             return {"emelin_compatible" if key == "faithful" else key: value for key, value in values.items()}
         return values
@@ -56,25 +56,24 @@ class TransformerConfig(FamilyConfig):
     @model_validator(mode="after")
     def _emelin_is_pre_norm(self) -> Self:
         if self.emelin_compatible and self.norm == "post":
-            raise ValueError("emelin_compatible true needs norm 'pre': the authors' code has no other")
+            raise ValueError("emelin_compatible true needs norm 'pre', the only one in the authors' code")
         return self
 
 
 class LayerStyle(NamedTuple):
-    """What surrounds the sub-layers of encoder and decoder layers."""
+    """Placement of norms and dropout around the sub-layers of encoder and decoder layers."""
 
     norm: NormPlace = "pre"
     emelin_compatible: bool = False
-    """As in the code of Emelin et al. 2019: keys and values of a layer with shortcuts are made of the state before the
-    norm, and the norm's output is what its residual connection adds; feed-forward blocks have their dropout on the
-    input."""
+    """Whether to follow the code of Emelin et al. 2019: a layer with shortcuts computes keys and values from the state
+    before the norm, and its residual connection adds to the norm's output; feed-forward blocks drop out their input."""
 
 
 PRE_NORM = LayerStyle()
 
 
 class Residual(nn.Module):
-    """Norm and dropout around a sub-layer f, which reads `x, y = read(x)` and is added by `add(x, y, f(y), following)`.
+    """Norm and dropout around a sub-layer f: `x, y = read(x)`, then `x, y = add(x, y, f(y), following)`.
 
     Pre-norm: `x + dropout(f(norm(x)))` (Li et al. 2020, Eq. 1). Post-norm: `norm(x + dropout(f(x)))` (Vaswani et al.
     2017, section 3.1). `adds_normed`: `norm(x) + dropout(f(norm(x)))`.
@@ -88,13 +87,13 @@ class Residual(nn.Module):
         self.dropout = SharedDropout(dropout)
 
     def read(self, x: Float[Tensor, "B L E"]) -> tuple[Float[Tensor, "B L E"], Normed]:
-        """The state and what the first sub-layer of a layer reads."""
+        """The state, and the input of the first sub-layer of a layer."""
         return normed(x, self.norm) if self.norm_first else (x, Normed(x))
 
     def add(
         self, x: Float[Tensor, "B L E"], y: Normed, update: Biased, following: Residual
     ) -> tuple[Float[Tensor, "B L E"], Normed]:
-        """The state after the sub-layer that made `update` of `y`, and what the `following` sub-layer reads."""
+        """The state after the sub-layer that computed `update` from `y`, and the input of the `following` sub-layer."""
         if not self.norm_first:
             x = add_norm(x, update, self.dropout, self.norm)[1].value
             return x, Normed(x)
@@ -130,7 +129,7 @@ class EncoderLayer(nn.Module):
         embedded: Float[Tensor, "B S E"],
         attn_weights: AttentionMaps | None = None,
     ) -> Float[Tensor, "B S E"]:
-        """One layer; `embedded` is the lexical input, if it has shortcuts."""
+        """One layer; `embedded` is the lexical input, used by shortcuts only."""
         record = None if attn_weights is None else attn_weights.at(self.place)
         lexical = lexical_summands(self.attention.shortcut, embedded)
         x, y = self.attention_residual.read(x)
@@ -140,7 +139,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers; pre-norm ends with a layer norm of its own."""
+    """A stack of encoder layers; with pre-norm, a final layer norm."""
 
     def __init__(self, config: FamilyConfig, num_layers: int, place: Place, style: LayerStyle = PRE_NORM) -> None:
         super().__init__()
@@ -162,12 +161,12 @@ class Encoder(nn.Module):
 
 @dataclass(frozen=True)
 class DecoderMasks:
-    """What a decoder layer may attend to."""
+    """Attention masks of a decoder layer."""
 
     own: AttentionMask
-    """For `[B, H, T, T]`: the future is masked."""
+    """Causal mask of self-attention, for weights `[B, H, T, T]`."""
     source: AttentionMask
-    """For `[B, H, T, S]`: padding is masked."""
+    """Padding mask of cross-attention, for weights `[B, H, T, S]`."""
 
 
 class DecoderLayer(nn.Module):
@@ -198,7 +197,7 @@ class DecoderLayer(nn.Module):
     ) -> Float[Tensor, "B T E"]:
         """One layer; with a `cache`, T runs over the rows of each sentence (see `SelfAttention`).
 
-        `embedded` is the lexical input of self-attention, if it has shortcuts.
+        `embedded` is the lexical input of self-attention, used by shortcuts only.
         """
         of_own, of_cross = (None, None) if attn_weights is None else map(attn_weights.at, ("decoder", "cross"))
         lexical = lexical_summands(self.self_attention.shortcut, embedded)
@@ -212,13 +211,13 @@ class DecoderLayer(nn.Module):
     def project(
         self, memory: Float[Tensor, "B S E"], embedded: Float[Tensor, "B S E"], attn_weights: AttentionMaps | None
     ) -> Float[Tensor, "B S EE"]:
-        """Keys and values of the encoder's output; `embedded` is its input, for shortcuts."""
+        """Keys, then values, from the encoder's output; `embedded` is the encoder's input, for shortcuts."""
         lexical = lexical_summands(self.cross_attention.shortcut, embedded)
         return self.cross_attention.project(memory, lexical, None if attn_weights is None else attn_weights.at("cross"))
 
 
 DecoderCache = CachedState[tuple[Tensor, ...]]
-"""Of the source, it keeps the keys and values that each decoder layer makes of the encoder's output."""
+"""Decoder state that keeps, for each decoder layer, keys and values of the encoder's output."""
 
 
 class Transformer(TranslationModel):
@@ -233,7 +232,7 @@ class Transformer(TranslationModel):
         tables = embedding_tables(config, source_vocabulary, target_vocabulary)
         self.source_embedding, self.target_embedding, self.output = tables
         self.second_dropout = SharedDropout(self.target_embedding.dropout.rate if config.emelin_compatible else 0.0)
-        """Of the decoder's input, for the second time, as in the authors' code."""
+        """Second dropout of the decoder's input, as in the code of Emelin et al. 2019."""
         self.encoder = Encoder(config, config.encoder_layers, "encoder", style)
         self.layers = nn.ModuleList(DecoderLayer(config, style) for _ in range(config.decoder_layers))
         self.norm = LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
@@ -273,7 +272,7 @@ class Transformer(TranslationModel):
     def _project_source(
         self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None
     ) -> tuple[Float[Tensor, "B S EE"], ...]:
-        """The keys and values that each decoder layer makes of the encoder's output."""
+        """Keys, then values, of the encoder's output for each decoder layer."""
         embedded = self.source_embedding(source)
         memory = self.encoder(embedded, source != pad_id, attn_weights)
         return tuple(cast(DecoderLayer, layer).project(memory, embedded, attn_weights) for layer in self.layers)

@@ -1,9 +1,8 @@
 """The operations of models: one function each, plain form and kernel side by side.
 
 The plain form defines an operation; the kernel computes the same in fewer passes over memory. `backend` chooses between
-them for tests and measurements. Other code asks what can be packed (`models/quantize.py`), replayed or captured
-(`models/layers/cache.py`, `training/trainer.py`), and which kernels there are, where rates are kept by that
-(`translator/precision.py`).
+them for tests and measurements. Few other modules depend on the kernels: for packing (`models/quantize.py`), for replay
+and capture (`models/layers/cache.py`, `training/trainer.py`), and for measured rates (`translator/precision.py`).
 """
 
 from __future__ import annotations
@@ -89,9 +88,9 @@ __all__ = [
 
 
 def cache_memory(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An uninitialised tensor for what outlives a position of decoding, with type and device of `like`.
+    """An uninitialised tensor for data that outlives a decoding position, with dtype and device of `like`.
 
-    On the CPU it is of the caching allocator.
+    On the CPU it comes from the caching allocator.
     """
     return allocator.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 

@@ -1,6 +1,6 @@
 """Scaled dot-product attention with several heads: along an axis, and over a cache of keys and values.
 
-The scale is that of one head, 1/sqrt(D), as in the authors' code; Li et al. 2020, Eq. 2 prints the model's size.
+The scale is 1/sqrt(D), D the size of one head, as in the authors' code; Li et al. 2020, Eq. 2 prints the model's size.
 """
 
 from __future__ import annotations
@@ -34,42 +34,43 @@ from jointnmt.ops.native.calls import (
 )
 
 FUSED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
-"""The first that can, fastest first at the lengths of sentences: flash attention takes 3 times as long on lines of
-23 tokens, 1.4 times on 92 (H100). Without cuDNN's, which builds a plan for every new shape."""
+"""PyTorch's backends, fastest first at the lengths of sentences; the first usable one is taken. Flash attention takes
+3 times as long on lines of 23 tokens, 1.4 times on 92 (H100). cuDNN's is left out: it builds a plan for every new
+shape."""
 
 
 class OwnSlots:
     """The slots of a cache that each of N rows may attend to, which change from position to position.
 
-    They lie where kernels find them: a recorded call reads those of its own position.
+    Kernels find them through a structure at a fixed address: a recorded call reads those of its own position.
     """
 
     def __init__(self) -> None:
         self.memory = torch.zeros(ctypes.sizeof(calls.OwnSlotsArgument), dtype=torch.uint8, device="cpu")
-        """Of the structure."""
+        """Memory of `structure`."""
         self.structure = calls.OwnSlotsArgument.from_address(self.memory.data_ptr())
         self._slots = torch.empty(0, dtype=torch.long, device="cpu")
 
     def update(self, slots: Int[Tensor, "N t"], newest: int) -> None:
-        """Go on to another position; `newest` is the first of the slots that belong to it."""
+        """Move to another position; `newest` is the first of its slots."""
         self.structure.newest, self.structure.seen = newest, slots.shape[1]
-        if slots.device.type == "cpu":  # kernels read them there; a GPU would be waited for
+        if slots.device.type == "cpu":  # only CPU kernels read them; on a GPU this would synchronise
             self._slots = slots.long().contiguous()
             self.structure.slots = self._slots.data_ptr()
 
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which keys each query may attend to: an additive bias, and what kernels need to know of it to do without."""
+    """Mask of keys that each query may attend to: an additive bias, and a description that kernels use instead."""
 
     make_bias: Callable[[], Float[Tensor, ...]]
-    """Called when the bias is first asked for: kernels do without it."""
+    """Creates the bias when it is first used; kernels do not need it."""
     lengths: Int[Tensor, " B"] | None = None
-    """The number of real keys of each sentence, if the bias masks exactly the padding on the right."""
+    """Number of real keys of each sentence, if the bias masks exactly the padding on the right."""
     is_causal: bool = False
-    """Whether the bias is exactly the causal one: a query attends to itself and what precedes it."""
+    """Whether the bias is exactly the causal one: a query attends to itself and to earlier positions."""
     own: OwnSlots | None = None
-    """The slots of a cache that each row may attend to, if the bias masks exactly the others."""
+    """Cache slots that each row may attend to, if the bias masks exactly the others."""
     _made: list[Tensor] = field(default_factory=list)
     _merged: list[tuple[tuple[int, ...], Tensor]] = field(default_factory=list)
 
@@ -82,7 +83,7 @@ class AttentionMask:
 
     @classmethod
     def causal(cls, length: int, like: Tensor) -> Self:
-        """A position may attend to itself and to earlier ones."""
+        """Causal mask: a position may attend to itself and to earlier ones."""
         kind, device = like.dtype, like.device
         return cls(lambda: torch.full((length, length), -torch.inf, dtype=kind, device=device).triu_(1), is_causal=True)
 
@@ -90,10 +91,10 @@ class AttentionMask:
     def padding(
         cls, mask: Bool[Tensor, "B S"], like: Tensor, axes: int, lengths: Int[Tensor, " B"] | None = None
     ) -> Self:
-        """All real tokens, where `mask` is True; padding is on the right. `axes` lie between B and S.
+        """Padding mask: every query may attend to the real tokens, where `mask` is True; padding is on the right.
 
-        `lengths`, of real tokens, are counted if they are not given. Over a sentence of none attention is undefined:
-        kernels give zeros, the plain form NaN.
+        The bias has `axes` broadcast axes between B and S. `lengths`, the numbers of real tokens, are counted if they
+        are not given. Over a sentence without tokens attention is undefined: kernels give zeros, the plain form NaN.
         """
         lengths = mask.sum(dim=1, dtype=torch.int32) if lengths is None else lengths
         return cls(lambda: _bias_of(mask, like).view(len(mask), *[1] * axes, mask.shape[1]), lengths=lengths)
@@ -102,7 +103,10 @@ class AttentionMask:
     def cached(
         cls, visible: Callable[[], Bool[Tensor, "G R L"]], own: OwnSlots | None, like: Tensor, axes: int
     ) -> Self:
-        """Each row may attend to its own slots: `own` and `visible` say the same; `axes` lie between G and R."""
+        """Mask over a cache: each row may attend to its own slots, given by `visible` and, equivalently, by `own`.
+
+        The bias has `axes` broadcast axes between G and R.
+        """
 
         def bias() -> Tensor:
             seen = visible()
@@ -111,7 +115,7 @@ class AttentionMask:
         return cls(bias, own=own)
 
     def merged(self, leading: tuple[int, ...]) -> Float[Tensor, ...]:
-        """The bias, broadcast to the `leading` axes of attention, which are flattened into one; kept for the next."""
+        """The bias, broadcast to the `leading` axes of attention, which are flattened into one; cached."""
         if not self._merged or self._merged[0][0] != leading:  # no dict: torch.compile would fix the sizes by hashing
             self._merged[:] = [(leading, self.bias.expand(*leading, *self.bias.shape[-3:]).flatten(0, -4))]
         return self._merged[0][1]
@@ -131,11 +135,11 @@ def attention(
 ) -> Float[Tensor, "*batch Q D"]:
     """Scaled dot-product attention, `softmax(query key^T / sqrt(D) + bias) value`: the plain form of all others.
 
-    On a GPU it is PyTorch's fused kernels, unless a caller wants the weights or dropout applies to them.
+    On a GPU, PyTorch's fused kernels compute it, unless the weights are requested or dropout applies to them.
 
     Args:
-        dropout: of the weights.
-        attn_weights: if given, the weights `[*batch, Q, L]` are appended, as they are before dropout.
+        dropout: applied to the weights.
+        attn_weights: if given, the weights `[*batch, Q, L]` before dropout are appended.
     """
     if uses_fused_attention(query) and attn_weights is None and not _drops(dropout):
         return _fused(query, key, value, mask)
@@ -150,7 +154,7 @@ def attention(
 
 
 def _batched_product(left: Tensor, right: Tensor) -> Tensor:
-    """`left right`, of bfloat16 as float32 where the kernels do likewise: PyTorch's products are slow there."""
+    """`left @ right`; bfloat16 is multiplied as float32 where the kernels do so, as PyTorch's product is slow there."""
     if left.dtype != torch.bfloat16 or not (kernels_read(left) and multiplies_as_float32()):
         return torch.matmul(left, right)
     wide = left.float()
@@ -170,16 +174,16 @@ def axial_attention(
     """Multi-head attention along one axis, independently for every index of the others.
 
     Args:
-        projected: queries, keys and values in one tensor of 3E features, or queries in one, keys and values in another:
-            of a sequence `[B, L, ...]`, or of a grid `[B, S, T, ...]`.
+        projected: queries, keys and values of a sequence `[B, L, ...]` or a grid `[B, S, T, ...]`: in one tensor of 3E
+            features, or in two, of E (queries) and 2E (keys, values).
         num_heads: H, a divisor of E.
-        axis: to attend along: 1 of a sequence, 1 or 2 of a grid.
-        mask: its bias is broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` of a sequence.
-        dropout: of the weights.
-        bias: still to be added to queries, keys and values, which then are in one tensor; the kernel adds it as it
-            reads them, which saves a pass over memory.
-        attn_weights: if given, the weights `[B, H, kept axis, L, L]`, or `[B, H, L, L]` of a sequence, are appended, as
-            they are before dropout.
+        axis: the axis to attend along: 1 for a sequence, 1 or 2 for a grid.
+        mask: its bias is broadcast to `[B, kept axis, H, L, L]`, or `[B, H, L, L]` for a sequence.
+        dropout: applied to the weights.
+        bias: added to queries, keys and values, which must then be in one tensor; the kernel adds it as it reads them,
+            which saves a pass over memory.
+        attn_weights: if given, the weights `[B, H, kept axis, L, L]` before dropout, or `[B, H, L, L]` for a sequence,
+            are appended.
     """
     first = projected[0]
     embed_dim = sum(part.shape[-1] for part in projected) // 3
@@ -214,12 +218,12 @@ def cached_attention(
     """Multi-head attention of rows over the keys and values of a cache, or of the encoder's output.
 
     Args:
-        query: may be the first features of a wider tensor.
-        key_value: keys, then values, of C slots; of these, the first L are read, as many as the mask has keys.
+        query: queries; may be the first features of a wider tensor.
+        key_value: keys, then values, of C slots, of which the first L are read, as many as the mask has keys.
         num_heads: H, a divisor of E.
         mask: padding, or the slots of each row; its bias is broadcast to `[G, *lines, H, R, L]`.
-        dropout: of the weights.
-        attn_weights: if given, the weights of that shape are appended, as they are before dropout.
+        dropout: applied to the weights.
+        attn_weights: if given, the weights `[G, *lines, H, R, L]` before dropout are appended.
     """
     embed_dim = query.shape[-1]
     needs_weights = attn_weights is not None or _drops(dropout)
@@ -246,7 +250,7 @@ def _by_role(projected: Tensor, embed_dim: int, num_heads: int) -> tuple[Tensor,
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-    """PyTorch's fused kernels, which take four axes: leading ones are flattened, as a view where strides allow it."""
+    """Attention by PyTorch's fused kernels; they take four axes, so leading ones are flattened (views if possible)."""
     leading = query.shape[:-3]
     bias = None if mask.is_causal else mask.bias
     if bias is not None and bias.ndim > 3:  # expanded to the leading axes, still broadcast over heads and queries
@@ -258,7 +262,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Te
 
 
 class _AxialAttention(torch.autograd.Function):
-    """In one pass over memory. The weights are not stored: the backward pass recomputes them."""
+    """`axial_attention` in one pass over memory. The backward pass recomputes the weights instead of storing them."""
 
     @staticmethod
     def forward(
@@ -294,7 +298,7 @@ def _forward(
     weight_mask: Tensor | None,
     projected: Sequence[Tensor],
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Call the kernel; also returns lengths, dropout mask and projections in the layout that it reads."""
+    """Call the kernel; also return lengths, dropout mask and projections in the layout that it reads."""
     projected = tuple(map(evenly_spaced, projected))
     first, embed_dim = projected[0], sum(part.shape[-1] for part in projected) // 3
     lengths = None if lengths is None else lengths.to(torch.int32).contiguous()
@@ -337,7 +341,7 @@ def append_to_cache(
 def _layout(
     rows: Sequence[int], num_heads: int, capacity: int, own: OwnSlots | None, lengths: Tensor | None
 ) -> CacheLayout:
-    """Of rows `[G, *lines, R, E]` over a cache."""
+    """Cache layout for rows `[G, *lines, R, E]`."""
     sentences, *lines, count, embed_dim = rows
     return CacheLayout(
         sentences, math.prod(lines), count, num_heads, embed_dim // num_heads, capacity,

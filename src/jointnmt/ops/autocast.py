@@ -17,16 +17,16 @@ def autocast_to(precision: str, device: torch.device) -> torch.autocast:
 
 
 def no_autocast(x: Tensor) -> torch.autocast:
-    """A context in which results have the type of `x`, mixed precision or not.
+    """A context in which results have the dtype of `x`, even under autocast.
 
-    On a GPU autocast computes norms, softmax and sums in float32 and hands that on, which for a state in bfloat16 is
-    five times the memory traffic of a norm. PyTorch's kernels accumulate in float32 all the same; only what they
-    return is rounded.
+    On a GPU, autocast computes norms, softmax and sums in float32 and returns float32, which for a state in bfloat16 is
+    five times the memory traffic of a norm. PyTorch's kernels accumulate in float32 in any case; only their results
+    are rounded.
     """
     return torch.autocast(x.device.type, enabled=False)
 
 
 def to_autocast_dtype(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
-    """`x` in the type of mixed precision, where that is on: states are kept in it between layers too."""
+    """`x` in the autocast dtype if autocast is on: states are kept in it between layers too."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

@@ -37,14 +37,13 @@ _choice = _from_environment()
 
 @contextmanager
 def backend(name: Name, gemm: Gemm = "fastest") -> Iterator[None]:
-    """Choose the implementation of all operations of the process in this context.
+    """A context that sets the implementation of all operations, for the whole process.
 
     Args:
-        name: `native`, the default: the custom CPU kernels where they apply, on a GPU PyTorch's fused attention.
-            `plain`: each operation's plain form, on any device but for fused attention on a GPU. `sdpa`: likewise, with
-            fused attention on every device, as a GPU takes it. The environment variable JOINTNMT_BACKEND sets the
-            default of the process.
-        gemm: the matrix products of `native`: the custom ones, PyTorch's, or the faster ones on this processor.
+        name: `native`, the default: custom CPU kernels where they apply, and on a GPU PyTorch's fused attention.
+            `plain`: each operation's plain form; a GPU still uses fused attention. `sdpa`: like `plain`, with fused
+            attention on every device. The environment variable JOINTNMT_BACKEND sets the default of the process.
+        gemm: matrix products of `native`: `custom`, `pytorch`, or `fastest` on this processor.
     """
     global _choice
     before, _choice = _choice, _Choice(name, gemm)
@@ -55,24 +54,24 @@ def backend(name: Name, gemm: Gemm = "fastest") -> Iterator[None]:
 
 
 def graphs_enabled() -> bool:
-    """Whether computations may be recorded and replayed, as they are unless the environment has JOINTNMT_GRAPHS=0."""
+    """Whether computations may be recorded and replayed: unless JOINTNMT_GRAPHS=0 is set in the environment."""
     return os.environ.get("JOINTNMT_GRAPHS", "1") != "0"
 
 
 def implementation() -> _Choice:
-    """What `backend` has chosen, to be compared."""
+    """The choice of `backend`, comparable and hashable."""
     return _choice
 
 
 def uses_kernels(x: Tensor, *features: int, beside: Sequence[Tensor] = ()) -> bool:
     """Whether the kernels take tensors like `x`, and vectors of these numbers of features.
 
-    Under autocast, `x` must have its type already, as the results of the matrix products beside it will.
+    Under autocast, `x` must already have the autocast dtype, as results of the surrounding matrix products will.
 
     Args:
-        x: which the kernel reads.
-        features: each a number of features.
-        beside: what it reads as if it had the type of `x`, and must.
+        x: a tensor that the kernel reads.
+        features: numbers of features, which must be multiples of `LANES`.
+        beside: other tensors that the kernel reads, which must have the dtype of `x`.
     """
     if torch.compiler.is_compiling():
         return False
@@ -88,7 +87,7 @@ def uses_kernels(x: Tensor, *features: int, beside: Sequence[Tensor] = ()) -> bo
 
 
 def kernels_read(x: Tensor) -> bool:
-    """Whether the kernels are chosen, available, and can read `x`: on the CPU, in a type that they support."""
+    """Whether the kernels are chosen, available, and can read `x`: on the CPU, in a dtype that they support."""
     return (
         not torch.compiler.is_compiling()
         and x.is_cpu
@@ -100,7 +99,7 @@ def kernels_read(x: Tensor) -> bool:
 
 
 def uses_own_gemm(x: Tensor, *features: int) -> bool:
-    """Whether the custom matrix products multiply the rows of `x`: there are some, and PyTorch's are not faster."""
+    """Whether to multiply the rows of `x` by the custom matrix products: if available, and PyTorch's are not faster."""
     gemm = _choice.gemm
     if gemm == "pytorch" or not has_gemm(x.dtype, *features):
         return False
@@ -108,10 +107,10 @@ def uses_own_gemm(x: Tensor, *features: int) -> bool:
 
 
 def multiplies_as_float32() -> bool:
-    """Whether the kernels multiply bfloat16 as float32, as this processor has no fast instructions for it."""
+    """Whether the kernels multiply bfloat16 as float32, for lack of fast bfloat16 instructions on this processor."""
     return bool(getattr(library(), "multiplies_as_float", int)())
 
 
 def uses_fused_attention(x: Tensor) -> bool:
-    """Whether PyTorch's fused attention is the fastest: on a GPU. At sentence lengths on a CPU it is not."""
+    """Whether to use PyTorch's fused attention: on a GPU, or with `sdpa`. On a CPU it is slower at sentence lengths."""
     return x.device.type == "cuda" or _choice.name == "sdpa"

@@ -1,8 +1,8 @@
 """CUDA graphs: the operations of a computation are captured once, and replayed as a single launch.
 
 Both decoding and training are launch-bound: a position of a few sentences is hundreds of small operations, an update
-with small batches thousands. A graph repeats its operations on the memory of the capture: where shapes and addresses
-are the same again, it serves again. `JOINTNMT_GRAPHS=0` turns this off.
+with small batches thousands. A graph repeats its operations on the memory of the capture, so it can be replayed as long
+as shapes and addresses stay the same. `JOINTNMT_GRAPHS=0` turns this off.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from jointnmt.ops.out_of_memory import is_out_of_memory
 logger = logging.getLogger(__name__)
 
 Computation = Callable[..., Tensor]
-"""Of tensors."""
+"""A function of tensors."""
 
 MOST_GRAPHS = 512
-"""Of a training; each takes some megabytes."""
+"""Most graphs that a training keeps; each takes some megabytes."""
 FREE_SHARE = 0.25
-"""Of the device's memory: with less, nothing more is captured."""
+"""Share of the device's memory that must be free for another capture."""
 
 _one_at_a_time = threading.Lock()
-"""Graphs share memory: what one computes is fetched before the next is replayed."""
+"""Graphs share memory: the result of one is copied before the next is replayed."""
 uncapturable: set[torch.device] = set()
-"""Devices on which a capture has failed: no other is tried there."""
+"""Devices on which a capture has failed; none is attempted there again."""
 
 
 def captures(device: torch.device) -> bool:
@@ -45,16 +45,16 @@ def captures(device: torch.device) -> bool:
 
 
 def address(tensor: Tensor) -> Hashable:
-    """Where a tensor lies, and how: what a graph that reads or writes it depends on."""
+    """Address, shape, strides and dtype of a tensor: what a graph that reads or writes it depends on."""
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 class CUDAGraphRunner:
-    """Runs a position of decoding: its shapes and addresses often are those of the one before, and then it is replayed.
+    """Runs decoding positions; replays a position if shapes and addresses are those of the previous one.
 
     Sentences leave the batch and caches grow, so a graph serves the positions of one batch, and is dropped with it. A
-    capture costs about as much as running twice. So each doubles the number of repetitions that the next one needs:
-    a batch whose sentences leave one after the other is captured a few times only.
+    capture costs about as much as running twice. So each doubles the number of repetitions required for the next one:
+    a batch whose sentences leave one after the other is captured only a few times.
     """
 
     def __init__(self) -> None:
@@ -68,9 +68,9 @@ class CUDAGraphRunner:
 
         Args:
             compute: reads and writes tensors in place, and does nothing else that a replay would have to repeat.
-            x: of the size that it had before, or another.
-            memory: what `compute` reads or writes besides `x` and the weights. Where all of it lies where it lay, in
-                the same shapes, `compute` is taken to be the same.
+            x: input; its size may change between calls.
+            memory: tensors that `compute` reads or writes besides `x` and the weights. As long as their addresses and
+                shapes stay the same, `compute` is taken to be the same.
         """
         addresses = (x.shape, x.dtype, *(address(each) for each in memory))
         if addresses != self._addresses:
@@ -87,12 +87,12 @@ class CUDAGraphRunner:
 
 
 class GraphsByShape:
-    """Runs a computation whose inputs come in the same shapes again and again: it is captured once for each.
+    """Runs a computation with recurring input shapes, captured once for each shape.
 
-    A training's batches are such inputs: sentences are short, so that most batches have one of a few hundred shapes.
-    What comes a second time is captured, as long as there are no more than `MOST_GRAPHS` graphs, and `FREE_SHARE` of
-    the device's memory is not in use. Random numbers are drawn anew by each replay, from the generator's state at that
-    time, as without graphs.
+    Training batches are such inputs: sentences are short, so most batches have one of a few hundred shapes. A shape is
+    captured when it occurs the second time, as long as there are fewer than `MOST_GRAPHS` graphs and more than
+    `FREE_SHARE` of the device's memory is free. Each replay draws new random numbers from the generator's current
+    state, as without graphs.
 
     Args:
         compute: reads and writes tensors in place, its gradients too, and does nothing else that a replay would have
@@ -111,9 +111,9 @@ class GraphsByShape:
         """`compute(*inputs)`.
 
         Args:
-            inputs: all on one device.
-            memory: what `compute` reads besides its inputs and is sometimes replaced, rather than written in place:
-                then all graphs are dropped.
+            inputs: tensors on one device.
+            memory: other tensors that `compute` reads and that may be replaced rather than written in place; when one
+                is, all graphs are dropped.
         """
         device = inputs[0].device
         if not captures(device):
@@ -138,15 +138,15 @@ class GraphsByShape:
         return result
 
     def close(self) -> None:
-        """Free the memory of all graphs, and capture no others: memory is short."""
+        """Free the memory of all graphs and capture no more, as memory is short."""
         if self._replays:
             torch.cuda.synchronize()
-            logger.info("memory is short: batches are not replayed as CUDA graphs any more")
+            logger.info("memory is short: batches are no longer replayed as CUDA graphs")
         self._replays.clear()
         self._place, self._open = None, False
 
     def _has_room(self, device: torch.device) -> bool:
-        """Whether another graph is wanted and there is memory for one, outside of PyTorch's cache."""
+        """Whether another graph is allowed and fits in memory outside of PyTorch's cache."""
         if not (self._open and len(self._replays) < MOST_GRAPHS):
             return False
         free, total = torch.cuda.mem_get_info(device)
@@ -154,26 +154,26 @@ class GraphsByShape:
             return True
         if free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) <= FREE_SHARE * total:
             return False
-        torch.cuda.empty_cache()  # which nothing can do while a graph is captured
+        torch.cuda.empty_cache()  # impossible while a graph is captured
         return True
 
 
 class CapturePlace(NamedTuple):
-    """Where graphs are captured: a stream besides the usual one, and memory that they share."""
+    """A side stream on which graphs are captured, and the memory pool that they share."""
 
     stream: torch.cuda.Stream
     pool: torch.cuda.MemPool
 
     @classmethod
     def on(cls, device: torch.device) -> Self:
-        """Another one on a device."""
+        """A new stream and pool on a device."""
         with torch.cuda.device(device):
             return cls(torch.cuda.Stream(device), torch.cuda.MemPool())
 
 
 @functools.cache
 def shared_place(stream: torch.cuda.Stream) -> CapturePlace:
-    """That of all graphs which are dropped soon and are replayed on `stream`."""
+    """The capture place shared by all short-lived graphs that are replayed on `stream`."""
     return CapturePlace.on(stream.device)
 
 
@@ -182,7 +182,7 @@ def compute_and_capture(
 ) -> tuple[Tensor, Computation | None]:
     """The result of a computation, and its replay as a CUDA graph on the device of the inputs.
 
-    There is no replay if there is no memory for it now, or if the device cannot capture, which is logged.
+    The replay is None if there is no memory for it now, or if the device cannot capture, which is logged.
     """
     given, device = [each.clone() for each in inputs], inputs[0].device
     current = torch.cuda.current_stream(device)
@@ -190,21 +190,21 @@ def compute_and_capture(
         place.stream.wait_stream(current)
         try:
             with torch.cuda.stream(place.stream), _without_cached_weights(device):
-                result = compute(*given)  # libraries set up on this stream what a graph must not hold
+                result = compute(*given)  # libraries initialise on this stream what must not be captured
                 return result, _captured(compute, given, place.pool)
         finally:
             current.wait_stream(place.stream)
 
 
 def _without_cached_weights(device: torch.device) -> torch.autocast:
-    """Within, autocast casts a weight at each use: those in its cache are freed with it, which a graph would read."""
+    """A context in which autocast casts weights at each use: a graph would read its cache, which is freed on exit."""
     kind = device.type
     return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), cache_enabled=False)
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Within, no garbage is collected: other graphs that are in it may not be destroyed while one is captured."""
+    """A context without garbage collection: no other graph may be destroyed while one is captured."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -215,7 +215,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _captured(compute: Computation, given: Sequence[Tensor], pool: torch.cuda.MemPool) -> Computation | None:
-    """The replay of `compute(*given)`, which is captured on the current stream, and not computed."""
+    """Capture `compute(*given)` on the current stream, without computing it; return its replay."""
     try:
         graph = torch.cuda.CUDAGraph()
         with _no_collection():
@@ -223,7 +223,7 @@ def _captured(compute: Computation, given: Sequence[Tensor], pool: torch.cuda.Me
             try:
                 result = compute(*given)
             except BaseException:
-                with suppress(RuntimeError):  # which would hide why
+                with suppress(RuntimeError):  # would hide the cause
                     graph.capture_end()
                 raise
             graph.capture_end()
@@ -232,7 +232,7 @@ def _captured(compute: Computation, given: Sequence[Tensor], pool: torch.cuda.Me
             return None
         uncapturable.add(given[0].device)
         logger.warning(
-            "nothing can be captured as a CUDA graph here, and small batches are slower without (%s). "
+            "CUDA graphs cannot be captured on this device, so small batches are slower (%s). "
             "JOINTNMT_GRAPHS=0 silences this.",
             str(error).partition("\n")[0],
         )

@@ -1,4 +1,4 @@
-"""Dropout and its masks, which a part of a batch has as the whole batch would have them."""
+"""Dropout and its masks; a part of a batch gets the masks that its rows have in the whole batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Dropout(Protocol):
         ...
 
     def mask(self, shape: Sequence[int], like: Tensor) -> Tensor | None:
-        """A new mask for a tensor of this shape, broadcast to it; None: nothing is dropped."""
+        """A new mask, broadcast to this shape; None if nothing is dropped."""
         ...
 
     def add(self, x: Tensor, update: Tensor) -> Tensor:
@@ -40,36 +40,36 @@ class Dropout(Protocol):
 
 @dataclass(frozen=True)
 class _RowsOfMask:
-    """The rows `begin` to `end` of a batch of `whole` rows, which are the first axis, alone or with others."""
+    """Rows `begin` to `end` of a batch of `whole` rows. The first axis is the rows, perhaps flattened with others."""
 
     begin: int
     end: int
     whole: int
 
     def of_whole(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The whole batch's shape of a tensor that has this shape here."""
+        """Shape for the whole batch of a tensor that has this shape for these rows."""
         return (shape[0] // (self.end - self.begin) * self.whole, *shape[1:])
 
     def take(self, mask: Tensor) -> Tensor:
-        """These rows of the whole batch's mask."""
+        """The part of the whole batch's mask that belongs to these rows."""
         places = mask.shape[0] // self.whole
         return mask[self.begin * places : self.end * places]
 
     def numbers_before(self, shape: Sequence[int]) -> int:
-        """How many numbers the whole batch's mask has before these rows."""
+        """Number of elements before these rows in the whole batch's mask."""
         return prod(shape) // (self.end - self.begin) * self.begin
 
 
 _rows: _RowsOfMask | None = None
-"""Not local to a thread: a GPU's backward pass, which computes checkpointed layers again, has threads of its own."""
+"""Rows set by `masks_of_rows`; not thread-local, as a GPU's backward pass recomputes layers in other threads."""
 
 
 @contextmanager
 def masks_of_rows(begin: int, end: int, whole: int) -> Iterator[None]:
-    """Within, masks are those that the rows `begin` to `end` of a batch of `whole` rows have.
+    """A context in which dropout masks are those of rows `begin` to `end` of a batch of `whole` rows.
 
-    The batch here has these rows alone, padded as in the whole batch, and the same state of torch's generator. Models
-    that draw by `dropout` and `dropout_mask` then compute what they compute of the whole batch, however it is divided.
+    Inputs must have these rows alone, padded as in the whole batch, and torch's generator the same state. Models that
+    use `dropout` and `dropout_mask` then give the same results however the batch is divided.
     """
     global _rows
     before, _rows = _rows, None if end - begin == whole else _RowsOfMask(begin, end, whole)
@@ -80,14 +80,14 @@ def masks_of_rows(begin: int, end: int, whole: int) -> Iterator[None]:
 
 
 def dropout(x: Float[Tensor, "*places E"], rate: float) -> Float[Tensor, "*places E"]:
-    """`x` with numbers dropped at this rate, all others divided by `1 - rate`."""
+    """`x` with elements zeroed at this rate, all others divided by `1 - rate`."""
     if _rows is None:
         return functional.dropout(x, rate)
     return x * _rows.take(functional.dropout(x.new_ones(_rows.of_whole(x.shape)), rate))
 
 
 def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Float[Tensor, ...]:
-    """A new mask of dropout in the type of `like`: 0 at this rate, else `1 / (1 - rate)`; rows are its first axis."""
+    """A new dropout mask in the dtype of `like`: 0 at this rate, else `1 / (1 - rate)`; rows are its first axis."""
     rows = _rows
     if not uses_kernels(like):
         mask = like.new_empty(shape if rows is None else rows.of_whole(shape)).bernoulli_(1 - rate).div_(1 - rate)
@@ -102,7 +102,7 @@ def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Float[Tenso
 
 
 _STRIDE = 0x9E3779B97F4A7C15
-"""What the kernel adds to the seed for each pair of numbers: a seed that has some of it begins later in the mask."""
+"""Added to the seed by the kernel for each pair of elements; a multiple added beforehand starts later in the mask."""
 
 
 def _filled(shape: Sequence[int], rate: float, seed: int, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which layers an operation may compute from their weights, instead of calling them."""
+"""Checks whether an operation may compute a layer from its weights instead of calling it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ PYTORCH = (nn.Linear.forward, nn.LayerNorm.forward)
 
 
 def fusable(forward: Forward) -> Forward:
-    """Declare of a layer's `forward` that it computes what its weights say, of a `Normed` as of a tensor."""
+    """Decorator: this `forward` takes a `Normed` as well as a tensor, and may be computed from the layer's weights."""
     forward.__dict__["is_fusable"] = True
     return forward
 
 
 def takes_normed(layer: nn.Module) -> bool:
-    """Whether `layer` may be given a `Normed`. With hooks it is given tensors, as these expect them."""
+    """Whether `layer` accepts a `Normed`; not with hooks, which expect tensors."""
     return hasattr(type(layer).forward, "is_fusable") and _is_as_its_class(layer)
 
 
 def is_fusable(layer: nn.Module) -> bool:
     """Whether operations may compute a linear layer or a layer norm from its weights.
 
-    Not if it has a `forward` of its own, as adapters do, nor hooks, by which PyTorch prunes: then it has to be called.
+    Not if it has another `forward` (as adapters do) or hooks (as PyTorch's pruning does): then it has to be called.
     """
     return takes_normed(layer) or (type(layer).forward in PYTORCH and _is_as_its_class(layer))
 
@@ -36,7 +36,7 @@ def _is_as_its_class(layer: nn.Module) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether something else is called with `module`."""
+    """Whether forward or backward hooks are registered on `module`."""
     return bool(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )

@@ -35,17 +35,17 @@ def gated_kv(
     """Keys, then values: `gate * lexical + (1 - gate) * hidden`, `gate = sigmoid(lexical + hidden + gate_bias)`.
 
     Args:
-        hidden: projected hidden states, of F = 2E features; with `fusion` F = 4E, their share of the lexical half and
-            of the hidden half.
+        hidden: projected hidden states, of F = 2E features; with `fusion` F = 4E: their summand of the lexical half,
+            then of the hidden half.
         lexical: one or more summands of the projected lexical input, broadcast to the places. On a grid, the input is
             the sum of a source and a target side, and so is its projection.
-        gate_bias: of keys, then of values.
-        fusion: whether both halves are made of the sum of both inputs.
+        gate_bias: gate bias of keys, then of values.
+        fusion: feature fusion: both terms of the mixture are projections of both inputs.
         gates: if given, the gates `[*places, 2, E]` are appended.
     """
     fits = len(lexical) <= 2 and is_sequence_or_grid(hidden)
     fits = fits and hidden.shape[-1] == gate_bias.numel() * (2 if fusion else 1)
-    if torch.is_grad_enabled():  # threads share out the sentences, and each sums gradients of its own
+    if torch.is_grad_enabled():  # each thread sums the gradients of its own sentences
         fits = fits and all(len(part) == len(hidden) for part in lexical)
     if gates is None and fits and uses_kernels(hidden, gate_bias.shape[-1], beside=lexical):
         bias = exact(gate_bias.flatten())
@@ -71,7 +71,7 @@ def _forward(hidden: Tensor, bias: Tensor, fusion: bool, parts: Sequence[Tensor]
 
 
 class _GatedKV(torch.autograd.Function):
-    """In one pass, forward and backward; gates are not saved but recomputed."""
+    """`gated_kv` in one pass each, forward and backward; gates are recomputed instead of saved."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, bias: Tensor, fusion: bool, *parts: Tensor) -> Tensor:

@@ -29,15 +29,15 @@ from jointnmt.ops.native.packed import PackedLinear
 from jointnmt.ops.norm import Biased, Normed, norm_again
 
 BLOCK_ROWS = 2048
-"""Rows of a block in the gradient of a weight: they fit into the cache, and are enough to be worth a call."""
+"""Rows per block in the gradient of a weight: few enough for the cache, and enough to be worth a call."""
 MANY_ROWS = 256
-"""From this many rows on, packing the weights for a single product pays."""
+"""Number of rows from which packing the weights for a single product pays."""
 
 
 def linear(
     x: Float[Tensor, "*places E"] | Normed, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*places F"]:
-    """`x weight^T + bias`, in the type of x; if `x` is `Normed`, the backward pass recomputes the norm."""
+    """`x weight^T + bias`, in the dtype of `x`; the backward pass may recompute the norm of a `Normed`."""
     x, source = _value_and_source(x, weight)
     # Without gradient, PyTorch's linear for few rows: autocast caches the weights that it has cast.
     own = uses_kernels(x, *weight.shape) and (torch.is_grad_enabled() or _packs_weights(x, weight))
@@ -48,7 +48,7 @@ def linear(
 
 
 def linear_update(x: Float[Tensor, "B *places E"], layer: nn.Module) -> Biased:
-    """`layer(x)` for a residual connection, which adds the bias where PyTorch computes the product."""
+    """`layer(x)` for a residual connection; the bias is left to that where PyTorch computes the product."""
     if isinstance(layer, nn.Linear) and is_fusable(layer) and _leaves_bias(x, layer.weight):
         return Biased(linear(x, layer.weight), layer.bias)
     return Biased(layer(x))
@@ -62,10 +62,10 @@ def mlp_update(
     The residual connection adds b2 where PyTorch computes the product.
 
     Args:
-        x: as of `linear`.
-        hidden: has W1 `[F, E]` and b1; either layer may be packed for inference.
-        output: has W2 `[E, F]` and b2.
-        dropout: of the hidden layer.
+        x: input, as for `linear`.
+        hidden: layer of W1 `[F, E]` and b1; either layer may be packed for inference.
+        output: layer of W2 `[E, F]` and b2.
+        dropout: applied to the hidden layer.
     """
     value = x.value if isinstance(x, Normed) else x
     fusable = is_fusable(hidden) and is_fusable(output)
@@ -87,7 +87,7 @@ def mlp_update(
 
 
 def apply_linear(layer: nn.Module, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
-    """`layer(x)`, or of the value of `x` where the layer does not know what is `Normed`."""
+    """`layer(x)`, or `layer(x.value)` for a layer that does not accept a `Normed`."""
     result: Tensor = layer(x.value if isinstance(x, Normed) and not takes_normed(layer) else x)
     return result
 
@@ -95,8 +95,8 @@ def apply_linear(layer: nn.Module, x: Float[Tensor, "*places E"] | Normed) -> Fl
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The value of `x`, and the source to recompute it from in the backward pass; empty if the value is to be saved.
 
-    Beside PyTorch's products recomputing a norm is an extra pass (2% of a Transformer's update). It saves enough memory
-    on grids only.
+    With PyTorch's products, recomputing a norm is an extra pass (2% of a Transformer's update), which pays only on
+    grids, by the memory saved.
     """
     if not isinstance(x, Normed):
         return x, ()
@@ -105,7 +105,7 @@ def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple
 
 
 def _is_block(x: Tensor, hidden: nn.Module, output: nn.Module, dropout: Dropout) -> bool:
-    """Whether the kernels compute this feed-forward block of `x`: from E features to F and back."""
+    """Whether the kernels can compute this feed-forward block of `x`, from E features to F and back."""
     if not (isinstance(hidden, nn.Linear) and isinstance(output, nn.Linear)) or hidden.bias is None:
         return False
     fits = hidden.in_features == output.out_features == x.shape[-1] and hidden.out_features == output.in_features
@@ -114,12 +114,12 @@ def _is_block(x: Tensor, hidden: nn.Module, output: nn.Module, dropout: Dropout)
 
 
 def _packs_weights(x: Tensor, weight: Tensor) -> bool:
-    """Whether to call the custom products, which pack the weights at each call: without gradient only for many rows."""
+    """Whether to use the custom products, which pack the weights at each call: without gradient, only for many rows."""
     return uses_own_gemm(x, *weight.shape) and (torch.is_grad_enabled() or rows_of(x)[0] >= MANY_ROWS)
 
 
 def _leaves_bias(x: Tensor, weight: Tensor) -> bool:
-    """Whether the residual connection adds the bias at less cost; the custom products add it as they store results."""
+    """Whether the residual connection should add the bias; the custom products add it for free."""
     return uses_kernels(x, *weight.shape) and not _packs_weights(x, weight)
 
 
@@ -128,7 +128,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *source: Tensor) -> Tensor:
-        """`source` is that of the `Normed` whose value is `x`; empty if `x` is to be saved."""
+        """`source` is the source of the `Normed` with value `x`; empty if `x` is to be saved."""
         own_weight = weight.to(x.dtype).contiguous()
         x = x.contiguous()
         ctx.save_for_backward(own_weight, *(source or (x,)))
@@ -159,7 +159,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _MLP(torch.autograd.Function):
-    """A feed-forward block like `_Linear`, with bias, ReLU and dropout in one pass, and no mask saved for the ReLU."""
+    """A feed-forward block computed like `_Linear`; bias, ReLU and dropout in one pass; no ReLU mask is saved."""
 
     @staticmethod
     def forward(
@@ -172,7 +172,7 @@ class _MLP(torch.autograd.Function):
         mask: Tensor | None,
         *source: Tensor,
     ) -> Tensor:
-        """Without `output_bias` where PyTorch computes the products. See `_Linear` for `source`."""
+        """`output_bias` is None where PyTorch computes the products. See `_Linear` for `source`."""
         ctx.weight_type, ctx.has_bias = hidden_weight.dtype, output_bias is not None
         weights = hidden_weight.to(x.dtype).contiguous(), output_weight.to(x.dtype).contiguous()
         x = x.contiguous()
@@ -228,19 +228,19 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _column_sums(rows: Tensor) -> Tensor:
-    """In float32; as a matrix-vector product, which is faster than `sum` over many rows."""
+    """Sum over rows, in float32; a matrix-vector product is faster than `sum` over many rows."""
     if rows.dtype != torch.float32:
         return rows.sum(0, dtype=torch.float32)
     return torch.mv(rows.t(), rows.new_ones(len(rows)))
 
 
 def _rows(x: Tensor, norm: Sequence[Tensor] = ()) -> Tensor:
-    """The rows of x, or their layer norm, if there are statistics, weight and bias of one."""
+    """Rows of `x`, or of its layer norm if `norm` has statistics, weight and bias."""
     return (norm_again((x, *norm)) if norm else x).reshape(-1, x.shape[-1])
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
-    """`gradient^T x` in blocks of rows that fit into the cache, which PyTorch's product over many rows does not."""
+    """`gradient^T x`, summed over blocks of rows that fit into the cache; PyTorch's product is slower for many rows."""
     if len(x) <= 2 * BLOCK_ROWS:
         return torch.mm(gradient.t(), x).to(kind)
     total = zeros(gradient.shape[1], x.shape[1])

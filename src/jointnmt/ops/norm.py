@@ -18,7 +18,7 @@ from jointnmt.ops.fusing import is_fusable
 from jointnmt.ops.native.calls import broadcast_to, call, empty, exact, is_sequence_or_grid, rows_of, zeros
 
 EPS = 1e-5
-"""Of the kernels, as of `nn.LayerNorm` by default."""
+"""Epsilon of the kernels, the default of `nn.LayerNorm`."""
 
 
 class Normed(NamedTuple):
@@ -29,20 +29,20 @@ class Normed(NamedTuple):
 
     value: Float[Tensor, "B *places E"]
     source: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-    """The norm's input, mean and inverse standard deviation of each row, and the norm's weight and bias; None: `value`
-    is saved, as in the plain form."""
+    """The norm's input, mean and inverse standard deviation of each row, and the norm's weight and bias. None: `value`
+    is saved instead, as in the plain form."""
 
 
 class Biased(NamedTuple):
-    """The output of a sub-layer whose last bias is left to the residual connection (Megatron-LM's `skip_bias_add`).
+    """The output of a sub-layer without its last bias, left to the residual connection (Megatron-LM's `skip_bias_add`).
 
-    `add_norm` and `dropout_add` add it in their pass over memory. In PyTorch's matrix product the bias takes up to 14%
+    `add_norm` and `dropout_add` add the bias in their pass over memory. In PyTorch's matrix product it takes up to 14%
     of the time in float32, and its gradient another pass.
     """
 
     value: Float[Tensor, "B *places E"]
     bias: Float[Tensor, " E"] | None = None
-    """None: there is no bias, or `value` includes it."""
+    """The bias; None if there is none, or `value` includes it."""
 
     @property
     def total(self) -> Float[Tensor, "B *places E"]:
@@ -51,13 +51,13 @@ class Biased(NamedTuple):
 
 
 def layer_norm(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> Float[Tensor, "*places E"]:
-    """Layer norm in the type of `x`, computed from weight and bias of `norm`."""
+    """Layer norm in the dtype of `x`, computed from weight and bias of `norm`."""
     vectors = _vectors(norm, x) if uses_kernels(x, x.shape[-1]) else None
     return _layer_norm(x, norm) if vectors is None else _add_norm(x.contiguous(), None, None, None, *vectors)[1].value
 
 
 def normed(x: Float[Tensor, "*places E"], norm: nn.LayerNorm) -> tuple[Float[Tensor, "*places E"], Normed]:
-    """`x` and its layer norm, where a residual connection begins: their gradients are summed in one pass."""
+    """`x` and its layer norm, at the start of a residual connection: their gradients are summed in one pass."""
     if not is_fusable(norm):
         return x, Normed(norm(x))
     vectors = _vectors(norm, x) if uses_kernels(x, x.shape[-1]) else None
@@ -87,7 +87,7 @@ def add_norm(
     dropout: Dropout,
     norm: nn.LayerNorm,
 ) -> tuple[Float[Tensor, "B *places E"], Normed]:
-    """The residual connection `x + dropout(update)`, and the layer norm of it that the next sub-layer reads.
+    """The residual sum `x + dropout(update)`, and its layer norm, which the next sub-layer reads.
 
     The kernel does both in one pass over memory (flash-attn's dropout-add-layer-norm).
     """
@@ -108,14 +108,14 @@ def _biased(update: Tensor | Biased) -> Biased:
 
 
 def _adds_in_one_pass(x: Tensor, update: Biased, dropout: Dropout) -> bool:
-    """Whether the kernel takes these: it broadcasts nothing but a dropout mask, to a sequence or a grid."""
+    """Whether the kernel takes these: it broadcasts only a dropout mask, and that only to a sequence or a grid."""
     fits = update.value.shape == x.shape and (update.bias is None or update.bias.shape == x.shape[-1:])
     fits = fits and (is_sequence_or_grid(x) or not dropout.active)
     return fits and uses_kernels(x, x.shape[-1], beside=[update.value])
 
 
 def _vectors(norm: nn.LayerNorm, x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Weight and bias of a norm that the kernel computes: of each row of `x`, and with both. None of any other."""
+    """Weight and bias of a norm that the kernel can compute: over the last axis of `x`, with both; else None."""
     if norm.eps != EPS or norm.normalized_shape != (x.shape[-1],):
         return None
     bias = norm.bias
@@ -148,8 +148,8 @@ def _forward(
     bias: Tensor | None,
     keeps_statistics: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The residual sum `x + mask * (update + update_bias)`, or x without an update; its layer norm, if there is a
-    weight; mean and inverse standard deviation of each row."""
+    """The residual sum `x + mask * (update + update_bias)`, or `x` without an update; its layer norm, if there is a
+    weight; mean and inverse standard deviation of each row, if they are kept."""
     x = x.contiguous()
     update = None if update is None else update.contiguous()
     total = x if update is None else empty(x, *x.shape)
@@ -172,7 +172,7 @@ def norm_again(source: tuple[Tensor, ...]) -> Tensor:
 
 
 class _DropoutAdd(torch.autograd.Function):
-    """`dropout_add` in one pass. The gradient of x is that of the result; so is the update's, without mask and bias."""
+    """`dropout_add` in one pass. The result's gradient is also that of `x`, and of `update` without mask and bias."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, update: Tensor, update_bias: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -198,7 +198,7 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 class _AddNorm(torch.autograd.Function):
-    """`add_norm` in one pass; without an update, the layer norm of x."""
+    """`add_norm` in one pass; without an update, the layer norm of `x`."""
 
     @staticmethod
     def forward(

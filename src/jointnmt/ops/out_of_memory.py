@@ -1,4 +1,4 @@
-"""Out-of-memory errors: how they are recognised, and how a batch is then computed in smaller parts."""
+"""Out-of-memory errors: recognising them, and computing a batch in smaller parts."""
 
 from __future__ import annotations
 

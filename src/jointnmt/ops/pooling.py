@@ -25,11 +25,11 @@ def attention_pool(
 
     Args:
         x: the grid.
-        scores: of every feature of every cell.
+        scores: scores of every feature of every cell.
         mask: True at real tokens; padding is on the right.
         attn_weights: if given, the weights `[B, S, T, E]` are appended.
-        lengths: the number of real tokens of each sentence; None: they are counted. Of none the mean is undefined: the
-            kernel gives zeros, the plain form NaN.
+        lengths: number of real tokens of each sentence; None: they are counted. For a sentence without tokens the mean
+            is undefined: the kernel gives zeros, the plain form NaN.
     """
     fit = scores.shape == x.shape and mask.shape == x.shape[:2] and (lengths is None or len(lengths) == len(x))
     if attn_weights is None and fit and uses_kernels(x, x.shape[-1], beside=[scores]):
@@ -55,7 +55,7 @@ def _pooled(x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 class _AttentionPool(torch.autograd.Function):
-    """Softmax and sum in one pass. The weights are not stored: the backward pass recomputes them."""
+    """`attention_pool` in one pass. The backward pass recomputes the weights instead of storing them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Several positions of beam search in one call of the kernels.
 
-Between two positions of a few rows, Python takes longer than the kernels of a position. Until a sentence settles or a
-cache is full, nothing changes but tokens and the rows that they continue, which the kernels see to by themselves.
+For few rows, the Python code between two positions takes longer than the kernels of a position. Until a sentence
+settles or a cache is full, only tokens and the rows that they continue change, which the kernels handle by themselves.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from jointnmt.ops.search import (
 
 @dataclass(frozen=True)
 class MultiStepDecoder:
-    """How a decoder state computes its next positions by kernels alone, until its caches are full."""
+    """Inputs of the kernels that compute the next positions of a decoder state, until its caches are full."""
 
     recorded: Recorded
     """The kernels of a position."""
     table: Float[Tensor, "V E"]
-    """Embeddings of the target, in float32."""
+    """Target embeddings, in float32."""
     scale: float
-    """By which they are multiplied."""
+    """Scale applied to target embeddings, sqrt(E)."""
     positions: Float[Tensor, "P E"]
-    """What is added to them at each of the next positions, in float32."""
+    """Positional encodings of the next positions, in float32."""
     own: OwnSlots
     slots: Int[Tensor, "N t"]
-    """Those of each row's past."""
+    """Cache slots of each row's past."""
     used: int
-    """Slots of each sentence."""
+    """Number of slots in use for each sentence."""
 
     def _argument(self, slots: Sequence[Tensor]) -> DecoderArgument:
-        """As the kernels take it; `slots` are two buffers for those of each row, the first has them."""
+        """The kernels' `Decoder`; `slots` are two buffers for the slots of each row, of which the first is filled."""
         recording, given = self.recorded.recording, self.recorded.given
         return DecoderArgument(
             recording.program, len(recording.kernels), self.table.data_ptr(), self.positions.data_ptr(), self.scale,
@@ -59,16 +59,16 @@ class MultiStepDecoder:
 
 
 class Advanced(NamedTuple):
-    """What several positions of beam search lead to."""
+    """The result of several positions of beam search."""
 
     positions: int
-    """How many were computed."""
+    """Number of positions computed."""
     before: Hypotheses
-    """The hypotheses that the last of them continues."""
+    """Hypotheses that the last position continues."""
     step: BeamStep
-    """The last of them; only there may a sentence have settled."""
+    """The last position, the only one at which a sentence may have settled."""
     slots: Int[Tensor, "N t"]
-    """Those of the past of each row of the decoder state, which are the hypotheses of `before`."""
+    """Cache slots of the past of each row of the decoder state; its rows are the hypotheses of `before`."""
 
 
 def advance_positions(
@@ -77,10 +77,9 @@ def advance_positions(
     """Continue the K hypotheses of each sentence as `advance_beams` does, until a sentence may have settled.
 
     Args:
-        decoder: its rows are those of the hypotheses.
-        hypotheses: so far; their last tokens have not been read yet.
-        required: see `restrict`, at each of the next positions, of which there are no more than the decoder has room
-            for; -1: None.
+        decoder: decoder state, with one row for each hypothesis.
+        hypotheses: beams so far; the decoder has not read their last tokens yet.
+        required: as in `restrict`, -1 for None, at each of the next positions; no more than the decoder has room for.
         banned: see `restrict`.
         end: the token that ends a sentence.
 
@@ -93,7 +92,7 @@ def advance_positions(
     logits = decoder.recorded.recording.aimed(sentences).view(rows, -1)
     least, largest = map(int, required.aminmax())
     if least < -1:
-        raise ValueError(f"{least} is no token")
+        raise ValueError(f"{least} is not a token")
     check_tokens([max(0, largest)], banned, logits.shape[1])
     if logits.shape[1] > len(decoder.table) or required.shape[1] != sentences or most > len(decoder.positions):
         raise ValueError(f"{len(decoder.table)} embeddings, {most} positions, {required.shape[1]} sentences do not fit")
@@ -115,16 +114,16 @@ def advance_positions(
 
 
 class _DoubleBuffer:
-    """The hypotheses after each position, written to two buffers in turn."""
+    """Hypotheses after each position, written to two buffers alternately."""
 
     def __init__(self, hypotheses: Hypotheses, most: int) -> None:
-        """Begin with hypotheses, which are kept; there will be at most so many positions."""
+        """Start from `hypotheses`, which are not overwritten, with room for `most` positions."""
         self.first = Hypotheses(*(each.contiguous() for each in hypotheses))
         self._sentences, self._beams, self._tokens = hypotheses.token_log_probabilities.shape
         self.room = [allocate_hypotheses(self._sentences, self._beams, self._tokens + most) for _ in range(2)]
 
     def after(self, positions: int) -> Hypotheses:
-        """Those after the last position, or the one before it."""
+        """Hypotheses after so many positions: the last position written, or the one before it."""
         if not positions:
             return self.first
         tokens = self._tokens + positions
@@ -132,5 +131,5 @@ class _DoubleBuffer:
         return Hypotheses(self._first(ids, tokens + 1), self._first(log_probabilities, tokens), totals)
 
     def _first(self, room: Tensor, numbers: int) -> Tensor:
-        """The first of the room's numbers, so many of each beam."""
+        """View of the first elements of `room`, `numbers` for each beam."""
         return room.as_strided((self._sentences, self._beams, numbers), (self._beams * numbers, numbers, 1))

@@ -1,9 +1,9 @@
-"""Decoding positions on a CPU: the kernels that one calls are recorded, and called again in a single call.
+"""Recording and replay of decoding positions on a CPU: all kernels of a position in a single call.
 
-A position of few rows costs more time in Python than in kernels. Its calls are those of the position before, on the
-same memory, until caches grow; what changes between positions is written in place. Sentences may leave the batch.
-Those of another batch of the same shapes differ in where its decoder state lies: a recording that is no longer in use
-is moved there. `JOINTNMT_GRAPHS=0` turns this off, as it does CUDA graphs.
+A position of few rows costs more time in Python than in kernels. Its kernel calls are those of the previous position,
+on the same memory, until caches grow; what changes between positions is written in place. Sentences may leave the
+batch. Another batch of the same shapes differs only in the addresses of its decoder state: a recording that is no
+longer in use is moved there. `JOINTNMT_GRAPHS=0` turns this off, as it does CUDA graphs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jointnmt.ops.native.packed import PackedLinear
 from jointnmt.ops.native.recording import Recording, active
 
 ATTEMPTS = 2
-"""The first may meet what is done once only, such as the packing of weights."""
+"""Attempts to record. The first may include one-time work, such as packing weights."""
 KEPT_BYTES = 2**25
-"""Of the recordings of a model that are kept for other sentences."""
+"""Most bytes of recordings that are kept for later sentences, per model."""
 
 
 def replays(x: Tensor) -> bool:
@@ -43,7 +43,7 @@ def replays(x: Tensor) -> bool:
 
 @dataclass
 class Recorded:
-    """A recording with what it is given."""
+    """A recording, its input tensor and the runner that uses it."""
 
     recording: Recording
     given: Tensor
@@ -51,24 +51,24 @@ class Recorded:
 
     @property
     def size(self) -> int:
-        """Bytes of memory that are its own."""
+        """Bytes of memory that the recording owns."""
         return self.recording.memory.size + self.given.nbytes
 
 
 @dataclass
 class _KnownPositions:
-    """What is known of a model's positions."""
+    """Recordings of a model's decoding positions, and what is known about them."""
 
     proven: dict[Hashable, Hashable] = field(default_factory=dict)
-    """The kernels that a position was seen to consist of, and the weights that they read, for each kind of input."""
+    """Kernels that a position was observed to consist of, and the weights that they read, for each kind of input."""
     recorded: dict[Hashable, Recorded] = field(default_factory=dict)
-    """By what they depend on, the latest last."""
+    """Recordings by what they depend on, the latest last."""
     weights: Hashable = None
-    """Where those lie that the recordings read, and how often they were changed."""
+    """Addresses and versions of the weights that the recordings read."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, on: Hashable, size: int, weights: Hashable, user: KernelRunner) -> Recorded | None:
-        """A recording of at least `size` sentences that nobody uses."""
+        """A recording of at least `size` sentences that no other runner uses, or None."""
         with self.lock:
             if weights != self.weights:
                 self.recorded.clear()
@@ -81,7 +81,7 @@ class _KnownPositions:
             return found
 
     def keep(self, on: Hashable, recorded: Recorded) -> None:
-        """Keep a recording for others, in place of the oldest ones."""
+        """Keep a recording for reuse; drop the oldest beyond `KEPT_BYTES`."""
         with self.lock:
             self.recorded[on] = recorded
             total = sum(each.size for each in self.recorded.values())
@@ -95,29 +95,29 @@ _known: weakref.WeakKeyDictionary[nn.Module, _KnownPositions] = weakref.WeakKeyD
 
 
 class KernelRunner:
-    """Runs a computation whose shapes often are those of the time before, and then replays it.
+    """Runs a computation, and replays it while its shapes and addresses stay the same.
 
-    What PyTorch computes is not recorded: a computation that is not made of kernels alone runs as it is. To see that
-    takes time, so it is looked at once for each model: if the same kernels are called again, and read results of each
-    other, the same weights, and what is given, nothing else will lie between them.
+    PyTorch's own operations are not recorded: a computation that does not consist of kernels alone is run as usual.
+    Detecting such operations takes time, so it is done once for each model: if later the same kernels are called on
+    each other's results, the same weights and the inputs, there can be nothing else between them.
     """
 
     def __init__(self) -> None:
         self._addresses: Hashable = None
         self._recorded: Recorded | None = None
         self.obstacles: list[str] = []
-        """What has kept recordings from being replayed."""
+        """Reasons why recordings could not be replayed."""
 
     def run(self, model: nn.Module, compute: Computation, x: Tensor, memory: Sequence[Tensor]) -> Tensor:
         """`compute(x)`, without gradient.
 
         Args:
-            model: whose weights it reads. For a model, and given memory of the same shapes but for the number of
-                sentences, `compute` is always the same.
+            model: owner of the weights that `compute` reads. For one model and memory of the same shapes but for the
+                number of sentences, `compute` must always be the same.
             compute: reads and writes tensors in place, and does nothing else that a replay would have to repeat.
-            x: with the sentences as its first axis; there may be fewer than before.
-            memory: what `compute` reads or writes besides `x` and the weights. Only the first axis may change its size,
-                with that of `x`.
+            x: input; sentences are its first axis, and there may be fewer than before.
+            memory: tensors that `compute` reads or writes besides `x` and the weights. Only the size of their first
+                axis may change, together with that of `x`.
         """
         if len(self.obstacles) == ATTEMPTS:
             return compute(x)
@@ -126,7 +126,7 @@ class KernelRunner:
             if any(map(has_hooks, model.modules())):
                 return compute(x)
             known = _known.setdefault(model, _KnownPositions())
-            on = None if _has_many_rows(x) else _dependencies(x, memory)  # beside many rows, Python takes little
+            on = None if _has_many_rows(x) else _dependencies(x, memory)  # for many rows, Python's time is negligible
             self._recorded = None if on is None else known.take(on, size, _weights(model), self)
             if self._recorded is None:
                 return self._record(known, on, compute, x, memory)
@@ -138,7 +138,7 @@ class KernelRunner:
         return self._recorded.recording.replay(kernels, size)
 
     def ready(self, size: int, rows: int, memory: Sequence[Tensor]) -> Recorded | None:
-        """What would be replayed for so many sentences of so many rows each, if it is there already."""
+        """The recording that `run` would replay for `size` sentences of `rows` rows each, or None."""
         recorded = self._recorded
         if recorded is None or size > recorded.recording.most or rows != recorded.given.shape[1]:
             return None
@@ -148,7 +148,7 @@ class KernelRunner:
         self, known: _KnownPositions, on: Hashable | None, compute: Computation, x: Tensor, memory: Sequence[Tensor]
     ) -> Tensor:
         recording, given = Recording(len(x)), x.clone()
-        # Layouts are the same but where an axis has one element, or PyTorch's products are faster for many rows.
+        # Layouts differ only where an axis has one element, or where PyTorch's products are faster for many rows.
         kind = x.dtype, tuple(min(size, 2) for size in x.shape), _has_many_rows(x), implementation()
         with recording.recorded(watched=kind not in known.proven):
             result = compute(given)
@@ -156,7 +156,7 @@ class KernelRunner:
         found = tuple(recording.kernels), frozenset(weights)
         if recording.obstacle is None and known.proven.setdefault(kind, found) != found:
             recording.obstacle = "other kernels or tensors than before"
-            known.proven.pop(kind, None)  # unless another thread has been faster
+            known.proven.pop(kind, None)  # another thread may have removed it
         recording.returns(result)
         if recording.obstacle is not None:
             self.obstacles.append(recording.obstacle)
@@ -173,24 +173,24 @@ def _has_many_rows(x: Tensor) -> bool:
 
 
 def _addresses(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
-    """Where a recording that was moved to this memory is of use, for so many sentences at most."""
+    """Key of a recording moved to this memory: it can be replayed while this stays the same."""
     return torch.get_num_threads(), x.dtype, x.shape[1:], *[each.data_ptr() for each in memory]
 
 
 def _dependencies(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
-    """What a recording depends on, besides the number of sentences and where the memory lies."""
+    """Key of a recording in the cache: all it depends on but the number of sentences and the memory's addresses."""
     shapes = [(each.dtype, each.shape[1:], each.stride()) for each in memory]
     return torch.get_num_threads(), implementation(), x.dtype, x.shape[1:], *shapes
 
 
 def _weights(model: nn.Module) -> Hashable:
-    """Where the weights lie, and how often they were changed in place.
+    """Addresses of the weights, and how often they were changed in place.
 
-    Nothing else comes to lie where one of them was while a recording reads it: recordings keep what they are called
-    with and what is packed, and of a norm, which they do not keep, they read what lies there.
+    An address that a recording reads is not reused for another tensor: recordings keep their arguments and packed
+    weights alive. They do not keep a norm's weights, but read what is stored there.
     """
     tensors: list[Tensor | None] = []
-    for module in model.modules():  # not `parameters()`: names of all take as long as a position
+    for module in model.modules():  # not `parameters()`: building all names takes as long as a position
         tensors += [*module._parameters.values(), *module._buffers.values()]
         if isinstance(module, PackedLinear):
             tensors += module.arranged

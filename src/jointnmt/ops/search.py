@@ -1,4 +1,4 @@
-"""Operations of search: which tokens may come next, and the position of a beam search."""
+"""Operations of search: which tokens may come next, and one position of a beam search."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from jointnmt.ops.native.calls import Restriction, call
 from jointnmt.ops.vocabulary import log_softmax, topk
 
 HAS_NAN, ANY_SETTLED = 1, 2
-"""Bits of what the kernel of `advance_beams` returns."""
+"""Bits of the value returned by the kernel of `advance_beams`."""
 
 
 def restrict(log_probabilities: Float[Tensor, "B K V"], required: Sequence[int | None], banned: Sequence[int]) -> None:
     """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
 
     Args:
-        log_probabilities: of the next token of each sentence's hypotheses.
-        required: the only token that is allowed in each sentence, even if it is banned; None: all that are not banned.
+        log_probabilities: log-probabilities of the next token of each sentence's hypotheses.
+        required: the only token allowed in each sentence, even if it is banned; None: all that are not banned.
         banned: tokens that are not allowed.
 
     Raises:
-        ValueError: if one of them is not a token.
+        ValueError: if one of `required` or `banned` is not a token.
     """
     check_tokens(required, banned, log_probabilities.shape[-1])
     found = [(row, token) for row, token in enumerate(required) if token is not None]
-    if found:  # else nothing is sent to a GPU, nor waited for
+    if found:  # otherwise no transfer to a GPU, and no synchronisation
         index = torch.tensor(found, dtype=torch.long, device="cpu")
         rows, tokens = index.to(log_probabilities.device, non_blocking=True).unbind(1)
         kept = log_probabilities[rows, :, tokens]  # before banning
-    for token in banned:  # one by one: a list would have to be sent to a GPU
+    for token in banned:  # one by one: a list would be copied to a GPU
         log_probabilities[:, :, token].fill_(-torch.inf)
     if found:
         log_probabilities[rows] = -torch.inf
@@ -52,12 +52,12 @@ class Continuations(NamedTuple):
     """Continuations of each sentence's hypotheses by one token, best first; on the CPU."""
 
     rows: Int[Tensor, "B C"]
-    """The hypothesis that is continued, counted through all sentences."""
+    """Index of the continued hypothesis among those of all sentences."""
     ids: Int[Tensor, "B C"]
     token_log_probabilities: Float[Tensor, "B C"]
 
     def pick(self, ranks: Int[Tensor, "B D"]) -> Continuations:
-        """Those of these ranks."""
+        """The continuations of these ranks."""
         return Continuations(*(values.gather(1, ranks) for values in self))
 
 
@@ -65,13 +65,13 @@ class Hypotheses(NamedTuple):
     """The beams of sentences, all t tokens long; on the CPU."""
 
     ids: Int[Tensor, "B K L"]
-    """With the begin mark: L is t + 1."""
+    """Tokens with the begin mark: L is t + 1."""
     token_log_probabilities: Float[Tensor, "B K t"]
     log_probabilities: Float64[Tensor, "B K"]
-    """Sums of the tokens'; minus infinity marks an empty beam."""
+    """Sums of the tokens' log-probabilities; minus infinity marks an empty beam."""
 
     def extended(self, by: Continuations) -> Hypotheses:
-        """Those that these continuations lead to, in their order."""
+        """Hypotheses extended by these continuations, in their order."""
         flat, shape = by.rows.flatten(), by.rows.shape
         ids, tokens, sums = (each.flatten(0, 1).index_select(0, flat).view(*shape, *each.shape[2:]) for each in self)
         return Hypotheses(
@@ -82,14 +82,14 @@ class Hypotheses(NamedTuple):
 
 
 class BeamStep(NamedTuple):
-    """What a position of beam search leads to."""
+    """The result of one position of beam search."""
 
     candidates: Continuations
     """The 2K best continuations of each sentence: enough that K remain when K of them end."""
     ranks: Int[Tensor, "B K"]
-    """Places among the candidates of the survivors: the K best that do not end their sentence."""
+    """Indices of the survivors among the candidates: the K best that do not end their sentence."""
     rows: Int[Tensor, "B K"]
-    """The hypotheses that the survivors continue, counted through all sentences."""
+    """Indices of the hypotheses that the survivors continue, among those of all sentences."""
     survivors: Hypotheses
     has_nan: bool
     """Whether any log-probability of a token is NaN."""
@@ -107,16 +107,16 @@ def advance_beams(
     """Continue the K hypotheses of each sentence by one token; ties go to the lower beam, then to the lower id.
 
     Args:
-        logits: of the next token; row `b * K + k` is that of beam k of sentence b.
-        hypotheses: so far; their tokens' log-probabilities in float32.
+        logits: logits of the next token; row `b * K + k` is beam k of sentence b.
+        hypotheses: beams so far; their tokens' log-probabilities in float32.
         required: see `restrict`.
-        banned: likewise.
+        banned: see `restrict`.
         end: the token that ends a sentence.
 
     Raises:
         ValueError: if one of `required` or `banned` is not a token, or sizes differ.
     """
-    check_tokens(required, banned, logits.shape[-1])  # kernels write where they say
+    check_tokens(required, banned, logits.shape[-1])  # kernels use them as indices
     sentences, beams = hypotheses.log_probabilities.shape
     if logits.shape[0] != sentences * beams or len(required) != sentences:
         raise ValueError(f"{len(logits)} rows and {len(required)} sentences for {sentences} sentences of {beams} beams")
@@ -124,7 +124,7 @@ def advance_beams(
         return _native(logits, hypotheses, required, banned, end)
     log_probabilities = log_softmax(logits).unflatten(0, (sentences, beams))
     restrict(log_probabilities, required, banned)
-    # The best of a sentence are among as many of the best of each of its hypotheses.
+    # The 2K best of a sentence are among the 2K best of each of its hypotheses.
     tokens, ids, has_nan = topk(log_probabilities.flatten(0, 1), 2 * beams)
     tokens, ids = (each.unflatten(0, (sentences, beams)) for each in (tokens, ids))
     every = (hypotheses.log_probabilities.unsqueeze(-1) + tokens).flatten(1)
@@ -143,7 +143,7 @@ def advance_beams(
 
 
 def allocate_hypotheses(sentences: int, beams: int, tokens: int) -> Hypotheses:
-    """Memory for the beams of sentences."""
+    """Uninitialised memory for the beams of sentences."""
     return Hypotheses(
         torch.empty(sentences, beams, tokens + 1, dtype=torch.long, device="cpu"),
         torch.empty(sentences, beams, tokens, dtype=torch.float32, device="cpu"),
@@ -152,7 +152,7 @@ def allocate_hypotheses(sentences: int, beams: int, tokens: int) -> Hypotheses:
 
 
 def allocate_step(sentences: int, beams: int) -> tuple[Continuations, Tensor, Tensor]:
-    """Memory for candidates, for ranks, and for the rows that survivors continue."""
+    """Uninitialised memory for candidates, ranks and rows of a `BeamStep`."""
     kinds = torch.long, torch.long, torch.float32
     candidates = Continuations(*(torch.empty(sentences, 2 * beams, dtype=kind, device="cpu") for kind in kinds))
     ranks, rows = torch.empty(2, sentences, beams, dtype=torch.long, device="cpu").unbind()

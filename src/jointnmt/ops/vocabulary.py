@@ -16,7 +16,7 @@ from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.calls import call, empty, rows_of, zeros
 
 NO_TOKEN = torch.iinfo(torch.long).min
-"""No gold token, so that PyTorch leaves none out."""
+"""An `ignore_index` that is no gold token, so that PyTorch ignores none."""
 
 
 def cross_entropy(
@@ -24,12 +24,12 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " N"]]:
     """The weighted sum of label-smoothed losses; and each row's plain negative log-likelihood, without gradient.
 
-    The loss of a row is `(1 - e)` times the gold token's negative log-likelihood plus `e / V` times the sum of every
-    vocabulary entry's. Computed in float32, whatever the logits are.
+    The loss of a row is `(1 - e)` times the gold token's negative log-likelihood plus `e / V` times the sum over all
+    vocabulary entries. Computed in float32, whatever the dtype of the logits.
 
     Raises:
         IndexError: if a gold token is not in the vocabulary; on a GPU, PyTorch's own error.
-        ValueError: if the rows do not have a gold token each; RuntimeError, if not a weight.
+        ValueError: if there is not one gold token for each row; RuntimeError, if not one weight.
     """
     if not (uses_kernels(logits) and logits.ndim == 2 and gold.shape == weights.shape == (len(logits),)):
         logits = logits.float()
@@ -45,7 +45,7 @@ def cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Reads the logits twice and writes one gradient; PyTorch's keeps and writes several tensors of their size."""
+    """Reads the logits twice and writes one gradient; PyTorch's loss keeps and writes several tensors of their size."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, gold: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -76,10 +76,10 @@ class _CrossEntropy(torch.autograd.Function):
 def divergence(
     first: Float[Tensor, "N V"], second: Float[Tensor, "N V"], weights: Float[Tensor, " N"]
 ) -> Float[Tensor, ""]:
-    """The weighted sum of how far the two predictions of each row are apart, in nats, given their logits.
+    """The weighted sum of each row's symmetric divergence between two predictions, in nats, given their logits.
 
-    That is the mean of the Kullback-Leibler divergences in both directions, as of R-Drop (Liang et al. 2021,
-    equation 2). Computed in float32, whatever the logits are.
+    It is the mean of the Kullback-Leibler divergences in both directions, as in R-Drop (Liang et al. 2021, Eq. 2).
+    Computed in float32, whatever the dtype of the logits.
     """
     fits = first.shape == second.shape and weights.shape == (len(first),) and weights.dtype == torch.float32
     if first.ndim == 2 and fits and uses_kernels(first, beside=[second]):
@@ -90,7 +90,7 @@ def divergence(
 
 
 class _Divergence(torch.autograd.Function):
-    """Computes the gradients with the value, as both need the probabilities."""
+    """`divergence`; computes the gradients together with the value, as both need the probabilities."""
 
     @staticmethod
     def forward(ctx: Any, first: Tensor, second: Tensor, weights: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class _Divergence(torch.autograd.Function):
 
 
 def log_softmax(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
-    """Log-probabilities, in float32 at least, in memory of their own. A row with a NaN is all NaN."""
+    """Log-probabilities, in float32 at least, as a new tensor. A row with a NaN is all NaN."""
     if not (kernels_read(logits) and logits.numel()) or (logits.requires_grad and torch.is_grad_enabled()):
         return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     logits = logits.contiguous()
@@ -129,9 +129,9 @@ class TopK(NamedTuple):
 def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
     """The `k` largest values of each row and their indices; of equal values the first.
 
-    They lie on the CPU, where search goes on: it waits for a GPU once (again, if it has to settle which of many equal
-    values come first), and computes nothing there on so few numbers. `Tensor.topk` alone leaves open which of equal
-    values it takes, and half precision has many equal ones.
+    Results are on the CPU, where search continues: a GPU is synchronised once (twice if many equal values have to be
+    ordered). `Tensor.topk` alone does not specify which of equal values it takes, and half precision has many equal
+    ones.
     """
     width = values.shape[-1]
     k = min(k, width)
@@ -143,9 +143,9 @@ def topk(values: Float[Tensor, "N V"], k: int) -> TopK:
         best, places = values.new_empty(len(values), k), values.new_empty(len(values), k, dtype=torch.long)
         has_nan = call("topk", values, *values.shape, values, k, best, places)
         return TopK(best, places, bool(has_nan))
-    larger = min(2 * k + 16, width)  # more than asked for: among them are most of the equal ones
+    larger = min(2 * k + 16, width)  # more than k, to include most of the equal ones
     found, unordered = (each.cpu() for each in values.topk(larger, dim=-1))
-    if bool(found.isnan().any()):  # which are the largest, for `Tensor.topk`
+    if bool(found.isnan().any()):  # NaN is the largest for `Tensor.topk`
         return TopK(found[:, :k], unordered[:, :k], has_nan=True)
     places, order = unordered.sort(dim=-1)
     ordered, ranks = found.gather(-1, order).sort(dim=-1, descending=True, stable=True)

@@ -1,11 +1,11 @@
-"""How long threads spin while they wait for others: long on cores of their own, briefly where others want these.
+"""Adaptive spinning of OpenMP threads at barriers: long on idle cores, briefly while other processes use them.
 
-At a barrier, a thread of the OpenMP runtime spins before it sleeps, as waking takes longer than most waits. Where other
-processes want the cores, one that spins keeps from them the very thread it waits for. The runtime (libgomp) reads a
-number of spins once, when it is loaded, 300,000 unless told; but while it manages more threads than there are cores, it
-spins a hundred times only. So a second, idle team of threads, which exists while the cores are shared, changes the
-setting at run time. What tells is how long the threads of this process have waited for a core, which Linux counts.
-Measured by `benchmarks/beside.py`.
+At a barrier, a thread of the OpenMP runtime spins before it sleeps, as waking takes longer than most waits. If other
+processes need the cores, a spinning thread keeps the very thread that it waits for from running. The runtime (libgomp)
+reads the number of spins once, when it is loaded, by default 300,000; but while it manages more threads than there are
+cores, it spins only a hundred times. A second, idle team of threads, which exists while the cores are shared, therefore
+changes the setting at run time. The criterion is how long the threads of this process have waited for a core, which
+Linux counts. Measured by `benchmarks/beside.py`.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from jointnmt.cores import cores_allowed
 
 INTERVAL_SECONDS = 0.5
 CROWDED, ALONE = 0.15, 0.05
-"""Of each second, for how long a thread has no core: from where on threads are not alone, and until where they may be
-again. On two cores, two threads that spin have none for 0.01 to 0.04 alone, and for 0.4 to 0.5 beside busy processes;
-if they spin briefly, 0.01 to 0.02 and 0.25 to 0.35."""
+"""Share of time that a thread waits for a core: above the first, cores are taken to be shared; below the second, to be
+free again. On two cores, two threads that spin long wait 0.01 to 0.04 alone, and 0.4 to 0.5 beside busy processes; if
+they spin briefly, 0.01 to 0.02 and 0.25 to 0.35."""
 ENOUGH_THREADS = 4
-"""Of more threads, not all need to be without a core, as there may be many cores for each busy process."""
+"""Most threads that the waiting is divided by: where there are many cores, only some threads may have to wait."""
 QUIET_INTERVALS = 4
-"""How many intervals in a row must look alone before threads spin long again."""
+"""Number of consecutive intervals below `ALONE` before threads spin long again."""
 
 _lock = threading.Lock()
 _watched: int | None = None
-"""The process that is watched: a fork is another one, without the thread that watches."""
+"""Id of the process that is watched: a fork does not inherit the watching thread."""
 
 
 def adapt_waiting() -> None:
-    """Have the threads of this process, from now on, be as many and spin as long as suits what else runs.
+    """Adapt the number of threads of this process, and from now on how long they spin, to the cores available.
 
-    PyTorch starts a thread a core; of a container that may use the time of fewer, most would wait. OMP_NUM_THREADS, if
-    set, holds.
+    PyTorch starts a thread per core; in a container limited to fewer, most of them would wait. OMP_NUM_THREADS, if set,
+    takes precedence.
 
-    Without libgomp, or where Linux counts no waiting, nothing happens; nor where the environment sets OMP_WAIT_POLICY
-    or GOMP_SPINCOUNT, which then hold. May be called often.
+    Spinning is not adapted without libgomp, if Linux counts no waiting, or if the environment sets OMP_WAIT_POLICY or
+    GOMP_SPINCOUNT. May be called repeatedly.
     """
     global _watched
     with _lock:
@@ -52,12 +52,12 @@ def adapt_waiting() -> None:
             return
         _watched = os.getpid()
         if (runtime := _libgomp()) is not None and seconds_without_core():
-            watch, threads = Waiting(runtime).watch, torch.get_num_threads()  # each thread has a number of its own
+            watch, threads = Waiting(runtime).watch, torch.get_num_threads()  # the number is thread-local
             threading.Thread(target=watch, args=(threads,), name="adapt-waiting", daemon=True).start()
 
 
 class Waiting:
-    """Decides, from how long threads have had no core, whether an idle team makes waiting threads spin briefly."""
+    """Starts and ends the idle team that makes threads spin briefly, by how long threads wait for a core."""
 
     def __init__(self, runtime: ctypes.CDLL) -> None:
         self._runtime = runtime
@@ -70,7 +70,7 @@ class Waiting:
         return self._idle_team is not None
 
     def watch(self, threads: int) -> None:
-        """Decide anew after each interval, as long as the process lives, for teams of so many threads."""
+        """Decide again after each interval, as long as the process lives, for teams of so many threads."""
         before, began = seconds_without_core(), time.monotonic()
         while True:
             time.sleep(INTERVAL_SECONDS)
@@ -80,7 +80,7 @@ class Waiting:
             before, began = now, end
 
     def decide(self, waited: float, threads: int) -> None:
-        """Take note of an interval in which so many threads together had no core for `waited` seconds a second."""
+        """Process an interval in which these threads together waited for a core for `waited` seconds per second."""
         share = waited / min(threads, ENOUGH_THREADS)
         self._quiet = self._quiet + 1 if share < ALONE else 0
         if not self.brief and share > CROWDED and threads > 1:
@@ -91,20 +91,20 @@ class Waiting:
             self._idle_team = None
 
     def _be_idle(self, end: threading.Event) -> None:
-        """Form a team of as many threads as there are cores, which does nothing, and keep it until the end."""
+        """Form an idle team of as many threads as there are cores, and keep it until `end` is set."""
         nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # free(NULL), in each thread
         self._runtime.GOMP_parallel(nothing, None, len(os.sched_getaffinity(0)), 0)
         end.wait()
 
 
 def seconds_without_core() -> dict[str, float]:
-    """How long each thread of this process, by its number, was ready to run and had no core; empty if it is unknown."""
+    """Seconds that each thread of this process, by its id, was ready to run without a core; empty if unknown."""
     seconds = {}
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
             seconds[path.parent.name] = int(path.read_text().split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
-            continue  # a thread that has just ended, or a system that counts nothing
+            continue  # a thread that has just ended, or a system without these counts
     return seconds if any(seconds.values()) else {}
 
 

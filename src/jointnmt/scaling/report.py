@@ -1,4 +1,4 @@
-"""What a scaling has measured and found, as plain values and files."""
+"""The report of a scaling, as plain values and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _sizes(experiment: Experiment, vocabularies: tuple[int, int]) -> dict[str, A
 def scaling_report(
     experiment: Experiment, scaling: Scaling, outcomes: Mapping[str, RunOutcome], ratio: float, epsilon: int
 ) -> dict[str, Any]:
-    """All measurements and results as JSON-compatible values; null where the scaling was refused."""
+    """All measurements and results as JSON-compatible values; null where there is no scaled model."""
     vocabularies = outcomes["base"].vocabularies
     runs = {
         name: {key: getattr(one, key) for key in ("nll", "step", "updates", "seconds")}

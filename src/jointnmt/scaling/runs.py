@@ -31,7 +31,7 @@ RUNS = ("base", "depth", "width")
 """Names of the three runs and their directories."""
 
 ENDS = ("training.max_epochs", "training.max_updates", "validation.patience")
-"""Keys that set the length of a run; cross-entropies compare only if they are equal."""
+"""Keys that set the length of a run; cross-entropies are comparable only if they are equal."""
 
 SCHEDULE_END = "training.schedule.zero_at"
 
@@ -40,18 +40,18 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
     """The three experiments of Eq. 10: (l, w), (l + epsilon, w) and (l, w + epsilon).
 
     Args:
-        experiment: to be scaled.
-        epsilon: added layers, and added width in units of E.
-        updates: replaces `training.max_updates` and `training.max_epochs`; in a schedule with `zero_at`, that and the
-            warm-up go along.
+        experiment: experiment to scale.
+        epsilon: number of added layers, and added width in units of E.
+        updates: replaces `training.max_updates` and `training.max_epochs`; a schedule's `zero_at` and warm-up are
+            scaled with it.
 
     Raises:
-        ConfigurationError: if there is no validation text, the family has no depth, or the training is to begin
-            with a trained model.
+        ConfigurationError: if there is no validation text, the family has no depth, or the training starts from a
+            trained model.
     """
     if not experiment.data.validation:
         raise ConfigurationError(
-            "data.validation names no text: scaling compares cross-entropies on validation text. Name one."
+            "data.validation names no text, but scaling compares cross-entropies on validation text. Name one."
         )
     if experiment.training.start is not None:
         raise ConfigurationError("training.from names a model, whose size is fixed: leave it out to scale a recipe.")
@@ -67,7 +67,7 @@ def three_runs(experiment: Experiment, epsilon: int, updates: int | None = None)
 
 
 def _of_length(training: TrainingConfig, updates: int) -> TrainingConfig:
-    """A training of so many updates; a schedule that ends keeps its shape."""
+    """A training of so many updates; a schedule with `zero_at` is scaled in time."""
     schedule = training.schedule
     if schedule.zero_at is not None:
         share = updates / (training.planned_end() or updates)
@@ -81,25 +81,25 @@ class RunOutcome(Config):
     """The outcome of a finished run, saved beside it as JSON."""
 
     nll: float
-    """The lowest validation cross-entropy, in nats per target token, without label smoothing."""
+    """Lowest validation cross-entropy, in nats per target token, without label smoothing."""
     step: int
-    """The step of that validation."""
+    """Step of that validation."""
     updates: int
-    """Updates of the whole run."""
+    """Number of updates of the whole run."""
     seconds: float
-    """Time of the updates."""
+    """Total time of the updates."""
     data: str
-    """The fingerprint of the training data, segmentation included."""
+    """Fingerprint of the training data, segmentation included."""
     validation: str | None = None
-    """Likewise of the validation text; None in files of versions that did not keep it."""
+    """Fingerprint of the validation text; None in files from versions that did not store it."""
     vocabularies: tuple[int, int]
-    """Pieces of source and target."""
+    """Number of source and target pieces."""
     experiment: dict[str, Any]
-    """The resolved configuration, with the precision that `auto` came to."""
+    """The resolved configuration, with the precision chosen for `auto`."""
 
     @property
     def precision(self) -> str:
-        """The precision of the training; `auto` of files that do not tell what it came to."""
+        """Precision of the training; `auto` if the file does not give the one chosen."""
         training = self.experiment.get("training")
         return str(training.get("precision", "auto")) if isinstance(training, dict) else "auto"
 
@@ -134,8 +134,8 @@ def trained_outcomes(
 ) -> dict[str, RunOutcome]:
     """The outcomes of runs, by name; see `trained_outcome`.
 
-    Where the precision is `auto`, all are trained in the one that it came to for `base`, if that is finished: each
-    would measure for itself which is faster, and rounding would enter the gradient.
+    With precision `auto`, all runs use the one chosen for `base`, once that is finished: otherwise each would measure
+    by itself which is faster, and differences in rounding would affect the gradient.
     """
     base, outcomes = out / "base.json", dict[str, RunOutcome]()
     precision = _read_measured(base).precision if base.exists() else "auto"
@@ -149,18 +149,18 @@ def trained_outcomes(
 def trained_outcome(
     name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None], precision: str = "auto"
 ) -> RunOutcome:
-    """The outcome of the run `out/name`: from `out/name.json` if it is finished, else by training or resuming it.
+    """The outcome of the run `out/name`: read from `out/name.json` if it is finished, else trained or resumed.
 
     Args:
-        name: of the run.
-        experiment: of the run.
-        out: the directory of the scaling.
+        name: name of the run.
+        experiment: experiment of the run.
+        out: directory of the scaling.
         train: trains an experiment in a RUN directory, or resumes it; see `jointnmt.training.run.train`.
-        precision: to train in where the experiment's is `auto`.
+        precision: precision to train in if the experiment's is `auto`.
 
     Raises:
-        ConfigurationError: if the run has another configuration, or was trained for longer than asked for.
-        DataError: if it is finished, and its training or validation text is another one now.
+        ConfigurationError: if the run has another configuration, or was trained for longer than requested.
+        DataError: if it is finished, and its training or validation text has changed since.
     """
     run, file = RunDirectory(out / name), out / f"{name}.json"
     if file.exists():
@@ -168,11 +168,11 @@ def trained_outcome(
         same = _in_known_precision(experiment, measured.precision)
         allowed, forbidden = changes(measured.experiment, same)
         if forbidden:
-            ended = " The schedule ends with the run, so that a longer run cannot go on from a shorter one."
+            ended = " The schedule ends with the run, so a longer run cannot resume from a shorter one."
             raise ConfigurationError(
                 f"{file}: was measured with another configuration: {in_words(forbidden.values())}."
-                f"{ended if SCHEDULE_END in forbidden else ''} Choose another directory for --out, or go back to the "
-                "old configuration."
+                f"{ended if SCHEDULE_END in forbidden else ''} Choose another directory for --out, or restore the old "
+                "configuration."
             )
         if not allowed.keys() & set(ENDS):
             _check_texts(measured, experiment, run, file)
@@ -188,7 +188,7 @@ def trained_outcome(
 
 
 def _in_known_precision(experiment: Experiment, precision: str) -> Experiment:
-    """The experiment in this precision, if its own is `auto`."""
+    """The experiment, in this precision if its own is `auto`."""
     return experiment.in_precision(precision) if experiment.training.precision == "auto" else experiment
 
 
@@ -203,7 +203,7 @@ def _read_measured(file: Path) -> RunOutcome:
 
 
 def _check_texts(measured: RunOutcome, experiment: Experiment, run: RunDirectory, file: Path) -> None:
-    """Refuse a finished run whose texts have changed; without its segmentation or the files nothing can have."""
+    """Check that the texts of a finished run are unchanged; skipped if its segmentation or the files are missing."""
     from jointnmt.data.store import text_fingerprint  # needs NumPy
 
     if not run.segmentation.is_dir():
@@ -217,13 +217,13 @@ def _check_texts(measured: RunOutcome, experiment: Experiment, run: RunDirectory
             continue
         if not same:
             raise DataError(
-                f"{file}: was measured with another text under data.{which} than is there now: cross-entropies would "
-                "not compare. Bring the old files back, or choose another directory for --out."
+                f"{file}: the text of data.{which} has changed since it was measured: cross-entropies would not be "
+                "comparable. Restore the old files, or choose another directory for --out."
             )
 
 
 def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:
-    """Refuse a run that was trained for longer than asked for: the others would be trained less."""
+    """Check that a run was not trained for longer than requested: the others would be trained less."""
     if not (values := checkpoint.read_values(run.states.last)):
         return
     position, config = position_of(values), experiment.training
@@ -231,7 +231,7 @@ def _check_not_beyond(run: RunDirectory, experiment: Experiment) -> None:
     for unit, most in (("updates", config.max_updates), ("epochs", config.max_epochs)):
         if most is not None and done[unit] > most:
             raise ConfigurationError(
-                f"{run.path}: has been trained for {done[unit]} {unit}, and {most} are asked for now. Cross-entropies "
-                f"compare only after equal training: ask for at least {done[unit]}, or choose another directory "
+                f"{run.path}: has been trained for {done[unit]} {unit}, but {most} are requested now. Cross-entropies "
+                f"are comparable only after equal training: request at least {done[unit]}, or choose another directory "
                 "for --out."
             )

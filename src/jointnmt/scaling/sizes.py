@@ -9,7 +9,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import ModelConfig
 
 SHORTCUT_MATRICES = {"plain": 2, "fusion": 6}
-"""E x E matrices that shortcuts add to an attention layer (Emelin et al. 2019, Eqs. 5-8 and 13-14)."""
+"""Number of E x E matrices that shortcuts add to an attention layer (Emelin et al. 2019, Eqs. 5-8 and 13-14)."""
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,18 @@ class AttentionStack:
 
     depth: int
     attention: int
-    """E x E matrices of an attention layer."""
+    """Number of E x E matrices in an attention layer."""
     blocks: int
-    """Feed-forward blocks per layer, of 2 w E^2 weights each: 1 or 0."""
+    """Number of feed-forward blocks per layer, of 2 w E^2 weights each: 1 or 0."""
 
 
 @dataclass(frozen=True)
 class StackSize:
     """P(l, w), the parameters of a model without embeddings, biases and norms, in units of E^2 (Eq. 8).
 
-    Eq. 8 is P = 2 l (4 + 2w) of a Reformer-base. Here it is the sum over all attention stacks, so that it holds for
-    stacks of unequal depth, and for the Transformer, whose cross-attention has no feed-forward block. It is linear in l
-    and in w, as the closed form of Eq. 11 requires.
+    Eq. 8 is P = 2 l (4 + 2w) for a Reformer-base. Here it is the sum over all attention stacks, so that it holds for
+    stacks of unequal depth, and for the Transformer, in which cross-attention has no feed-forward block. It is linear
+    in l and in w, as the closed form of Eq. 11 requires.
     """
 
     stacks: tuple[AttentionStack, ...]
@@ -51,7 +51,7 @@ class StackSize:
 
 
 def depths(config: ModelConfig) -> dict[str, int]:
-    """The configuration keys that set numbers of layers, with their values.
+    """Configuration keys that set numbers of layers, with their values.
 
     Raises:
         ConfigurationError: if there are none.
@@ -68,7 +68,7 @@ def width_ratio(config: ModelConfig) -> float:
 
 
 def resized(experiment: Experiment, name: str, layers: int, ffn_dim: int) -> Experiment:
-    """The experiment under another name, with `layers` more layers in every stack and another F.
+    """The experiment with another name, `layers` more layers in every stack, and another F.
 
     Raises:
         ConfigurationError: if the family does not allow these sizes.
@@ -80,7 +80,7 @@ def resized(experiment: Experiment, name: str, layers: int, ffn_dim: int) -> Exp
 
 
 def added_layers(base: ModelConfig, scaled: ModelConfig) -> int:
-    """The layers that scaling adds to every stack."""
+    """Number of layers that scaling adds to every stack."""
     return next(depths(scaled)[key] - depth for key, depth in depths(base).items())
 
 

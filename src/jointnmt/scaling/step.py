@@ -1,4 +1,4 @@
-"""The scaled model: a step along the gradient that the outcomes of three runs give."""
+"""The scaled model: a step along the gradient estimated from the outcomes of three runs."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from jointnmt.scaling.runs import RUNS, RunOutcome
 from jointnmt.scaling.sizes import StackSize, added_layers, depths, resized, width_ratio
 
 SMALLEST_RATIO = 1.05
-"""The smallest ratio that error messages suggest."""
+"""Smallest ratio that error messages suggest."""
 
 
 class ScalingError(ConfigurationError):
-    """The measured gradient leads to no larger model: this recipe cannot be scaled by this ratio."""
+    """The measured gradient does not lead to a larger model: this recipe cannot be scaled by this ratio."""
 
 
 class Gradient(NamedTuple):
-    """The decrease of validation cross-entropy per unit, in nats per token (Eq. 10).
+    """Decrease of validation cross-entropy per unit, in nats per token (Eq. 10).
 
-    The paper ascends a performance L; here L is the negative cross-entropy.
+    The paper maximises a performance L; here L is the negative cross-entropy.
     """
 
     depth: float
-    """Per added layer of every stack."""
+    """Decrease per layer added to every stack."""
     width: float
-    """Per E added hidden features of every feed-forward block."""
+    """Decrease per E hidden features added to every feed-forward block."""
 
 
 class Step(NamedTuple):
@@ -54,8 +54,8 @@ def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -
     if max(gradient) <= 0:
         raise ScalingError(
             f"Larger is worse here: validation cross-entropy falls by {gradient.depth:.5f} nats a layer and by "
-            f"{gradient.width:.5f} nats a width of E (negative: it rises), so that the gradient leads to smaller "
-            "models only. Train the runs for longer, or regularise them more (model.dropout), and scale again."
+            f"{gradient.width:.5f} nats a width of E (negative: it rises), so the gradient leads only to smaller "
+            "models. Train the runs for longer, or regularise them more (model.dropout), and scale again."
         )
     here, unit = size.parameters(0, width), size.parameters(1, width)
     wider, both = size.parameters(0, width + 1) - here, size.parameters(1, width + 1) - unit
@@ -65,13 +65,13 @@ def step_size(size: StackSize, width: float, gradient: Gradient, ratio: float) -
     discriminant = b * b + 4 * a * wanted
     if b <= 0 or discriminant < 0:
         most = 1 + b * b / (-4 * a * here) if b > 0 else 1.0
-        instead = "" if most < SMALLEST_RATIO else ", or ask for a smaller ratio"
+        instead = "" if most < SMALLEST_RATIO else ", or request a smaller ratio"
         widen, deepen = f"{wanted / wider:.2f} widths of E", f"{wanted / (unit - here):.2f} layers"
         alone = f"{widen} more, at its depth," if gradient.width > 0 else f"{deepen} more, at its width,"
         raise ScalingError(
             f"The ratio {ratio:g} cannot be reached: one side of the gradient is negative ({gradient.depth:.5f} nats a "
             f"layer, {gradient.width:.5f} nats a width of E), and along it a model has at most {most:.3f} times the "
-            f"parameters. Train the runs for longer{instead}, and scale again; or go the better way alone: {alone} "
+            f"parameters. Train the runs for longer{instead}, and scale again; or scale one side only: {alone} "
             "have the ratio."
         )
     return 2 * wanted / (b + math.sqrt(discriminant))
@@ -85,8 +85,8 @@ def round_half_up(number: float) -> int:
 def width_unit(embed_dim: int) -> int:
     """The unit that F is rounded to: efficient for matrix products on GPUs, and fine enough for small models.
 
-    For E from 256 on, E itself, as in the paper (6.27 E becomes 6 E), or 64 if E is no multiple of 64; below, 64, and 8
-    if E is below 64, since a whole E is too coarse for small models.
+    For E of at least 256 it is E, as in the paper (6.27 E becomes 6 E), or 64 if E is not a multiple of 64. A whole E
+    is too coarse for small models: below 256 it is 64, and below 64, 8.
     """
     if embed_dim >= 256 and embed_dim % 64 == 0:
         return embed_dim
@@ -112,12 +112,12 @@ def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: flo
     """
     if len({one.data for one in measured.values()}) > 1:
         raise DataError(
-            "The runs were not trained on the same data, segmentation included, so that their cross-entropies do not "
-            "compare. Train them again on the same files, in another directory."
+            "The runs were not trained on the same data, segmentation included, so their cross-entropies are not "
+            "comparable. Train them again on the same files, in another directory."
         )
     if len({one.validation for one in measured.values()} - {None}) > 1:
         raise DataError(
-            "The runs were not validated on the same text, so that their cross-entropies do not compare. Train them "
+            "The runs were not validated on the same text, so their cross-entropies are not comparable. Train them "
             "again on the same files, in another directory."
         )
     _check_precisions({name: measured[name].precision for name in RUNS})
@@ -132,12 +132,12 @@ def scale(experiment: Experiment, measured: Mapping[str, RunOutcome], ratio: flo
 
 
 def _check_precisions(trained_in: Mapping[str, str]) -> None:
-    """Refuse runs in different precisions, as `auto` may choose on several machines."""
+    """Check that all runs have the same precision; `auto` may choose different ones on several machines."""
     if others := [name for name, precision in trained_in.items() if precision != trained_in["base"]]:
         listed = ", ".join(f"{name} in {precision}" for name, precision in trained_in.items())
         raise ConfigurationError(
-            f"The runs were not trained in the same precision ({listed}): their cross-entropies do not compare. "
-            f"Delete the folder and the .json of {' and '.join(others)}: the same command then trains in that of base."
+            f"The runs were not trained in the same precision ({listed}), so their cross-entropies are not comparable. "
+            f"Delete the folder and the .json of {' and '.join(others)}: the same command then uses that of base."
         )
 
 
@@ -145,33 +145,33 @@ def rounded(experiment: Experiment, step: Step) -> Experiment:
     """The experiment after the step, with whole layers and F a multiple of `width_unit`.
 
     Raises:
-        ScalingError: if that is no larger model, has no layers or no width left, or more than a model may have.
+        ScalingError: if the model is not larger, has no layers or no width left, or exceeds the largest sizes.
     """
     model = experiment.model
     layers, unit = round_half_up(step.layers), width_unit(model.embed_dim)
     ffn_dim = round_half_up((width_ratio(model) + step.width) * model.embed_dim / unit) * unit
     if round_half_up(step.width * model.embed_dim / unit) == 0:
-        ffn_dim = model.ffn_dim  # unchanged, even if that is no multiple
+        ffn_dim = model.ffn_dim  # unchanged, even if not a multiple
     step_text = f"The step is {step.layers:+.2f} layers and {step.width:+.2f} widths of E"
     if min(depths(model).values()) + layers < 1 or ffn_dim < 1:
-        raise ScalingError(f"{step_text}, which leaves no model. Ask for a smaller ratio.")
+        raise ScalingError(f"{step_text}, which leaves no layers or no width. Request a smaller ratio.")
     size = StackSize.of(model)
     if size.parameters(layers, ffn_dim / model.embed_dim) <= size.parameters(0, width_ratio(model)):
         raise ScalingError(
-            f"{step_text}; in whole layers, and an F in multiples of {unit}, that is no larger model. Ask for a "
-            "greater ratio."
+            f"{step_text}; rounded to whole layers, and an F in multiples of {unit}, the model is not larger. Request "
+            "a larger ratio."
         )
     try:
         return resized(experiment, f"{experiment.name}-scaled", layers, ffn_dim)
     except ConfigurationError as error:
-        raise ScalingError(f"{step_text}, to sizes that no model has ({error}). Ask for a smaller ratio.") from error
+        raise ScalingError(f"{step_text}, to sizes that are not allowed ({error}). Request a smaller ratio.") from error
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of scaling, against a grid search over whole layers and widths of E between both models, inclusive.
+    """The cost of scaling, and of a grid search over whole layers and widths of E between both models, inclusive.
 
-    `relative` is in trainings of the base model, if cost is proportional to parameters.
+    `relative` costs are in trainings of the base model, assuming cost proportional to parameters.
     """
 
     trainings: int
@@ -181,7 +181,7 @@ class Cost:
     grid_relative: float
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The cost as JSON-compatible values."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""Search: source sentences to target sentences with scores, by beam search or sampling."""
+"""Search: translation of source sentences by beam search or sampling, and rescoring of given translations."""
 
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis

@@ -23,23 +23,22 @@ from jointnmt.text.special import eos_id
 
 
 class SearchConfig(RulesConfig):
-    """How beam search translates."""
+    """Settings of beam search."""
 
     beam_size: int = Field(5, ge=1, le=10_000, description="hypotheses kept for each sentence")
 
 
 def check_num_best(num_best: int, config: SearchConfig) -> None:
-    """Refuse to look for fewer translations than one, or more than the beam has.
+    """Check that `num_best` is at least 1 and at most the beam size.
 
     Raises:
-        ConfigurationError: saying which.
+        ConfigurationError: if it is not.
     """
     if num_best < 1:
         raise ConfigurationError(f"num_best is {num_best}, but must be at least 1.")
     if num_best > config.beam_size:
         raise ConfigurationError(
-            f"{num_best} best translations were asked for, but beam_size is {config.beam_size}: raise it to at least "
-            f"{num_best}."
+            f"num_best is {num_best}, but beam_size is {config.beam_size}: raise it to at least {num_best}."
         )
 
 
@@ -52,16 +51,16 @@ def beam_search(
     num_best: int = 1,
     trace: SearchTrace | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `num_best` best translations of each sentence that beam search finds, best first; fewer if no more exist.
+    """The `num_best` best translations of each sentence found by beam search, best first; fewer if no more exist.
 
     At each position a sentence's K hypotheses (K is the beam size) are extended to their 2K best continuations. Those
     that end and are among the K best are finished; the K best of the others form the next beam. A sentence is done when
-    K hypotheses are finished or none is left to extend: the rule of the authors' framework. Ties go to the better
-    hypothesis, then to the lower id. `prefixes` are target ids that each translation has to begin with; their
-    log-probabilities count. `trace`, if given, records what becomes of every hypothesis.
+    K hypotheses are finished or none is left to extend, as in the authors' framework. Ties go to the better hypothesis,
+    then to the lower id. `prefixes` are target ids that each translation has to begin with; their log-probabilities
+    count. `trace`, if given, records the fate of every hypothesis.
 
     Raises:
-        ConfigurationError: if `num_best` is less than 1, or greater than the beam.
+        ConfigurationError: if `num_best` is less than 1, or greater than the beam size.
         DataError: if a prefix is longer than its translation may be.
         ModelError: if the model's output is not a number.
         ValueError: if the model is in training mode, or sources or prefixes are refused (see `Rules.of`).
@@ -99,9 +98,9 @@ def beam_search(
 def _ahead(
     beams: BeamState, state: DecoderState, rules: Rules, position: int
 ) -> tuple[BeamState, BeamStep, int] | None:
-    """The next positions until a sentence may have settled, if the state can decode several without `step`.
+    """Compute the next positions until a sentence may have settled, if the state can do so without `step`; else None.
 
-    Returns the beams before the last of them, what it leads to, and the position after it.
+    Returns the beams before the last of these positions, its result, and the number of the position after it.
 
     Raises:
         ModelError: if the model's output is not a number.
@@ -116,7 +115,7 @@ def _ahead(
 
 
 def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> BeamStep:
-    """What the next position leads to.
+    """The result of the next position.
 
     Raises:
         ModelError: if the model's output is not a number.
@@ -130,9 +129,10 @@ def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, posi
 def _finished(
     beams: BeamState, candidates: Continuations, penalty: LengthPenalty, limits: Sequence[int]
 ) -> Iterator[tuple[int, Hypothesis]]:
-    """Those among the K best candidates that end their sentence, with its number, best first.
+    """Candidates among the K best that end their sentence, each with the sentence's number, best first.
 
-    Of lists: nearly every position of a large batch has some, and for so few tensors take several times as long.
+    Computed with lists: nearly every position of a large batch has some, and for so few, tensors are several times
+    slower.
     """
     size = beams.hypotheses.log_probabilities.shape[1]
     best = zip(*(values[:, :size].tolist() for values in candidates), strict=True)
@@ -152,7 +152,7 @@ def _finished(
 
 
 def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:
-    """Which sentences are not done: those with a hypothesis to extend and fewer than K finished ones."""
+    """Whether each sentence is not done: it has a hypothesis to extend and fewer than K finished ones."""
     log_probabilities = beams.hypotheses.log_probabilities
     best, size = log_probabilities[:, 0].tolist(), log_probabilities.shape[1]  # if beam 0 is empty, all are
     return [

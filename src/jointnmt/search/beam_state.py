@@ -1,4 +1,4 @@
-"""The beams that search still extends, and the rows of the decoder state that belong to them."""
+"""The beams of unfinished sentences, and the rows of the decoder state that belong to them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from jointnmt.text.special import bos_id, eos_id
 
 @dataclass(frozen=True)
 class BeamState:
-    """K beams for each unfinished sentence, all t tokens long; on the CPU, wherever the model is.
+    """K beams for each unfinished sentence, all t tokens long; always on the CPU.
 
     Row `b * K + k` of the decoder state belongs to beam k of the sentence in row b.
     """
 
     sentences: tuple[int, ...]
-    """The number of each sentence in the caller's batch."""
+    """Index of each sentence in the caller's batch."""
     hypotheses: Hypotheses
-    """Their beams."""
+    """Beams of the sentences."""
 
     @classmethod
     def begin(cls, num_sentences: int, num_beams: int, filled: int) -> BeamState:
@@ -52,12 +52,12 @@ class BeamState:
         return replace(self, hypotheses=self.hypotheses.extended(Continuations(rows, ids, token_log_probabilities)))
 
     def without(self, beams: Bool[Tensor, "B K"]) -> BeamState:
-        """The same with these beams empty."""
+        """A copy with these beams emptied."""
         log_probabilities = self.hypotheses.log_probabilities.masked_fill(beams, -torch.inf)
         return replace(self, hypotheses=self.hypotheses._replace(log_probabilities=log_probabilities))
 
     def select(self, rows: Sequence[int]) -> BeamState:
-        """The sentences in these rows only, in this order."""
+        """A copy with the sentences of these rows only, in this order."""
         if rows == list(range(len(self.sentences))):
             return self
         index = torch.tensor(rows, dtype=torch.long, device="cpu")
@@ -66,14 +66,14 @@ class BeamState:
         )
 
     def ended(self) -> Bool[Tensor, "B K"]:
-        """True where a hypothesis has just ended."""
+        """Mask of hypotheses that have just ended."""
         ids, _, log_probabilities = self.hypotheses
         return (ids[:, :, -1] == eos_id) & (log_probabilities > -torch.inf)
 
     def finished(
         self, ended: Bool[Tensor, "B K"], penalty: LengthPenalty, limits: Sequence[int]
     ) -> Iterator[tuple[int, int, Hypothesis]]:
-        """Each hypothesis that has just ended: its sentence's number, its beam, and itself.
+        """Each hypothesis that has just ended, with its sentence's number and its beam.
 
         `limits` are the length limits of all sentences of the caller's batch.
         """
@@ -91,14 +91,14 @@ class BeamState:
 
 
 def rows_to_keep(keep: Sequence[bool]) -> list[int]:
-    """The rows to keep, with rows from the end in place of dropped ones, so that as few rows as possible move."""
+    """Rows to keep; rows from the end take the places of dropped ones, so that as few as possible move."""
     remaining = sum(keep)
     tail = [row for row in range(remaining, len(keep)) if keep[row]]
     return [row if keep[row] else tail.pop() for row in range(remaining)]
 
 
 def state_rows(sentences: Sequence[int], rows: Int[Tensor, "B K"]) -> Int[Tensor, " N"]:
-    """Of the decoder state's rows, those of these sentences."""
+    """Rows of the decoder state that belong to these sentences."""
     if sentences != list(range(rows.shape[0])):
         rows = rows[torch.tensor(sentences, dtype=torch.long, device="cpu")]
     return rows.flatten()

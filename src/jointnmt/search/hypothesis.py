@@ -1,4 +1,4 @@
-"""Target sentences that search has found."""
+"""Translations found by search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Piece ids, without begin and end marks."""
     token_log_probabilities: tuple[float, ...]
-    """In nats: one for each id, and the end mark's."""
+    """Log-probability of each id and of the end mark, in nats."""
     score: float
-    """What hypotheses are ranked by; see `LengthPenalty`."""
+    """Score by which hypotheses are ranked; see `LengthPenalty`."""
     log_probability: float
-    """The sum of the tokens' log-probabilities, in nats."""
+    """Sum of the tokens' log-probabilities, in nats."""
     complete: bool = True
     """False if the sentence reached the length limit, where nothing but the end mark is allowed."""
 
@@ -27,9 +27,9 @@ class Hypothesis:
     def scored(
         cls, ids: Sequence[int], token_log_probabilities: Sequence[float], penalty: LengthPenalty, limit: int
     ) -> Hypothesis:
-        """The hypothesis with these ids and tokens' log-probabilities (one more than ids: the end mark's).
+        """A hypothesis of these ids and log-probabilities (one more than ids, for the end mark).
 
-        It is complete if it has fewer tokens than the `limit` of its sentence, end mark included.
+        It is complete if it has fewer tokens, end mark included, than the `limit` of its sentence.
         """
         total, num_tokens = sum(token_log_probabilities), len(token_log_probabilities)
         score = penalty.score(total, num_tokens)

@@ -36,33 +36,33 @@ class RulesConfig(Config):
     max_length_factor: float = Field(
         1.2, ge=0, le=1000, description="longest translation: factor · source tokens + offset"
     )
-    max_length_offset: int = Field(10, ge=0, le=100_000, description="likewise, in tokens")
+    max_length_offset: int = Field(10, ge=0, le=100_000, description="offset of the longest translation, in tokens")
     allow_unknown: bool = Field(True, description="whether `<unk>` may be generated")
 
     @property
     def penalty(self) -> LengthPenalty:
-        """How hypotheses are scored."""
+        """Length penalty for scoring hypotheses."""
         return LengthPenalty(self.length_penalty, self.length_offset)
 
 
 def target_limit(source_tokens: int, config: RulesConfig) -> int:
-    """The most target tokens of a sentence: `factor * source tokens + offset`, rounded down, at least one.
+    """Maximum number of target tokens of a sentence: `factor * source tokens + offset`, rounded down, at least 1.
 
-    End marks are counted on both sides. The authors' framework takes the padded length of the batch for the source;
-    here it is the sentence's own, so that a translation does not depend on its batch.
+    End marks count on both sides. The authors' framework uses the padded source length of the batch; here it is the
+    sentence's own, so that a translation does not depend on its batch.
     """
     # The small term undoes rounding: 0.29 * 100 is 28.999999999999996 in floating point.
     return max(1, math.floor(config.max_length_factor * source_tokens + config.max_length_offset + 1e-9))
 
 
 def target_limits(source: Int[Tensor, "B S"], config: RulesConfig) -> list[int]:
-    """The most target tokens of each sentence of a batch.
+    """Maximum number of target tokens of each sentence of a batch.
 
     Raises:
         ValueError: if a source has no tokens, or padding before a token.
     """
     real = source != pad_id
-    counts = torch.stack([real.sum(1), real.cumprod(1).sum(1)])  # all tokens, and those before any padding
+    counts = torch.stack([real.sum(1), real.cumprod(1).sum(1)])  # all tokens, and tokens before any padding
     lengths, firsts = counts.tolist()
     for number, (length, first) in enumerate(zip(lengths, firsts, strict=True)):
         if not length:
@@ -73,7 +73,7 @@ def target_limits(source: Int[Tensor, "B S"], config: RulesConfig) -> list[int]:
 
 
 def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
-    """Refuse a prefix that leaves no room for the end mark; `origin` names the sentence.
+    """Check that a prefix leaves room for the end mark; `origin` names the sentence in the error.
 
     Raises:
         DataError: if the prefix is too long.
@@ -98,12 +98,12 @@ class Rules:
     def of(
         cls, source: Int[Tensor, "B S"], config: RulesConfig, prefixes: Sequence[Sequence[int]] | None = None
     ) -> Self:
-        """The rules for translating `source`; `prefixes` are the target ids that each translation begins with.
+        """Rules for translating `source`; `prefixes` are the target ids that each translation has to begin with.
 
         Raises:
             DataError: if a prefix leaves no room for the end mark within its sentence's limit.
-            ValueError: if there are not as many prefixes as sentences, a prefix holds a begin, end or padding mark or
-                an id below 0, or a source has no tokens or padding before one.
+            ValueError: if there are not as many prefixes as sentences, a prefix has a begin, end or padding mark or a
+                negative id, or a source has no tokens or padding before one.
         """
         limits = target_limits(source, config)
         prefixes = [()] * len(limits) if prefixes is None else prefixes
@@ -111,25 +111,25 @@ class Rules:
             raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} sentences")
         for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
             if min(prefix, default=0) < 0:
-                raise ValueError(f"the prefix of sentence {number} holds an id below 0: {list(prefix)}")
+                raise ValueError(f"the prefix of sentence {number} has a negative id: {list(prefix)}")
             if {pad_id, bos_id, eos_id} & set(prefix):
-                raise ValueError(f"the prefix of sentence {number} holds a begin, end or padding mark: {list(prefix)}")
+                raise ValueError(f"the prefix of sentence {number} has a begin, end or padding mark: {list(prefix)}")
             check_prefix(prefix, limit, f"sentence {number}")
         banned = (pad_id, bos_id) if config.allow_unknown else (pad_id, bos_id, unk_id)
         return cls(tuple(limits), tuple(tuple(prefix) for prefix in prefixes), banned)
 
     def required(self, sentence: int, position: int) -> int | None:
-        """The only id allowed at this position: the prefix's, the end mark at the limit, or None if all are allowed."""
+        """The only id allowed at this position: the prefix's, or the end mark at the limit; None if any is allowed."""
         if position < len(self.prefixes[sentence]):
             return self.prefixes[sentence][position]
         return eos_id if position == self.limits[sentence] - 1 else None
 
     def all_required(self, sentences: Sequence[int], position: int) -> list[int | None]:
-        """`required` of each of these sentences."""
+        """`required` for each of these sentences."""
         return [self.required(sentence, position) for sentence in sentences]
 
     def required_from(self, sentences: Sequence[int], position: int, count: int) -> Int[Tensor, "P B"]:
-        """`required` of each of these sentences at `count` positions from `position` on; -1: None."""
+        """`required` for each of these sentences at `count` positions from `position` on, with -1 for None."""
         found = torch.full((count, len(sentences)), -1, device="cpu")
         for column, sentence in enumerate(sentences):
             if len(self.prefixes[sentence]) > position:
@@ -143,8 +143,8 @@ class Rules:
         """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
 
         Args:
-            log_probabilities: of the next token.
-            sentences: the number of each row's sentence.
-            position: of the next token.
+            log_probabilities: log-probabilities of the next token.
+            sentences: number of each row's sentence.
+            position: position of the next token.
         """
         restrict(log_probabilities, self.all_required(sentences, position), self.banned)

@@ -21,11 +21,11 @@ from jointnmt.search.scoring import best, check_evaluating, check_numbers
 LARGEST_TOP_K_SHARE = 0.1
 """Largest share of the vocabulary that a top-k selects; above it the whole vocabulary is sorted."""
 SORTED_AT_ONCE = 2**22
-"""Probabilities that are sorted at the same time, each of which takes some fifty bytes then."""
+"""Most probabilities sorted at once; each takes some fifty bytes meanwhile."""
 
 
 class SamplingConfig(RulesConfig):
-    """How translations are sampled: first temperature, then top-k, then top-p."""
+    """Settings of sampling; applied in the order temperature, top-k, top-p."""
 
     temperature: float = Field(1.0, ge=0.0001, description="divides log-probabilities: below 1 prefers likely tokens")
     top_k: int | None = Field(None, ge=1, description="draw from the k most likely tokens; null: from all")
@@ -33,9 +33,9 @@ class SamplingConfig(RulesConfig):
 
 
 def sentence_generator(seed: int, *number: int) -> torch.Generator:
-    """A sentence's own random generator, so that its samples do not depend on the batch.
+    """A random generator for one sentence, so that its samples do not depend on the batch.
 
-    The number may have several parts, such as (line, sentence of the line).
+    `number` identifies the sentence and may have several parts, such as (line, sentence of the line).
     """
     digest = hashlib.blake2b(repr((seed, *number)).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
@@ -50,17 +50,16 @@ def sample(
     prefixes: Sequence[Sequence[int]] | None = None,
     num_samples: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Independent random translations of each sentence, in the order in which they are drawn.
+    """Independent random translations of each sentence, in the order of sampling.
 
-    Sentence b takes its random numbers from `generators[b]` (on the CPU) alone, so its samples do not depend on the
-    rest of the batch. Scores and log-probabilities are those of the model, as in rescoring, without temperature, top-k
-    and top-p.
+    Sentence b takes its random numbers only from `generators[b]` (on the CPU), so its samples do not depend on the rest
+    of the batch. Scores and log-probabilities are the model's, as in rescoring, without temperature, top-k and top-p.
 
     Raises:
         DataError: if a prefix is longer than its translation may be.
         ModelError: if the model's output is not a number.
-        ValueError: if the model is in training mode, no sample is asked for, generators and sentences do not fit
-            together, or sources or prefixes are refused (see `Rules.of`).
+        ValueError: if the model is in training mode, `num_samples` is below 1, there is not one generator for each
+            sentence, or sources or prefixes are refused (see `Rules.of`).
     """
     check_evaluating(model)
     if num_samples < 1:
@@ -96,10 +95,10 @@ def draw(
 ) -> tuple[Int[Tensor, " N"], Float[Tensor, " N"]]:
     """One id for each row by inverse transform sampling, with its log-probability; both on the CPU.
 
-    A row's number from [0, 1) picks from the cumulative distribution of its tokens, the most likely first.
+    A row's number in [0, 1) selects from the cumulative distribution of its tokens, the most likely first.
 
     Raises:
-        ModelError: if a row holds NaN, or no token of positive probability.
+        ModelError: if a row has NaN, or no token of positive probability.
     """
     rows, width = log_probabilities.shape
     if rows * width > SORTED_AT_ONCE and rows > 1:
@@ -118,7 +117,7 @@ def draw(
     kept = (before < config.top_p) & (probabilities > 0)
     limits = probabilities.masked_fill(~kept, 0).cumsum(-1)
     ranks = (limits <= send(numbers, limits.device).unsqueeze(-1) * limits[:, -1:]).sum(-1)
-    # Rounding must not lead past the last token kept; where none is kept, the first one fails the check below.
+    # Rounding must not select beyond the last token kept; if none is kept, the first one fails the check below.
     ranks = ranks.minimum(kept.sum(-1) - 1).clamp_(min=0)
     token, value = (each.gather(-1, ranks.unsqueeze(-1)).squeeze(-1).cpu() for each in (ids, values))
     check_numbers(bool((value > -torch.inf).all()))
@@ -128,7 +127,7 @@ def draw(
 def _random_numbers(
     limits: Sequence[int], num_samples: int, generators: Sequence[torch.Generator]
 ) -> Float64[Tensor, "B K T"]:
-    """Numbers from [0, 1) for every position of every sample."""
+    """Random numbers in [0, 1) for every position of every sample."""
     if len(generators) != len(limits):
         raise ValueError(f"{len(generators)} generators for {len(limits)} sentences")
     numbers = torch.zeros(len(limits), num_samples, max(limits, default=0), dtype=torch.float64, device="cpu")

@@ -1,4 +1,4 @@
-"""Scores of sentences, and the log-probabilities of given ones."""
+"""Scores of hypotheses, and rescoring of given translations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from jointnmt.text.special import bos_id, pad_id
 
 @dataclass(frozen=True)
 class LengthPenalty:
-    """How a sentence's score follows from its log-probability and its length, end mark counted.
+    """Length normalisation of scores; lengths include the end mark.
 
-    Without offset, log-probability / length ** exponent. With one, the length counts as
+    Without an offset, the score is log-probability / length ** exponent. With one, the length counts as
     (offset + length) / (offset + 1): with 5, the penalty of Wu et al. 2016, Eq. 14.
     """
 
@@ -28,12 +28,12 @@ class LengthPenalty:
     offset: float = 0.0
 
     def score(self, log_probability: float, length: int) -> float:
-        """What hypotheses of a sentence are ranked by, the higher the better: nats over a penalty of length."""
+        """Score of a hypothesis, higher is better: log-probability in nats over the length penalty."""
         return log_probability / float(((self.offset + length) / (self.offset + 1)) ** self.exponent)
 
 
 def check_evaluating(model: TranslationModel) -> None:
-    """Refuse a model with dropout switched on: its scores would be random.
+    """Check that the model is in evaluation mode: dropout would make its scores random.
 
     Raises:
         ValueError: if the model, or a part of it, is in training mode.
@@ -43,19 +43,19 @@ def check_evaluating(model: TranslationModel) -> None:
 
 
 class Rescored(NamedTuple):
-    """A given translation's tokens, the end mark included, as the model sees each after those before it."""
+    """Scores of a given translation's tokens, each conditioned on the tokens before it."""
 
     log_probabilities: tuple[float, ...]
-    """In nats: one for each token of the target, end mark included."""
+    """Log-probability of each target token, end mark included, in nats."""
     first_choices: tuple[bool, ...]
-    """Whether the token is the most probable one; of equal ones, that of the lowest id is."""
+    """Whether each token is the most probable one; ties go to the lowest id."""
 
 
 @torch.no_grad()
 def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
-    """The log-probability of every target token of each sentence, teacher-forced, and whether it comes first.
+    """Teacher-forced log-probability of every target token of each sentence, and whether it is the most probable one.
 
-    For the output of search, log-probabilities equal `Hypothesis.token_log_probabilities`, to rounding.
+    For the output of search, log-probabilities equal `Hypothesis.token_log_probabilities` up to rounding.
 
     Raises:
         ModelError: if the model's output is not a number.
@@ -64,7 +64,7 @@ def rescore(model: TranslationModel, batch: Batch) -> list[Rescored]:
 
 
 def _teacher_forced(model: TranslationModel, batch: Batch) -> Float[Tensor, "B T V"]:
-    """The log-probability of every token at each target position."""
+    """Log-probabilities of the whole vocabulary at each target position."""
     check_evaluating(model)
     return log_softmax(model(batch.source, batch.target_input))
 
@@ -84,10 +84,10 @@ def _rescored(log_probabilities: Float[Tensor, "B T V"], batch: Batch) -> list[R
 def rescore_with_next(
     model: TranslationModel, batch: Batch, count: int
 ) -> tuple[list[Rescored], list[list[list[tuple[int, float]]]]]:
-    """`rescore`, and the `count` likeliest tokens at every target position of each sentence, by the same pass.
+    """`rescore`, and the `count` most probable tokens at every target position of each sentence, in the same pass.
 
-    They come best first, with log-probabilities, each conditioned on the given translation before it. Padding and
-    begin marks are no choice, as in search; fewer are given if no more are possible.
+    These are ids with log-probabilities, best first, conditioned on the given translation before the position. Padding
+    and begin marks are excluded, as in search; there are fewer if no more are possible.
 
     Raises:
         ModelError: if the model's output is not a number.
@@ -108,9 +108,7 @@ def rescore_with_next(
 
 
 def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
-    """The `count` largest values of each row and their places, best first; equal values in order of their places.
-
-    They lie on the CPU, where search goes on.
+    """The `count` largest values of each row and their indices, best first, ties by index; on the CPU.
 
     Raises:
         ModelError: if a value is NaN.
@@ -121,10 +119,10 @@ def best(values: Float[Tensor, "N V"], count: int) -> tuple[Float[Tensor, "N C"]
 
 
 def check_numbers(are_numbers: bool) -> None:
-    """Refuse scores unless they are what those of a sound model are.
+    """Check the model's output, which may not have NaN.
 
     Raises:
-        ModelError: if they are not.
+        ModelError: if `are_numbers` is false.
     """
     if not are_numbers:
         raise ModelError(

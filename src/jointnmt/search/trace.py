@@ -1,4 +1,4 @@
-"""What beam search did with a sentence, as a tree of hypotheses: kept, finished, pruned, and by how much."""
+"""A trace of beam search: a tree of hypotheses for each sentence, kept, finished or pruned, and by what margin."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from jointnmt.search.beam_state import BeamState
 
 Fate = Literal["kept", "finished", "pruned", "abandoned"]
-"""`kept`: was in the beam and was extended. `finished`: ended, and is a translation. `pruned`: was among the 2K best
-continuations of its position, but fell out. `abandoned`: was in the beam when the sentence was done."""
+"""`kept`: was in the beam and extended. `finished`: ended, and is a translation. `pruned`: was among the 2K best
+continuations of its position, but not taken. `abandoned`: was in the beam when the sentence was done."""
 
 
 @dataclass(frozen=True)
 class SearchNode:
-    """A hypothesis that search has seen: that of its parent and one token more."""
+    """A hypothesis of the search: its parent's tokens and one more."""
 
     number: int
-    """Its place among the nodes of its tree; a parent comes before its children."""
+    """Index among the nodes of its tree; a parent comes before its children."""
     parent: int | None
-    """None: the root, which is the begin mark alone."""
+    """Number of the parent; None for the root, the begin mark alone."""
     position: int
-    """Of its newest token, from 0; -1 of the root."""
+    """Position of its newest token, from 0; -1 for the root."""
     token: int
-    """The id of its newest token."""
+    """Id of its newest token."""
     fate: Fate
     rank: int
-    """Its place by log-probability among the continuations of its position, from 0."""
+    """Rank by log-probability among the continuations of its position, from 0."""
     token_log_probability: float
     log_probability: float
-    """The sum up to here, by which search prunes."""
+    """Sum of log-probabilities so far, in nats, by which search prunes."""
     score: float
-    """The same over the length penalty, by which finished hypotheses are ranked."""
+    """Log-probability over the length penalty, by which finished hypotheses are ranked."""
     behind: float = 0.0
-    """Of a pruned one: how far its log-probability is below that of the last one taken in its place."""
+    """Distance of a pruned hypothesis's log-probability to that of the last one taken instead, in nats; else 0."""
 
 
 @dataclass
@@ -51,9 +51,9 @@ class SearchTree:
 
     nodes: list[SearchNode]
     finished: list[int] = field(default_factory=list)
-    """Numbers of the finished nodes, best score first: the order of the translations that search returns."""
+    """Numbers of the finished nodes, best score first, as search returns translations."""
     beam: list[int] = field(default_factory=lambda: [0])
-    """Numbers of the nodes that are in the beam now, best first."""
+    """Numbers of the nodes in the current beam, best first."""
 
     @classmethod
     def begin(cls) -> SearchTree:
@@ -61,7 +61,7 @@ class SearchTree:
         return cls([SearchNode(0, None, -1, bos_id, "abandoned", 0, 0.0, 0.0, 0.0)])
 
     def tokens(self, number: int) -> tuple[int, ...]:
-        """The ids of a hypothesis, without begin and end marks."""
+        """Ids of a hypothesis, without begin and end marks."""
         ids: list[int] = []
         node = self.nodes[number]
         while node.parent is not None:
@@ -81,7 +81,7 @@ class _Continuation(NamedTuple):
 
 
 class _Position(NamedTuple):
-    """The continuations of one position of a sentence, best first, and the ranks of those that end or go on."""
+    """Continuations at one position of a sentence, best first, and the ranks of those that end or survive."""
 
     possible: Sequence[_Continuation]
     ends: Sequence[int]
@@ -89,28 +89,28 @@ class _Position(NamedTuple):
     beam_size: int
 
     def behind(self, pruned: _Continuation) -> float:
-        """How far a pruned one is below the last one that was taken in its place."""
+        """Distance of a pruned continuation's log-probability to that of the last one taken instead, in nats."""
         if pruned.token != eos_id:
             last = self.survivors[-1]
-        else:  # only the K best may end; of these, no more than are still wanted
+        else:  # only the K best may end, and no more of them than are needed
             last = self.beam_size - 1 if pruned.rank >= self.beam_size else self.ends[-1]
         return self.possible[last].log_probability - pruned.log_probability
 
 
 class SearchTrace:
-    """Records the beam search of a batch, if `beam_search` is given one.
+    """Records the beam search of a batch; passed to `beam_search`.
 
     Args:
-        most_pruned: pruned hypotheses to keep of each position, the best ones; None: all among the 2K best.
+        most_pruned: number of pruned hypotheses to keep for each position, best first; None: all among the 2K best.
     """
 
     def __init__(self, most_pruned: int | None = None) -> None:
         self.trees: list[SearchTree] = []
-        """Of the sentences, in the order of the batch."""
+        """Search trees of the sentences, in the order of the batch."""
         self._most_pruned = most_pruned
 
     def begin(self, num_sentences: int, penalty: LengthPenalty) -> None:
-        """Take note that a search begins."""
+        """Start recording a search."""
         self.trees = [SearchTree.begin() for _ in range(num_sentences)]
         self._penalty = penalty
 
@@ -120,12 +120,12 @@ class SearchTrace:
         step: BeamStep,
         found: Sequence[Sequence[Hypothesis]],
     ) -> None:
-        """Take note of what became of a position's candidates.
+        """Record the candidates of a position and their fates.
 
         Args:
-            beams: the hypotheses that they continue.
-            step: the position.
-            found: the finished hypotheses of every sentence of the batch, those of this position included.
+            beams: hypotheses that the candidates continue.
+            step: result of the position.
+            found: finished hypotheses of every sentence of the batch, those of this position included.
         """
         candidates, size = step.candidates, step.ranks.shape[1]
         totals = beams.hypotheses.extended(candidates).log_probabilities

@@ -1,8 +1,8 @@
-"""Denormal numbers on a CPU: taken as zero while a model is trained.
+"""Denormal numbers on a CPU: flushed to zero during training.
 
 Below the smallest normal number of float32, 1.2e-38, many processors compute in microcode, many times as slowly, and a
-matrix product waits for each such number. Most trainings have few; one that comes to have many, as one with non-lexical
-feature fusion did after some thousand updates, runs at a third of its speed from there on.
+matrix product waits for each such number. Most trainings have few. One with non-lexical feature fusion had many after
+some thousand updates, and ran at a third of its speed from then on.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ DENORMAL = 1e-39
 
 @contextmanager
 def denormals_as_zero() -> Iterator[None]:
-    """A context in which this thread, and those that it starts, take denormals as zero, where the processor can.
+    """A context in which this thread, and those that it starts, flush denormals to zero if the processor can.
 
-    Threads keep this mode for as long as they live: PyTorch's own, too, if the context is where they are first needed.
+    Threads keep this mode as long as they live, also PyTorch's own, if they are started in the context.
     """
     already = are_zero()
     torch.set_flush_denormal(True)
@@ -31,5 +31,5 @@ def denormals_as_zero() -> Iterator[None]:
 
 
 def are_zero() -> bool:
-    """Whether this thread takes denormals as zero now."""
+    """Whether this thread currently flushes denormals to zero."""
     return not torch.tensor(DENORMAL).mul(1.0).item()

@@ -21,7 +21,7 @@ with extra("train"):
     from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 TIMEOUT = timedelta(hours=12)
-"""Timeout between processes: the first one may train the segmentation of a large corpus meanwhile."""
+"""Timeout between processes: the others wait while the first one trains the segmentation of a large corpus."""
 
 _rank_zero = logging.getLogger("lightning_fabric.utilities.rank_zero")
 
@@ -42,7 +42,7 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
     if accelerator == "auto":
         accelerator = "gpu" if torch.cuda.is_available() else "cpu"
     if accelerator == "gpu" and not torch.cuda.is_available():
-        raise ConfigurationError("training.accelerator is gpu, but torch finds no GPU here. Set it to auto or cpu.")
+        raise ConfigurationError("training.accelerator is gpu, but torch finds no GPU. Set it to auto or cpu.")
     kind = "cuda" if accelerator == "gpu" else "cpu"
     several = (
         nodes > 1
@@ -61,7 +61,7 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
             f"training.devices {devices} and training.nodes {nodes} are not available here "
             f"({' '.join(str(error).split())}). Use fewer, or set training.devices to auto."
         ) from error
-    _rank_zero.setLevel(logging.WARNING)  # what it tells, such as calls of torch to be made, is for programmers
+    _rank_zero.setLevel(logging.WARNING)  # its messages are for programmers
     with reaching_the_others():
         fabric.launch()
     if distributed.is_available() and distributed.is_initialized():
@@ -70,26 +70,26 @@ def launch_fabric(config: TrainingConfig) -> Fabric:
 
 
 def _check_store_is_new() -> None:
-    """Refuse restarts by torchrun with the store of the workers before: in PyTorch 2.13 it holds dead ones' addresses.
+    """Refuse restarts by torchrun that reuse a store: in PyTorch 2.13 it has the addresses of workers that have ended.
 
     Raises:
-        ConfigurationError: naming the setting by which workers get a store of their own each time.
+        ConfigurationError: naming the setting that gives restarted workers a new store.
     """
     restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
     if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         raise ConfigurationError(
-            "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment: else workers that "
-            "start again wait for the addresses of those that have ended. Put it before torchrun."
+            "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment: otherwise "
+            "restarted workers use the addresses of those that have ended. Put it before torchrun."
         )
 
 
 def _leave() -> None:
-    """End the communication threads, which would otherwise abort the process at exit."""
+    """Stop the communication threads, which would otherwise abort the process at exit."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def hardware(fabric: Fabric) -> str:
-    """The hardware of all processes, as text."""
+    """Description of the hardware of all processes."""
     device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else "CPU"
     return f"{fabric.world_size} x {device}"

@@ -1,4 +1,4 @@
-"""The RUN directory of a training: whether it may begin or resume there, and what it writes."""
+"""The RUN directory of a training: checks before it starts or resumes, and all that it writes."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from jointnmt.text.segmentation import Segmentation, hash_files
 logger = logging.getLogger(__name__)
 
 MADE_OF = "made-of"
-"""In the folder of a segmentation, no part of it: the hash of what it was made of, and that of its files."""
+"""A file in the folder of a segmentation, but no part of it: the hashes of its inputs and of its files."""
 
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
 
 
 class TrainingDirectory(RunDirectory):
-    """A RUN directory that a training writes to; the order of the methods is that of a training."""
+    """A RUN directory that a training writes to; methods are in the order of their use."""
 
     def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
-        """Name the files in `path`; each state that is saved there is copied to `mirror`."""
+        """A RUN directory at `path`; each saved state is copied to `mirror`."""
         super().__init__(path)
         self.mirror = mirror
         self.parts: Parts | None = None
-        """What the weights that are written here belong to; see `bind`."""
+        """Configuration and segmentation that written weights belong to; see `bind`."""
         self.provenance: dict[str, Any] = {}
-        """The training that they are of."""
+        """Provenance of written weights: the training that they come from."""
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold an exclusive lock on the directory, which the system releases when the process ends.
 
         Raises:
-            ConfigurationError: if another training holds it, or the directory holds something else.
+            ConfigurationError: if another training holds it, or the directory has other content than a run.
         """
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -65,17 +65,17 @@ class TrainingDirectory(RunDirectory):
             yield
 
     def _check_is_run(self) -> None:
-        """Refuse a directory that holds something else."""
+        """Check that the directory is empty or a run."""
         empty = not self.path.exists() or all(entry.name.startswith(".") for entry in self.path.iterdir())
         if not (empty or self.experiment.exists()):
-            raise ConfigurationError(f"{self.path}: is not empty and holds no run. Choose another directory for --out.")
+            raise ConfigurationError(f"{self.path}: is not empty, and not a run. Choose another directory for --out.")
 
     def fetch(self, experiment: Experiment) -> None:
-        """Take what the mirror has, if its state is newer.
+        """Fetch the mirror's state if it is newer.
 
         Raises:
-            ConfigurationError: if it is of another training than the one here or, where there is none, than
-                `experiment`; or if it lies in this directory.
+            ConfigurationError: if it belongs to another training than the one here or, if there is none, than
+                `experiment`; or if the mirror is inside this directory.
             ModelError: if it is damaged.
         """
         mirror = self.mirror
@@ -83,8 +83,8 @@ class TrainingDirectory(RunDirectory):
             return
         if mirror.lies_in(self.path):
             raise ConfigurationError(
-                f"{mirror.address}: lies in {self.path}, so the mirror would be lost with it, and hold itself. Choose "
-                "an address outside of it for --mirror."
+                f"{mirror.address}: is inside {self.path}, so the mirror would be lost with it, and contain itself. "
+                "Choose an address outside of it for --mirror."
             )
         if (step := mirror.newest_step()) < 0:
             return
@@ -106,16 +106,16 @@ class TrainingDirectory(RunDirectory):
         If nothing was trained yet, for example because of bad data, any experiment may start in it.
 
         Raises:
-            ConfigurationError: if the directory holds something else, or a run with another configuration.
-            ModelError: if it holds weights but no state to resume from: they would be overwritten.
+            ConfigurationError: if the directory is not a run, or a run with another configuration.
+            ModelError: if it has weights but no state to resume from, as they would be overwritten.
         """
         if self.experiment.exists():
             self._check_resumable(experiment)
             if self.is_trained() and not self.states.exist():
                 raise ModelError(
-                    f"{self.path}: holds a model, but no state of its training to resume from "
-                    f"({self.states.last.name} in {self.checkpoints.name}/), and starting again would overwrite the "
-                    "model. Bring the state back, choose another directory for --out, or delete this one."
+                    f"{self.path}: has a model, but no training state to resume from ({self.states.last.name} in "
+                    f"{self.checkpoints.name}/), and starting again would overwrite the model. Restore the state, "
+                    "choose another directory for --out, or delete this one."
                 )
         self._check_is_run()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class TrainingDirectory(RunDirectory):
         for directory in (self.checkpoints, self.validation):
             directory.mkdir(exist_ok=True)
         for directory in (self.path, self.checkpoints, self.validation):
-            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # the latter are of safetensors
+            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # the latter from safetensors
                 if unfinished.is_file():  # left by a killed process
                     unfinished.unlink()
 
@@ -135,14 +135,14 @@ class TrainingDirectory(RunDirectory):
             return
         if forbidden:
             raise ConfigurationError(
-                f"{self.path}: was made with another configuration: {other}. Choose another directory for --out, or go "
-                "back to the old configuration."
+                f"{self.path}: was made with another configuration: {other}. Choose another directory for --out, or "
+                "restore the old configuration."
             )
         if allowed:
             logger.info("%s: resumes with a changed configuration: %s", self.path, "; ".join(allowed.values()))
 
     def holds_segmentation_of(self, made_of: str) -> bool:
-        """Whether the segmentation is here, undamaged, and was made of what has this hash."""
+        """Whether there is an undamaged segmentation here that was made from inputs with this hash."""
         try:
             said = (self.segmentation / MADE_OF).read_text(encoding="utf-8")
             return said == f"{made_of} {hash_files(self.segmentation)}\n"
@@ -150,7 +150,7 @@ class TrainingDirectory(RunDirectory):
             return False
 
     def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
-        """Write the segmentation atomically, with the hash of what it was made of."""
+        """Write the segmentation atomically, with the hash of its inputs."""
         temporary = self.path / ".segmentation.new"
         shutil.rmtree(temporary, ignore_errors=True)
         segmentation.save(temporary)
@@ -158,7 +158,7 @@ class TrainingDirectory(RunDirectory):
         temporary.rename(self.segmentation)
 
     def bind(self, experiment: Experiment) -> None:
-        """Let every checkpoint that is written from now on tell that it belongs to this and to the segmentation here.
+        """Record this experiment and the segmentation here in every checkpoint written from now on.
 
         Raises:
             ModelError: if there is no segmentation.
@@ -168,7 +168,7 @@ class TrainingDirectory(RunDirectory):
         self.provenance = {**provenance(experiment), START: "" if start is None else self._start_digest(start)}
 
     def _start_digest(self, start: Path) -> str:
-        """The hash of the weights that this training begins with; if they have gone, what its state says of them."""
+        """Hash of the weights that this training starts from; if they no longer exist, the one in its state."""
         if (model := RunDirectory(start)).model.is_file():
             return model.model_digest()
         saved = self.states.read()
@@ -176,7 +176,7 @@ class TrainingDirectory(RunDirectory):
         return str(said.get(START, "")) if isinstance(said, dict) else ""
 
     def check_checkpoint(self, values: Mapping[str, Any], path: Path) -> None:
-        """Refuse a checkpoint with these values that is not of the training whose parts have been bound.
+        """Check that a checkpoint with these values belongs to the training recorded by `bind`.
 
         Raises:
             ModelError: naming what differs.
@@ -186,9 +186,9 @@ class TrainingDirectory(RunDirectory):
             check_provenance(values, self.provenance, path)
 
     def write_versions(self, facts: dict[str, Any], code: str, others: Sequence[str] = ()) -> None:
-        """Write versions of packages, and of `others`, the digest of the code, and `facts`.
+        """Write versions of packages, `others` included, the digest of the code, and `facts`.
 
-        A run that resumes with other versions, or in other code under the same version, is told.
+        Warns if a run resumes with other versions, or with other code under the same version.
         """
         packages = {package: version(package) for package in (*PACKAGES, *others)}
         packages["python"] = platform.python_version()
@@ -202,12 +202,12 @@ class TrainingDirectory(RunDirectory):
             if changed := differences(old or packages, packages):
                 logger.warning("%s: resumes with other versions, results may differ: %s", self.path, "; ".join(changed))
             elif old_code != code:
-                logger.warning("%s: resumes in code that has been changed; results may differ", self.path)
+                logger.warning("%s: resumes with changed code; results may differ", self.path)
         record = {"packages": packages, "code": code, "platform": platform.platform(), **facts}
         write_text(self.versions, json.dumps(record, indent=2) + "\n")
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
-        """Write weights; `steps` are the updates after which they were taken, several if averaged."""
+        """Write weights; `steps` are the updates that they were taken after, several if averaged."""
         checkpoint.write(path, weights, {"steps": steps, **self._origin()})
 
     def write_translations(self, step: int, event: str, translations: Sequence[str]) -> None:
@@ -215,17 +215,17 @@ class TrainingDirectory(RunDirectory):
         write_text(self.translations(step, event), "".join(f"{line}\n" for line in translations))
 
     def save(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Write the last state, keep the one before it, and delete checkpoints that neither of them needs."""
+        """Write the last state, keep the previous one, and delete checkpoints that neither of them needs."""
         self.states.write(tensors, {**values, **self._origin()})
         self._prune()
         if self.mirror is not None:
             try:
                 self.mirror.push(self.path, self.states.newest_step())
             except ConfigurationError as error:
-                logger.warning("%s The training goes on; the next state is tried again.", error)
+                logger.warning("%s The training continues; the next state will be copied again.", error)
 
     def _prune(self) -> None:
-        """Delete scored checkpoints that neither the last state nor the one before it keeps, if both can be read."""
+        """Delete scored checkpoints that neither the last nor the previous state keeps, if both can be read."""
         try:
             keep = {self.scored(step) for step in self.states.steps_kept()}
         except ModelError as error:
@@ -237,9 +237,9 @@ class TrainingDirectory(RunDirectory):
                 path.unlink()
 
     def write_result(self, weights: dict[str, Tensor], steps: list[int], candidates: list[int]) -> None:
-        """Write the weights for translation that a finished training chose.
+        """Write the weights for translation, the result of a finished training.
 
-        `steps` are as in `write_weights`; `candidates` are the updates whose weights it averaged to compare.
+        `steps` are as in `write_weights`; `candidates` are the updates of the weights averaged for comparison.
         """
         values = {"steps": steps, "candidates": candidates, **self._origin()}
         checkpoint.write(self.model, weights, values)
@@ -249,13 +249,13 @@ class TrainingDirectory(RunDirectory):
         """Copy a finished training to the mirror, if there is one.
 
         Raises:
-            ConfigurationError: if it cannot be written.
+            ConfigurationError: if the mirror cannot be written.
         """
         if self.mirror is not None:
             self.mirror.push(self.path, self.states.newest_step())
 
     def holds_result_of(self, candidates: list[int]) -> bool:
-        """Whether the weights for translation exist, are undamaged, and were chosen from those of these updates."""
+        """Whether undamaged weights for translation exist that were chosen from the weights of these updates."""
         try:
             values = checkpoint.read(self.model)[1]
             self.check_checkpoint(values, self.model)

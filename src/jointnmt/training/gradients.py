@@ -1,4 +1,4 @@
-"""The gradients of an update, as the trainer handles them."""
+"""Gradients of an update: summed over processes, measured and scaled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PIECE = 2**16
 
 
 def norm_of(tensors: Iterable[Tensor]) -> Tensor:
-    """The norm of all their numbers, on a CPU summed piece by piece.
+    """L2 norm of all elements of the tensors, on a CPU computed piece by piece.
 
-    There, PyTorch adds up all squares of a float32 tensor in a few sums, which take nothing any more from small
-    numbers once they are large: the norm of 185 million is 1% to 2% too small.
+    There, PyTorch accumulates the squares of a float32 tensor in a few sums, in which small summands are lost once the
+    sums are large: the norm of 185 million elements is 1% to 2% too small.
     """
     flat = [tensor.flatten() for tensor in tensors]
     pieces = [piece for each in flat for piece in (each.split(PIECE) if each.device.type == "cpu" else [each])]
@@ -25,25 +25,25 @@ def norm_of(tensors: Iterable[Tensor]) -> Tensor:
 
 
 class Gradients(Protocol):
-    """Of all parameters of a model; backward passes add to them."""
+    """Gradients of all parameters of a model; backward passes add to them."""
 
     def zero(self) -> None:
-        """Forget those of the last update."""
+        """Set the gradients to zero, before an update."""
 
     def sum(self) -> None:
-        """Sum them over all processes, after the backward passes of an update."""
+        """Sum the gradients over all processes, after the backward passes of an update."""
 
     def norm(self) -> float:
-        """The norm of their sum."""
+        """L2 norm of the summed gradients."""
 
     def scale(self, factor: float) -> None:
-        """Multiply their sum by a factor."""
+        """Multiply the summed gradients by a factor."""
 
 
 class FlatGradients:
-    """Gradients in one buffer, which every process has whole; each parameter's is a view into it.
+    """Gradients in one flat buffer in every process; each parameter's gradient is a view of it.
 
-    The buffer is summed over the processes at once: one may have more backward passes than another.
+    The buffer is summed over the processes as a whole, so they may have different numbers of backward passes.
     """
 
     def __init__(self, model: nn.Module) -> None:

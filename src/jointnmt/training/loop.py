@@ -35,25 +35,25 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingInterruptedError(JointNMTError):
-    """A signal has stopped the training; the same command goes on with it."""
+    """A signal has stopped the training; the same command resumes it."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-        """128 plus the signal's number."""
+        """Exit code of the process: 128 plus the signal's number."""
 
 
 class TrainingRun:
-    """A training in a RUN directory, in one of its processes; all decide the same, the first one reads and writes.
+    """A training in a RUN directory, in one of its processes; all decide alike, and the first one reads and writes.
 
     Args:
-        directory: the RUN directory, locked by the first process, which alone knows it.
-        trainer: of the model, before its state is restored.
-        validation: of the validation text; None: there is none.
-        validating: when to validate, and which result decides.
-        display: of the progress.
-        stop: the signals that may stop it. An update is made whole and saved; a validation is broken off, as the
-            state is saved before it.
+        directory: the RUN directory, locked and used by the first process only.
+        trainer: trainer of the model, before its state is restored.
+        validation: measures the validation text; None: there is none.
+        validating: when to validate, and which metric decides.
+        display: shows progress.
+        stop: signals that may stop it. An update is completed and saved; a validation is aborted, as the state is saved
+            before it.
 
     Raises:
         DataError: if the training or validation data has changed since the run began.
@@ -81,7 +81,7 @@ class TrainingRun:
 
     @property
     def step(self) -> int:
-        """Updates done."""
+        """Number of updates done."""
         return self.trainer.position.step
 
     def _restore(self) -> None:
@@ -100,14 +100,14 @@ class TrainingRun:
             return None
         self.directory.check_checkpoint(saved.values, saved.path)
         self._check_data("training", saved.values["data"], self.trainer.store.fingerprint)
-        # None: no validation text, or the state is of a version that did not save its fingerprint.
+        # None: no validation text, or a state from a version that did not save its fingerprint.
         self._check_data("validation", saved.values.get("validation"), self._validation_fingerprint())
         return saved.tensors, saved.values
 
     def _unfinished_events(self) -> set[str]:
-        """Events of the restored update that come again, if their records were written and what follows them was not.
+        """Events of the restored update to repeat: their records may be written, but not their final results.
 
-        A validation ends with the save of a state that knows of it; the average with its weights.
+        A validation ends with saving a state that includes it; the average, with writing its weights.
         """
         events = set() if self.state.validated_step == self.step else {"validation"}
         ends_here = self._reason_to_stop() is not None
@@ -115,11 +115,11 @@ class TrainingRun:
         return events | {"average"} if is_missing else events
 
     def _final_steps(self) -> list[int]:
-        """The updates whose weights make the result if the training ends now: several are averaged."""
+        """Updates whose weights are the result if the training ends now; several are averaged."""
         return list(self.state.selection.steps[: self.config.average_best]) or [self.step]
 
     def _is_finished(self) -> bool:
-        """Whether the result and the record of its validation are there; the first process knows."""
+        """Whether the result and the record of its validation exist; for the first process only."""
         steps = self._final_steps()
         is_measured = self.validation is None or len(steps) == 1
         recorded = self.logs is not None and (is_measured or self.logs.has("average", self.step))
@@ -128,8 +128,8 @@ class TrainingRun:
     def _check_data(self, which: str, old: str | None, new: str | None) -> None:
         if old is not None and new is not None and old != new:
             raise DataError(
-                f"{self.directory.path}: the {which} data has changed since this run began. Bring the old files back, "
-                "or choose another directory for --out."
+                f"{self.directory.path}: the {which} data has changed since this run began. Restore the old files, or "
+                "choose another directory for --out."
             )
 
     def _validation_fingerprint(self) -> str | None:
@@ -141,10 +141,10 @@ class TrainingRun:
             self.logs.close()
 
     def loop(self) -> None:
-        """Train until a stopping criterion is met, with validations and saves on the way and at the end.
+        """Train until a stopping criterion is met, with validations and saves in between and at the end.
 
         Raises:
-            TrainingInterruptedError: after one of `STOP_SIGNALS` during an update, with that update saved.
+            TrainingInterruptedError: after one of `STOP_SIGNALS` during an update, which is saved.
             Interruption: after one of them during a validation, or after a second Ctrl-C.
         """
         self.display.begin(self.step, self.config.planned_end())
@@ -168,7 +168,7 @@ class TrainingRun:
         logger.info("training ends after update %d: %s", self.step, reason)
 
     def interruption(self, exit_code: int) -> BaseException:
-        """What to raise after an interruption, here with what is saved: the first process says it, others just end."""
+        """The exception to raise after an interruption: with what is saved in the first process, silent in others."""
         if not is_first():
             return SystemExit(exit_code)
         saved = "saved" if self.saved_step == self.step else f"saved is the state after update {self.saved_step}"
@@ -208,16 +208,16 @@ class TrainingRun:
             epochs = self.config.max_epochs - report.position.epoch
             of_epochs = self.step + epochs * report.epoch_updates - report.position.update
         self.display.step(report, self.config.planned_end(of_epochs))
-        # What is left at the end is written, too; a validation may turn out to be the end.
+        # Also before a validation, which may end the training, and at the end.
         if self.step % self.config.log_every == 0 or self._validation_is_due() or self._reason_to_stop():
             self._summarise(report)
 
     def _summarise(self, report: StepReport) -> None:
-        """Write a record of the updates since the last one, of which this is the newest."""
+        """Write a record of the updates since the previous record; `report` is the latest of them."""
         record = self.state.window.record()
         if self.logs is not None:
             rates = {"learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
-            epoch = report.position.epoch - report.ends_epoch  # of the update, counted from 0
+            epoch = report.position.epoch - report.ends_epoch  # epoch of the update, from 0
             self.logs.write("train", self.step, epoch=epoch, **record, **rates)
         self.display.summary(self.step, record)
         self.state = replace(self.state, window=RunningStats())
@@ -231,15 +231,15 @@ class TrainingRun:
         return position.update == 0 and position.epoch % config.every_epochs == 0
 
     def _translation_is_due(self) -> bool:
-        """At every so many validations, and at the last one: its weights are a candidate, also if BLEU chooses.
+        """Whether the next validation translates: every `bleu_every`-th and the last one, as BLEU may choose it.
 
-        One after which patience ends the training is the last without being known for it: only by its result.
+        A validation after which patience ends the training is not known to be the last before its result.
         """
         every = self.validating.bleu_every
         return every > 0 and ((self.state.validations + 1) % every == 0 or self._reason_to_stop() is not None)
 
     def _validate(self, translate: bool) -> None:
-        """Validate, keep the weights if they are among the best, and save that; the state has been saved before."""
+        """Validate, keep the weights if they are among the best, and save; the state was saved before."""
         assert self.validation is not None
         self.stop.check()
         self.display.validating()
@@ -248,7 +248,7 @@ class TrainingRun:
         selection, score = self.state.selection, result.score(self.validating.metric)
         if score is not None:
             score = score if math.isfinite(score) else -math.inf
-            counts = self.step > self.config.schedule.warmup_steps  # before, no rate was what it is to be
+            counts = self.step > self.config.schedule.warmup_steps  # before, the rate had not reached its peak
             selection = selection.add(ScoredCheckpoint(self.step, score), self.config.keep_best, counts)
         best = selection.best != self.state.selection.best and selection.best[0].step == self.step
         latest = (*self.state.latest, self.step)[-self.config.keep_last :]
@@ -285,7 +285,7 @@ class TrainingRun:
     def _save(self) -> None:
         tensors, values = self.trainer.state()
         if self.logs is not None:
-            self.logs.sync()  # the state tells which records stand there
+            self.logs.sync()  # the state determines which records must exist
             data = {"data": self.trainer.store.fingerprint, "validation": self._validation_fingerprint()}
             self.directory.save(tensors, {"trainer": values, "run": self.state.plain(), **data})
         self.saved_step = self.step
@@ -293,11 +293,11 @@ class TrainingRun:
     def finish(self) -> None:
         """Validate and save the last state, and write the weights for translation.
 
-        These are the average of the best checkpoints, unless it scores below the best of them, which then is kept.
-        Without validation text, they are the last weights.
+        These are the average of the best checkpoints, or the best checkpoint if the average scores lower. Without
+        validation text, they are the last weights.
 
         Raises:
-            Interruption: after one of `STOP_SIGNALS`, also if it came while the last state was saved.
+            Interruption: after one of `STOP_SIGNALS`, also if it arrived while the last state was saved.
         """
         self.stop.check()
         if self.validation is not None and self.state.validated_step != self.step:
@@ -315,7 +315,7 @@ class TrainingRun:
             result = self.validation.measure(self.trainer.whole_model(), self.validating.bleu_every > 0)
             score, best = result.score(self.validating.metric), self.state.selection.best[0]
             if score is not None and score < best.score:
-                logger.info("the average is no better than the weights after update %d, which are kept", best.step)
+                logger.info("the average scores below the weights after update %d, which are kept", best.step)
                 kept = [best.step]
                 self._load_average(kept)
             self._report(result, "average", steps=steps)

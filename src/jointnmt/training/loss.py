@@ -1,4 +1,4 @@
-"""The training loss: label-smoothed cross entropy, summed over target tokens, and R-Drop's divergence."""
+"""The training loss: label-smoothed cross-entropy, summed over target tokens, and R-Drop's divergence."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def cross_entropy_sums(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The label-smoothed loss and the negative log-likelihood, both in nats, summed over real target tokens.
 
-    The loss of a token is `(1 - e)` times the gold token's negative log-likelihood plus `e / V` times the sum of
-    every vocabulary entry's (as the joint-representation authors' code has it). Padding counts nothing. Computed in
-    float32, whatever the logits are. Only the loss carries a gradient. With `sentence_means`, the loss (not the
-    negative log-likelihood) is the sum over sentences of each one's mean, as in the lexical shortcuts' authors' code.
+    The loss of a token is `(1 - e)` times the gold token's negative log-likelihood plus `e / V` times the sum over all
+    vocabulary entries, as in the code of Li et al. 2020. Padding is ignored. Computed in float32, whatever the dtype of
+    the logits. Only the loss carries a gradient. With `sentence_means`, the loss (not the negative log-likelihood) is
+    the sum over sentences of each one's mean over tokens, as in the code of Emelin et al. 2019.
     """
     rows, weights = logits.flatten(0, 1), _weights(target_output, sentence_means)  # [B, T, V] -> [B*T, V]
     loss, nll = cross_entropy(rows, target_output.flatten(), weights, label_smoothing)
@@ -33,18 +33,18 @@ def divergence_sum(
     target_output: Int[Tensor, "B T"],
     sentence_means: bool = False,
 ) -> Float[Tensor, ""]:
-    """How far two predictions of the same tokens are apart, in nats, summed as the loss of `cross_entropy_sums`.
+    """Symmetric KL divergence between two predictions of the same tokens, in nats, summed like `cross_entropy_sums`.
 
     Args:
-        first: logits of a pass through the model.
-        second: those of another one, with dropout of its own.
-        target_output: the true tokens; padding counts nothing.
-        sentence_means: whether the sum is over sentences of each one's mean.
+        first: logits of one dropout pass through the model.
+        second: logits of another dropout pass.
+        target_output: gold tokens; padding is ignored.
+        sentence_means: whether to sum each sentence's mean instead of tokens.
     """
     return divergence(first.flatten(0, 1), second.flatten(0, 1), _weights(target_output, sentence_means))
 
 
 def _weights(target_output: Int[Tensor, "B T"], sentence_means: bool) -> Float[Tensor, " BT"]:
-    """What each token counts."""
+    """Weight of each token in the sum."""
     real = (target_output != pad_id).float()
     return (real / real.sum(dim=1, keepdim=True).clamp(min=1) if sentence_means else real).flatten()

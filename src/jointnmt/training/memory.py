@@ -1,4 +1,4 @@
-"""The C allocator and oneDNN's cache of kernels, set for training on a CPU."""
+"""Settings of the C allocator and of oneDNN's kernel cache for training on a CPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LARGEST_INT = 2**31 - 1
 def keep_freed_memory() -> bool:
     """Keep freed memory in this process, instead of returning it to the system.
 
-    By default glibc maps each large tensor anew, and the page faults cost up to half of an update on a CPU. Peak
-    memory stays the same; resident memory does not fall between peaks.
+    By default glibc maps new memory for each large tensor, and the page faults cost up to half of an update on a CPU.
+    Peak memory stays the same; resident memory does not fall between peaks.
 
     Returns:
         Whether the C library supports this; only glibc does.
@@ -22,9 +22,9 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Return what is freed of a MiB and more to the system at once: the heap of a sharded training grows otherwise.
+    """Return freed blocks of 1 MiB and more to the system immediately; otherwise a sharded training's heap grows.
 
-    Its weights are gathered into fresh memory for each layer, between tensors that stay.
+    Its weights are gathered into new memory for each layer, between tensors that persist.
 
     Returns:
         Whether the C library supports this; only glibc does.

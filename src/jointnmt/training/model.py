@@ -1,4 +1,4 @@
-"""The model that a training begins with."""
+"""The initial model of a training."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ logger = logging.getLogger(__name__)
 
 
 def new_model(experiment: Experiment, segmentation: Segmentation) -> TranslationModel:
-    """A model with the initial weights of the experiment's seed."""
+    """A model with initial weights from the experiment's seed."""
     torch.manual_seed(experiment.seed)
     return build_model(experiment.model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
 
 
 def load_start(model: TranslationModel, start: Path) -> None:
-    """Give a model the weights of the trained one that it begins with.
+    """Load the weights of the trained model `start` into `model`.
 
     Raises:
-        ModelError: if that is incomplete, or of another size.
+        ModelError: if the trained model is incomplete, or has other sizes.
     """
     trained, weights = load_run(start, device="cpu")[0], RunDirectory(start).model
     check_outline(model, checkpoint.read_outline(weights), weights)
     model.load_state_dict(trained.state_dict())
-    logger.info("the weights are those of %s", start)
+    logger.info("starting with the weights of %s", start)

@@ -1,4 +1,4 @@
-"""What can be told of a training before its first update: how long it is, and what in its recipe does not fit that."""
+"""Checks of a training before its first update: its length, and settings that do not fit its length or text."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from jointnmt.text.config import SegmentationConfig
 from jointnmt.training.schedule import shorter_warmup
 
 MOST_PARAMETERS = 20
-"""For each target token of the corpus. In the recipes that are here for small corpora there are 2 to 7."""
+"""Most parameters for each target token of the corpus. The recipes for small corpora have 2 to 7."""
 
 MUCH_DROPOUT, MOST_WITH_DROPOUT = 0.3, 80
-"""With so much dropout, so many parameters for each target token do: at 3,000 pairs, 50 came to the BLEU that
-docs/own-text.md states."""
+"""A dropout rate from which on the second number replaces `MOST_PARAMETERS`: with 3,000 pairs, 50 parameters for each
+target token gave the BLEU in docs/own-text.md."""
 
 WORTHWHILE = 0.8
-"""A vocabulary that is not smaller than this by far is not worth another segmentation."""
+"""Largest share of the present vocabulary for which a smaller one is worth another segmentation."""
 FEWEST_OCCURRENCES = 8
-"""Target tokens of the corpus for each piece of the vocabulary: a piece seen less often is hardly learnt."""
+"""Fewest target tokens of the corpus for each piece of the vocabulary: pieces seen less often are hardly learnt."""
 
 
 def _key_of_size(segmentation: SegmentationConfig) -> str:
-    """The key that decides how many pieces the target has."""
+    """The key that sets the number of target pieces."""
     if segmentation.num_merges is not None:
         return "segmentation.num_merges"
     return f"segmentation.{'vocabulary_size' if segmentation.joint else 'target_vocabulary_size'}"
@@ -36,20 +36,20 @@ def _key_of_size(segmentation: SegmentationConfig) -> str:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The size of a training."""
+    """Sizes of a training: its model, text and number of updates."""
 
     experiment: Experiment
     epoch_updates: int
     pairs: int
     target_tokens: int
-    """End marks counted."""
+    """Number of target tokens, end marks included."""
     parameters: int
     vocabulary: int
-    """Pieces of the target."""
+    """Number of target pieces."""
 
     @classmethod
     def of(cls, experiment: Experiment, store: TokenStore, parameters: int, vocabulary: int) -> Self:
-        """Of a training on this text; of a large corpus, the updates are extrapolated from its first pairs."""
+        """The outlook of a training on this text; updates of a large corpus are extrapolated from its first pairs."""
         source, target = (lengths[:POOL_PAIRS] for lengths in store.lengths)
         seen = len(plan_epoch(source, target, experiment.batches, experiment.seed, 0, store.origin))
         updates = math.ceil(seen * epoch_pairs(store) / max(len(source), 1))
@@ -57,13 +57,13 @@ class Outlook:
 
     @property
     def updates(self) -> int | None:
-        """Updates until the end, if it is not for patience alone to decide."""
+        """Number of updates until the end; None if only patience ends the training."""
         training = self.experiment.training
         epochs = None if training.max_epochs is None else training.max_epochs * self.epoch_updates
         return training.planned_end(epochs)
 
     def warnings(self) -> list[str]:
-        """What the training is likely to fail at, with what to do about each."""
+        """Likely problems of the training, each with what to do."""
         return [*self._of_warmup(), *self._of_size()]
 
     def _of_warmup(self) -> Iterator[str]:
@@ -80,21 +80,21 @@ class Outlook:
         every = self.epoch_updates * self.experiment.validation.every_epochs if every is None else every
         if patience is not None and patience * every < warmup:
             yield (
-                f"validation.patience is {patience}, and as many validations lie within the warm-up of {warmup:,} "
-                f"updates, one every {every:,}. Patience counts only those after it. A shorter warm-up "
-                "(training.schedule.warmup_steps), or rarer validations (validation.every_updates), would fit"
+                f"validation.patience is {patience}, and as many validations are within the warm-up of {warmup:,} "
+                f"updates, one every {every:,}. Patience counts only those after it. Set a shorter warm-up "
+                "(training.schedule.warmup_steps), or fewer validations (validation.every_updates)"
             )
 
     def _of_size(self) -> Iterator[str]:
         if self.experiment.training.start is not None:
-            return  # the size is another corpus'
+            return  # sizes were chosen for another corpus
         model = self.experiment.model
         has_much = model.dropout >= MUCH_DROPOUT
         most = MOST_WITH_DROPOUT if has_much else MOST_PARAMETERS
         if (each := self.parameters / max(self.target_tokens, 1)) > most:
             yield (
                 f"the model has {self.parameters:,} parameters, {each:.0f} for each of the {self.target_tokens:,} "
-                f"target tokens of {self.pairs:,} sentence pairs: it will know them by heart, and little else. "
+                f"target tokens of {self.pairs:,} sentence pairs: it will overfit. "
                 "Choose a smaller one (model.embed_dim, segmentation.vocabulary_size), "
                 + ("" if has_much or model.is_grid else "raise model.dropout to 0.3, ")
                 + "or use more text"
@@ -103,6 +103,6 @@ class Outlook:
             fewer = max(500, round(self.target_tokens // 20, -2))
             key = _key_of_size(self.experiment.segmentation)
             yield (
-                f"the target has {self.vocabulary:,} pieces, which the training text shows {often:.1f} times each. "
+                f"the target has {self.vocabulary:,} pieces, which occur {often:.1f} times each in the training text. "
                 + (f"Set {key} to {fewer:,} or so" if fewer <= WORTHWHILE * self.vocabulary else "Use more text")
             )

@@ -1,7 +1,7 @@
-"""The processes of a training: what they sum, and what the first one tells the others.
+"""Communication between the processes of a training: sums, and broadcasts from the first process.
 
-The first process alone reads and writes the RUN directory; all others get what they need of it through the process
-group, so that machines need not share a file system. With one process, nothing is sent.
+Only the first process reads and writes the RUN directory; the others receive what they need of it through the process
+group, so machines need not share a file system. With one process, nothing is sent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Value = TypeVar("Value")
 SavedState = tuple[Mapping[str, Tensor], dict[str, Any]]
 
 _first = 0
-"""The rank of the first process."""
+"""Rank of the first process."""
 
 _group: Any = None
-"""The group whose processes wait for each other no longer than `expect_answers` says; None: that of the launch."""
+"""Process group with the timeout set by `expect_answers`; None: the group of the launch."""
 
 
 def num_processes() -> int:
@@ -38,10 +38,10 @@ def is_first() -> bool:
 
 
 def elect_first(progress: int) -> None:
-    """Let the first process be the one with the most progress, of equals that of the lowest rank.
+    """Make the process with the most progress the first one; ties go to the lowest rank.
 
-    Where machines have RUN directories of their own, this finds the one in which a training goes on: ranks may be dealt
-    anew whenever a machine joins or leaves.
+    If machines have separate RUN directories, this finds the one to resume from: ranks may be reassigned whenever a
+    machine joins or leaves.
     """
     global _first
     reached = gather(progress)
@@ -49,7 +49,7 @@ def elect_first(progress: int) -> None:
 
 
 def expect_answers(within: timedelta) -> None:
-    """Take processes for lost that leave the others waiting longer than this, from now on."""
+    """Set the time after which a process that does not answer is taken to be lost."""
     global _group
     if num_processes() > 1:
         with reaching_the_others():
@@ -57,7 +57,7 @@ def expect_answers(within: timedelta) -> None:
 
 
 def group() -> Any:
-    """The process group of a training; there are several processes."""
+    """The process group of a training with several processes."""
     return _group or distributed.group.WORLD
 
 
@@ -68,7 +68,7 @@ def synchronise(model: nn.Module) -> None:
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
-    """The sum of a tensor over all processes, in place."""
+    """Sum a tensor over all processes, in place."""
     if num_processes() > 1:
         with reaching_the_others():
             distributed.all_reduce(tensor, group=_group)
@@ -83,7 +83,7 @@ def sum_numbers(numbers: list[float], device: torch.device) -> list[float]:
 
 
 def wait_for_all(device: torch.device) -> None:
-    """Wait until all processes are here."""
+    """Barrier: wait until all processes call this."""
     sum_numbers([0.0], device)
 
 
@@ -98,7 +98,7 @@ def gather(value: Value) -> list[Value]:
 
 
 def of_first(make: Callable[[], Value]) -> Value:
-    """What `make` returns in the first process, in every process; it is called there alone, while the others wait.
+    """The result of `make` in every process; it is called in the first one only, while the others wait.
 
     Raises:
         Exception: in the first process, whatever `make` raised; the others exit silently, with the exit code of a
@@ -129,15 +129,15 @@ def state_of_first(
     device: torch.device,
     keep: Callable[[Tensor], Tensor],
 ) -> SavedState | None:
-    """The tensors and values that `read` returns in the first process, in every process.
+    """The tensors and values read by `read` in the first process, in every process.
 
     Args:
-        read: returns None if there is no state.
-        device: where tensors arrive, one after the other.
-        keep: what of each tensor this process needs.
+        read: reads the state; None if there is none.
+        device: device on which tensors are received, one after the other.
+        keep: extracts the part of each tensor that this process needs.
 
     Raises:
-        Exception: as of `of_first`.
+        Exception: as in `of_first`.
     """
     state: SavedState | None = None
 
@@ -165,10 +165,10 @@ def _broadcast(tensor: Tensor) -> None:
 
 @contextmanager
 def reaching_the_others() -> Iterator[None]:
-    """A context of a collective.
+    """A context for collective operations.
 
     Raises:
-        LostProcessError: if it fails, which is how the end of another process shows.
+        LostProcessError: if one fails, as it does when another process has ended.
         RuntimeError: if memory runs out.
     """
     try:
@@ -180,14 +180,14 @@ def reaching_the_others() -> Iterator[None]:
 
 
 def is_unreachable(error: RuntimeError) -> bool:
-    """Whether an error of a computation that processes make together means that one of them cannot be reached."""
+    """Whether an error of a distributed computation means that a process cannot be reached."""
     return isinstance(error, distributed.DistError) or "gloo" in str(error)
 
 
 def lost_process(error: RuntimeError) -> LostProcessError:
-    """What to say of an error of a collective."""
+    """The error to raise for a failed collective operation."""
     reason = str(error).partition("\n")[0][:200]
     return LostProcessError(
-        f"Another process of this training has ended, or cannot be reached ({reason}). Its own message says why. The "
-        "same command resumes from the last saved state."
+        f"Another process of this training has ended, or cannot be reached ({reason}). See its own message. The same "
+        "command resumes from the last saved state."
     )

@@ -18,20 +18,20 @@ logger = logging.getLogger(__name__)
 
 
 RECENT_UPDATES = 20
-"""Updates over which the live display averages."""
+"""Number of updates that the live display averages over."""
 
 REST = Column(ratio=1, no_wrap=True, overflow="ellipsis")
-"""A column of a live display that takes what the terminal has left, and is cut where that is too narrow."""
+"""A column of a live display that takes the remaining width of the terminal, and is truncated to it."""
 
 
 class Display(Protocol):
     """Shows the progress of a training."""
 
     def preparing(self, what: str, done: int, total: int | None) -> None:
-        """Before the first update: so many sentence pairs are done, of as many as there are, if that is known."""
+        """Before the first update: `done` sentence pairs of `total` (None: unknown) have been processed."""
 
     def begin(self, step: int, total: int | None) -> None:
-        """Training starts after update `step`, and ends at update `total`, if that is known."""
+        """Training starts after update `step`, and ends at update `total` (None: unknown)."""
 
     def step(self, report: StepReport, total: int | None) -> None:
         """An update is done."""
@@ -47,7 +47,7 @@ class Display(Protocol):
 
 
 class NoDisplay:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def preparing(self, what: str, done: int, total: int | None) -> None: ...
     def begin(self, step: int, total: int | None) -> None: ...
@@ -58,7 +58,7 @@ class NoDisplay:
 
 
 class LogDisplay(NoDisplay):
-    """Writes a log line at each summary."""
+    """A display that writes a log line at each summary."""
 
     def __init__(self) -> None:
         self.total: int | None = None
@@ -76,7 +76,7 @@ class LogDisplay(NoDisplay):
 
 
 class LiveDisplay(NoDisplay):
-    """One line: share, time left and count, of the preparation, then of the updates with loss and speed."""
+    """A display in one line: progress of the preparation, then of the updates with loss and speed."""
 
     def __init__(self, console: Console) -> None:
         self.bar = Progress(
@@ -140,6 +140,6 @@ def choose_display(console: Console) -> Display:
 
 
 def shown(display: Display, what: str) -> Callable[[int], None]:
-    """What tells the display how many pairs are done; a bar from the first second."""
+    """A callback that shows the number of pairs done; the display starts immediately."""
     display.preparing(what, 0, None)
     return lambda done: display.preparing(what, done, None)

@@ -11,7 +11,7 @@ from jointnmt.evaluation.likelihood import perplexity
 
 @dataclass(frozen=True)
 class Position:
-    """Progress of a training: updates in total, the current epoch, and updates done in that epoch."""
+    """Progress of a training: total updates, the current epoch (from 0), and updates done in that epoch."""
 
     step: int = 0
     epoch: int = 0
@@ -19,7 +19,7 @@ class Position:
 
 
 class Loss(NamedTuple):
-    """Of a batch: the label-smoothed loss and the plain negative log-likelihood, summed over target tokens, in nats."""
+    """Label-smoothed loss and plain negative log-likelihood of a batch, summed over target tokens, in nats."""
 
     loss: float
     nll: float
@@ -30,22 +30,22 @@ class Sums:
     """Sums of an update over its batches and processes."""
 
     loss: float = 0.0
-    """Label-smoothed cross-entropy in nats, over `loss_units` tokens, or of as many sentences' means."""
+    """Label-smoothed cross-entropy in nats: the sum over `loss_units` tokens, or of the means of so many sentences."""
     loss_units: float = 0.0
-    """The divisor of the loss: target tokens, or sentences."""
+    """Divisor of the loss: number of target tokens, or of sentences."""
     nll: float = 0.0
     """Negative log-likelihood without smoothing, in nats."""
     sentences: float = 0.0
     source_tokens: float = 0.0
     target_tokens: float = 0.0
     cells: float = 0.0
-    """Grid cells whose source and target token are both real."""
+    """Number of grid cells of real source and target tokens."""
     padded_cells: float = 0.0
-    """Grid cells computed, padding included."""
+    """Number of grid cells computed, padding included."""
     splits: float = 0.0
-    """Splits of batches that did not fit in memory."""
+    """Number of splits of batches that did not fit in memory."""
     interrupted: float = 0.0
-    """Processes that were asked to stop."""
+    """Number of processes that were asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class StepReport:
     """The report of one update, over all processes."""
 
     position: Position
-    """After the update."""
+    """Position after the update."""
     epoch_updates: int
-    """Updates per epoch."""
+    """Number of updates per epoch."""
     sums: Sums
     gradient_norm: float
     """Norm of the gradient before clipping."""
     learning_rate: float
     seconds: float
-    """Including the wait for its batches."""
+    """Duration of the update, including the wait for its batches."""
     skipped: bool
     """True if the weights were not updated, because the loss or the gradient was not finite."""
 
@@ -84,13 +84,13 @@ class RunningStats:
         """The statistics with one more update; the sums of a skipped update, which are not finite, are left out."""
         if report.skipped:
             return RunningStats(self.sums, self.updates, self.skipped + 1, self.seconds + report.seconds)
-        last = replace(report.sums, interrupted=0.0)  # which is of no interest to the training that resumes
+        last = replace(report.sums, interrupted=0.0)  # irrelevant when the training resumes
         sums = Sums(*(a + b for a, b in zip(astuple(self.sums), astuple(last), strict=True)))
         return RunningStats(sums, self.updates + 1, self.skipped, self.seconds + report.seconds)
 
     @property
     def nll(self) -> float:
-        """Negative log-likelihood of a target token, in nats."""
+        """Mean negative log-likelihood of a target token, in nats."""
         return self.sums.nll / self.sums.target_tokens if self.sums.target_tokens else math.nan
 
     def record(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class RunningStats:
         }
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The statistics as JSON-compatible values."""
         return asdict(self)
 
     @classmethod

@@ -55,12 +55,12 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
     """Train an experiment into the RUN directory `out`, or resume the training in it.
 
     Several processes may call this together, as torchrun does. On several machines, `out` may be on a shared file
-    system, or another directory on each: the first process reads and writes its own, and is the one that finds the
-    newest state there. The data must be on all. Every state is copied to the address `mirror` of fsspec, if there is
-    one, and fetched from there if it is newer.
+    system, or a separate directory on each: only the first process reads and writes, and it is the one with the newest
+    state. The data must be on all machines. Every state is copied to `mirror`, an fsspec address, if given, and fetched
+    from there if it is newer.
 
     Raises:
-        ConfigurationError: if `out` belongs to something else, or the training would never end.
+        ConfigurationError: if `out` is not a run, or that of another recipe, or the training would never end.
         DataError: if the data cannot be used.
         LostProcessError: if another process, of this training or of the segmentation of its text, has ended.
         ModelError: if the loss is not finite, or all checkpoints are damaged.
@@ -99,18 +99,18 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
 
 
 def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool | None = None) -> None:
-    """Learn the segmentation into the RUN directory `out`, and store the text in pieces, as `train` does it first.
+    """Learn the segmentation into the RUN directory `out` and store the segmented text, the first part of `train`.
 
     Args:
-        experiment: to train later.
+        experiment: experiment to train later.
         out: its RUN directory.
         display: shows progress.
-        pool: segments the text; None: processes of this machine.
+        pool: workers that segment the text; None: processes of this machine.
 
     Raises:
-        ConfigurationError: if `out` belongs to something else, or the training would never end.
+        ConfigurationError: if `out` is not a run, or that of another recipe, or the training would never end.
         DataError: if the data cannot be used.
-        LostProcessError: if a process dies that segments text.
+        LostProcessError: if a process that segments text dies.
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
     _check_end(experiment)
@@ -136,7 +136,7 @@ def _interruption(run: TrainingRun | None, code: int) -> BaseException:
         return run.interruption(code)
     if not is_first():
         return SystemExit(code)
-    return TrainingInterruptedError("stopped while the training was prepared. The same command begins again.", code)
+    return TrainingInterruptedError("stopped during preparation. The same command starts again.", code)
 
 
 def _check_end(experiment: Experiment) -> None:
@@ -147,15 +147,15 @@ def _check_end(experiment: Experiment) -> None:
             "training.schedule.zero_at or validation.patience."
         )
     if validation.patience is not None and not experiment.data.validation:
-        raise ConfigurationError("validation.patience needs data.validation, which names no text.")
+        raise ConfigurationError("validation.patience needs a text in data.validation.")
     if validation.metric == "bleu" and not experiment.data.validation:
-        raise ConfigurationError("validation.metric is bleu, which needs data.validation, and that names no text.")
+        raise ConfigurationError("validation.metric is bleu, which needs a text in data.validation.")
     if validation.metric == "bleu" and validation.bleu_every == 0:
         raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
 
 
 def _check_texts(experiment: Experiment) -> None:
-    """Read the beginning of all texts, so that a wrong path is told before anything is made.
+    """Read the beginning of all texts, so that a wrong path is reported before any work.
 
     Raises:
         DataError: naming a file that cannot be read.
@@ -166,23 +166,23 @@ def _check_texts(experiment: Experiment) -> None:
 
 
 def _check_same(experiment: Experiment) -> None:
-    """Refuse to train one thing with another recipe than the first process has; paths and sizes of machines may differ.
+    """Check that this process has the recipe of the first one; paths and sizes of machines may differ.
 
     Raises:
-        ConfigurationError: in a process with another one.
+        ConfigurationError: in a process with another recipe.
     """
     if forbidden := changes(of_first(experiment.plain), experiment).forbidden:
         raise ConfigurationError(
-            f"The recipe of this process is not that of the first one: {in_words(forbidden.values())}. Give all "
+            f"The recipe of this process differs from that of the first one: {in_words(forbidden.values())}. Give all "
             "processes of a training the same recipe and settings."
         )
 
 
 def _open(experiment: Experiment, directory: TrainingDirectory, held: ExitStack, display: Display) -> str:
-    """The part of the first process alone: lock, fetch and open the directory, train the segmentation.
+    """The first process's part: lock, fetch and open the directory, train the segmentation.
 
     Returns:
-        the precision: if it is `auto` and the training resumes, the one that was chosen then.
+        The precision; if it is `auto` and the training resumes, the one chosen at its start.
     """
     held.enter_context(directory.lock())
     directory.fetch(experiment)
@@ -210,7 +210,7 @@ def _prepare(
         directory.bind(experiment)
     model = new_model(experiment, segmentation)
     if is_first() and experiment.training.start is not None and not directory.states.exist():
-        load_start(model, experiment.training.start)  # the trainer hands these weights to the other processes
+        load_start(model, experiment.training.start)  # the trainer broadcasts these weights
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
     validation = _validation(experiment, fabric, segmentation)
@@ -232,7 +232,7 @@ def _segmentation_of_first(directory: TrainingDirectory) -> Segmentation:
     """The segmentation in the first process's directory."""
 
     def read() -> dict[str, bytes]:
-        Segmentation.load(directory.segmentation)  # names what is wrong, if something is
+        Segmentation.load(directory.segmentation)  # raises an error if it is damaged
         return {path.name: path.read_bytes() for path in directory.segmentation.iterdir()}
 
     files = of_first(read)
@@ -243,28 +243,28 @@ def _segmentation_of_first(directory: TrainingDirectory) -> Segmentation:
 
 
 def _check_same_text(store: TokenStore, which: str) -> None:
-    """Refuse text that is not the first process's.
+    """Check that this process has the text of the first one.
 
     Raises:
-        DataError: in a process with other text.
+        DataError: in a process with another text.
     """
     if store.fingerprint != of_first(lambda: store.fingerprint):
         raise DataError(
-            f"The {which} text of this process is not that of the first one. Copy the same files to all machines, "
-            "under names that end alike."
+            f"The {which} text of this process differs from that of the first one. Copy the same files to all "
+            "machines, with the same file extensions."
         )
 
 
 def _conclude(run: TrainingRun) -> None:
-    """Say where the model is, or why it is none, and what to try then."""
+    """Report where the model is, or that it is useless, why, and what to try."""
     out = run.directory.path
     if run.validation is not None:
         vocabulary = run.validation.segmentation.target.vocabulary_size
         verdict = judge(run.directory, run.trainer.store, run.validation.store, vocabulary)
         if verdict.reasons:
             logger.warning(
-                "%s: this model has learnt next to nothing: %s. It is saved, but its translations are of no use. What "
-                "to try, in another directory: %s.",
+                "%s: this model has learnt next to nothing: %s. It is saved, but its translations are useless. Try, in "
+                "another directory: %s.",
                 out,
                 "; ".join(verdict.reasons),
                 verdict.advice,
@@ -306,25 +306,25 @@ def train_recipe(
     display: Display | None = None,
     mirror: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Train a recipe into the RUN directory `out`, or resume the training in it: which is `jointnmt.train`.
+    """Train a recipe into the RUN directory `out`, or resume the training in it; available as `jointnmt.train`.
 
     Args:
-        recipe: the file of a recipe; what one in the working directory would say; or an experiment.
-        out: the directory; `Translator.load(out)` translates with what is in it.
-        settings: values of the recipe to replace, as `{"training.max_updates": 100}`, or as the command has them,
+        recipe: a recipe file, the values of a recipe file in the working directory, or an experiment.
+        out: RUN directory; `Translator.load(out)` loads the result.
+        settings: values of the recipe to replace, as `{"training.max_updates": 100}` or, like on the command line,
             `["training.max_updates=100"]`.
-        display: what shows progress; None: nothing does, and messages go to the logger `jointnmt`.
-        mirror: address of fsspec of a copy of `out`.
+        display: shows progress; None: no progress is shown, and messages go to the logger `jointnmt`.
+        mirror: fsspec address of a copy of `out`.
 
     Returns:
-        the records of `log.jsonl`, as `pandas.DataFrame` takes them: means of updates, validations,
-        the average at the end, gates of shortcuts.
+        The records of `log.jsonl`, suitable for `pandas.DataFrame`: means over updates, validations, the average at the
+        end, gates of shortcuts.
 
     Raises:
-        ConfigurationError, DataError, LostProcessError, ModelError, TrainingInterruptedError: as of `train`.
+        ConfigurationError, DataError, LostProcessError, ModelError, TrainingInterruptedError: as in `train`.
     """
     if isinstance(settings, str):
-        raise TypeError(f'settings are a list or a mapping: give ["{settings}"]')
+        raise TypeError(f'settings must be a list or a mapping: pass ["{settings}"]')
     if isinstance(settings, Mapping):
         settings = [f"{key}={json.dumps(value, default=str)}" for key, value in settings.items()]
     if not isinstance(recipe, Experiment):

@@ -3,15 +3,15 @@
 from jointnmt.experiment import ScheduleConfig
 
 WARMUPS = 3
-"""Fewer updates than so many times the warm-up spend most of the training below the rate that it was set to."""
+"""A training shorter than this many warm-ups spends much of its time below the peak learning rate."""
 
 
 def learning_rate(config: ScheduleConfig, step: int) -> float:
     """The learning rate of update `step`, counted from 1.
 
     Rises linearly from `initial_rate` (before update 1) to `peak_rate` (at update `warmup_steps`), then falls with
-    1/sqrt(step), continuous at the peak. (Vaswani et al. 2017, as the joint-representation authors' code sets it.) With
-    `zero_at`, it falls linearly instead, for trainings of a fixed length.
+    1/sqrt(step), continuous at the peak (Vaswani et al. 2017, as configured in the code of Li et al. 2020). With
+    `zero_at`, it falls linearly to zero instead, for trainings of a fixed length.
     """
     if step < config.warmup_steps:
         return config.initial_rate + (config.peak_rate - config.initial_rate) * step / config.warmup_steps
@@ -21,6 +21,6 @@ def learning_rate(config: ScheduleConfig, step: int) -> float:
 
 
 def shorter_warmup(config: ScheduleConfig, updates: int) -> int | None:
-    """A warm-up that fits so many updates, a tenth of them; None: the one that is set does."""
+    """A warm-up for so many updates, a tenth of them, if the configured one is too long for them; else None."""
     shorter = max(1, updates // 10)
     return shorter if updates < WARMUPS * config.warmup_steps and shorter < config.warmup_steps else None

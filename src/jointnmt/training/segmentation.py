@@ -1,4 +1,4 @@
-"""The segmentation of a training: learnt from its text, or that of the model it begins with, and kept in RUN."""
+"""The segmentation of a training, stored in RUN: learnt from its text, or copied from the model that it starts from."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ TELL_EVERY = 1000
 
 
 def prepare_segmentation(experiment: Experiment, directory: TrainingDirectory, display: Display) -> None:
-    """Learn the segmentation of an experiment into its RUN directory, or take that of the model it begins with.
+    """Learn the segmentation of an experiment into its RUN directory, or copy that of the model it starts from.
 
-    One that is there stays if a training has begun with it, or if it was made of the same.
+    An existing one is kept if a training has begun with it, or if it was made from the same inputs.
 
     Raises:
         DataError: if the text cannot be read.
-        ModelError: if the model to begin with has no segmentation.
+        ModelError: if the model to start from has no segmentation.
     """
     if directory.is_trained() and directory.segmentation.exists():
         return
     made_of = _made_of(experiment)
     if directory.holds_segmentation_of(made_of):
-        logger.info("%s: the segmentation is there already", directory.path)
+        logger.info("%s: reusing its segmentation", directory.path)
         return
     shutil.rmtree(directory.segmentation, ignore_errors=True)
     start = experiment.training.start
@@ -46,7 +46,7 @@ def prepare_segmentation(experiment: Experiment, directory: TrainingDirectory, d
 
 
 def _made_of(experiment: Experiment) -> str:
-    """The hash of what decides the segmentation; empty if a text cannot be read, as whoever reads it next will tell."""
+    """Hash of the inputs of the segmentation; empty if a text cannot be read, which is reported later."""
     data, start = experiment.data, experiment.training.start
     if start is not None:
         return hash_files(RunDirectory(start).segmentation)

@@ -1,8 +1,8 @@
-"""Weights, gradients and optimiser state shared out among the processes, by PyTorch's FSDP2.
+"""Weights, gradients and optimiser state sharded over the processes by PyTorch's FSDP2.
 
-Each process keeps some rows of every parameter, of its gradient and of its moments. A layer's weights are gathered when
-it is computed, forward and backward, and freed after; its gradients are summed over the processes as soon as they are
-there. So all processes have to compute equally many batches.
+Each process keeps some rows of every parameter, its gradient and its moments. A layer's weights are gathered when it is
+computed, forward and backward, and then freed; its gradients are summed over the processes as soon as they are
+computed. All processes therefore have to compute the same number of batches.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jointnmt.training.processes import group, is_first, reaching_the_others, su
 
 
 class ShardedModel:
-    """A model of whose parameters each process keeps some rows.
+    """A model with sharded parameters: each process keeps some of their rows.
 
     Args:
-        model: with the same weights in every process, which frees all but its rows; it computes as before, if all
+        model: model with the same weights in every process, which frees all but its rows; it computes as before if all
             processes call it together.
     """
 
@@ -47,22 +47,22 @@ class ShardedModel:
         return distribute_tensor(whole, self._mesh, [Shard(0)], src_data_rank=None).clone()
 
     def whole(self) -> TranslationModel:
-        """A copy with all weights in this process; all processes call this together."""
+        """A copy with all weights in this process; all processes must call this together."""
         weights = dict(self._model.named_parameters())
         gathered = {id(hollow): nn.Parameter(_full(weights[name])) for name, hollow in self._outline.named_parameters()}
         return copy.deepcopy(self._outline, gathered)
 
     def whole_in_first(self, rows: Tensor) -> Tensor:
-        """A parameter, or one of its moments, whole on the first process's CPU; nothing of it in the others.
+        """A whole parameter, or one of its moments, on the first process's CPU; empty in the others.
 
-        All processes call this together.
+        All processes must call this together.
         """
         whole = _full(rows)
         return whole.cpu() if is_first() else whole.new_empty(0)
 
 
 class ShardedGradients:
-    """The gradients of a sharded model, as `Gradients`: backward passes have summed them over the processes."""
+    """Gradients of a sharded model; backward passes sum them over the processes."""
 
     def __init__(self, model: TranslationModel) -> None:
         self._model = model
@@ -72,7 +72,7 @@ class ShardedGradients:
         self._model.zero_grad()
 
     def sum(self) -> None:
-        """Nothing is left to do."""
+        """See `Gradients`; no operation, as backward passes have summed them."""
 
     def norm(self) -> float:
         """See `Gradients`."""
@@ -97,7 +97,7 @@ def _full(tensor: Tensor) -> Tensor:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """What is gathered by itself: the layers of all stacks."""
+    """Modules that are gathered separately: the layers of all stacks."""
     return [layer for stack in model.modules() if isinstance(stack, nn.ModuleList) for layer in stack]
 
 

@@ -1,4 +1,4 @@
-"""How fast this machine trains a model in each precision: some updates of each, by turns."""
+"""Speed of training in each precision on this machine, measured on some updates in turn."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUNDS = 3
-"""Turns of each precision: its fastest one counts, as other work makes the others slower."""
+"""Turns of each precision; its fastest one counts, as other work on the machine slows some down."""
 
 FIRST_UPDATES = 2
-"""Not measured: they compile kernels and fill caches."""
+"""Updates that are not measured: they compile kernels and fill caches."""
 
 SECONDS = 0.5
-"""Of a turn before a training; it has an update at least."""
+"""Duration of a turn before a training; it has at least one update."""
 
 
 def choose_training_precision(
     experiment: Experiment, fabric: Fabric, segmentation: Segmentation, store: TokenStore
 ) -> str:
-    """What `training.precision: auto` stands for here, the same in every process; the log says why.
+    """The precision for `training.precision: auto`, the same in every process; the log gives the reason.
 
-    On a GPU it is bfloat16, if the GPU has it. On a CPU the first updates of this training are made in float32 and in
-    bfloat16, and forgotten: which is faster depends on the processor, the family, the sizes and the updates.
+    On a GPU it is bfloat16 if the GPU supports it. On a CPU the first updates of this training are computed in float32
+    and in bfloat16, and discarded: which is faster depends on the processor, the family, the sizes and the updates.
     """
     candidates = candidate_precisions(fabric.device)
     if len(candidates) == 1:
@@ -69,7 +69,7 @@ def untrained(
 
 
 def measure_rates(trainers: Mapping[str, Trainer], seconds: float) -> dict[str, float]:
-    """Target pieces a second of each trainer, over all processes, by turns of so many seconds."""
+    """Target tokens per second of each trainer, over all processes, measured in turns of so many seconds."""
     rates = dict.fromkeys(trainers, 0.0)
     with ExitStack() as stack:
         steps = {name: trainer.steps() for name, trainer in trainers.items()}

@@ -1,4 +1,4 @@
-"""The state of a run that its checkpoints hold, besides the trainer's."""
+"""The state of a run in its checkpoints, besides the trainer's."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class RunState:
 
     selection: Selection = field(default_factory=Selection)
     latest: tuple[int, ...] = ()
-    """The latest validated steps whose checkpoints are kept, oldest first."""
+    """Latest validated steps of which checkpoints are kept, oldest first."""
     validations: int = 0
     validated_step: int = 0
     window: RunningStats = field(default_factory=RunningStats)
-    """Since the last log line."""
+    """Statistics since the last log line."""
     total: RunningStats = field(default_factory=RunningStats)
-    """Since the start of training."""
+    """Statistics since the start of training."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The state as JSON-compatible values."""
         return {
             "selection": self.selection.plain(),
             "latest": list(self.latest),

@@ -39,32 +39,32 @@ if TYPE_CHECKING:
     from jointnmt.training.sharding import ShardedModel
 
 SMALLEST_SCALE = 1e-3
-"""Float16 loss scale below which overflow has another cause than the scale."""
+"""Float16 loss scale below which overflow must have another cause."""
 
 NAMED_SENTENCES = 5
-"""Sentences of a batch that an error message names."""
+"""Most sentences of a batch that an error message names."""
 
 
 class Trainer:
     """Trains a model on a token store, update by update.
 
-    An update is a list of batches, shared out among the processes. Each process sums its batches' gradients into one
+    An update is a list of batches, distributed over the processes. Each process sums its batches' gradients into one
     flat buffer, the buffer is summed over the processes (unless `training.sharded`), and every process makes the same
-    update: no process needs as many batches as another, and a batch may be split. The loss is divided by the true
-    number of target tokens (with `loss_mean` sentences: of sentences) of the whole update.
+    update: processes may have different numbers of batches, and a batch may be split. The loss is divided by the number
+    of real target tokens (with `loss_mean` sentences: of sentences) of the whole update.
 
-    Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training draws the same dropout
-    masks; models draw them from torch's global generator. Processes that share a batch draw the masks of their rows of
-    it: an update is the same to rounding, whatever their number. The order of the data is a function of (seed, epoch).
+    Dropout is seeded by (seed, update, first pair of the batch), so that a resumed training has the same dropout masks;
+    models take them from torch's global generator. Processes that share a batch use the masks of their rows of it: an
+    update is the same up to rounding, whatever their number. The order of the data is a function of (seed, epoch).
 
     Args:
-        fabric: launched; gives device and processes.
-        model: moved to fabric's device.
-        store: the training data, segmented.
-        config: of loss, optimiser and precision, which has been chosen if it was `auto`.
+        fabric: launched fabric, with device and processes.
+        model: model to train, moved to the fabric's device.
+        store: segmented training data.
+        config: settings of loss, optimiser and precision, which must not be `auto`.
         batches: sizes of batches and updates.
-        seed: of data order and dropout.
-        resegmented: the store with other pieces in each epoch; None: the store's own in all.
+        seed: seed of data order and dropout.
+        resegmented: the store segmented again in each epoch (BPE dropout); None: the store's segmentation.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Trainer:
         synchronise(self.model)
         self._shards, self._gradients = _divided(self.model, config.sharded)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
-        # A graph cannot go back to the random numbers that layers drew when they were first computed.
+        # A graph cannot restore the generator's state to recompute layers with the same dropout masks.
         alone = self._shards is None and not config.compile and not self.model.recomputes_layers
         self._graphs = GraphsByShape(self._add_gradient) if alone else None
         self.optimizer = torch.optim.AdamW(
@@ -101,11 +101,11 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(fabric.device.type, enabled=config.precision == "float16")
 
     def ask_to_stop(self) -> None:
-        """Have the next report tell all processes that the training is to stop after it."""
+        """Request a stop: the next report says so to all processes."""
         self._interrupted = True
 
     def steps(self) -> Iterator[StepReport]:
-        """Make updates, epoch after epoch, without end; the caller stops iterating.
+        """Make updates, epoch after epoch, indefinitely; the caller stops iterating.
 
         Between two reports the trainer's state is consistent and may be saved.
 
@@ -130,7 +130,7 @@ class Trainer:
     def _load_ahead(
         self, text: SegmentedText, updates: Iterator[UpdateBatches]
     ) -> Iterator[tuple[UpdateBatches, list[Batch]]]:
-        """The updates and this process's batches of each; the next update is planned and loaded meanwhile."""
+        """Updates, each with this process's batches; the next one is planned and loaded in the background."""
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         shares = shard if self._shards is None else shard_each
 
@@ -162,9 +162,9 @@ class Trainer:
         return StepReport(self.position, epoch_updates, sums, norm, rate, seconds, skipped=not math.isfinite(norm))
 
     def _accumulate(self, batches: list[Batch], step: int, divisor: int) -> tuple[list[Batch], list[Loss], int]:
-        """Sum the gradients of all batches; returns the batches as computed, their losses, and the number of splits.
+        """Sum the gradients of all batches; return the batches as computed, their losses, and the number of splits.
 
-        After a batch that did not fit in memory, all are computed again: part of its gradient may have been added.
+        After a batch that did not fit in memory, all are recomputed: part of its gradient may have been added.
         """
         splits = 0
         while True:
@@ -183,9 +183,9 @@ class Trainer:
             release_memory()
 
     def _backward(self, batches: list[Batch], step: int, divisor: int, losses: list[Tensor]) -> int | None:
-        """Forward and backward of each batch, until one does not fit in memory: its number, or None.
+        """Forward and backward of each batch; return the number of the first that does not fit in memory, or None.
 
-        Appends each batch's [loss, nll] to `losses`, on the device, so that nothing waits for the device.
+        Appends each batch's [loss, nll] to `losses`, on the device, without synchronising with it.
         """
         self.model.train()
         self._gradients.zero()
@@ -204,20 +204,20 @@ class Trainer:
             except (RuntimeError, MemoryError) as error:
                 if is_out_of_memory(error):
                     return number
-                if isinstance(error, RuntimeError) and is_unreachable(error):  # of a sharded model, which is gathered
+                if isinstance(error, RuntimeError) and is_unreachable(error):  # when a sharded model is gathered
                     raise lost_process(error) from error
                 raise
         return None
 
     def _add_gradient(self, source: Tensor, target_input: Tensor, target_output: Tensor, units: Tensor) -> Tensor:
-        """Forward and backward of a batch in an update of so many units of loss; returns its [loss, nll]."""
+        """Forward and backward of a batch; the gradient is divided by `units`. Returns its [loss, nll]."""
         with autocast_to(self.config.precision, self.fabric.device):
             logits = self._forward(source, target_input)
             again = self._forward(source, target_input) if self.config.r_drop else None
         smoothing = self.config.label_smoothing
         loss, nll = cross_entropy_sums(logits, target_output, smoothing, self._by_sentence)
         if again is not None:
-            # Half of R-Drop's loss (Liang et al. 2021, equation 4), so that it is that of one pass where both agree.
+            # Half of R-Drop's loss (Liang et al. 2021, Eq. 4): equal to the loss of one pass if both passes agree.
             other, other_nll = cross_entropy_sums(again, target_output, smoothing, self._by_sentence)
             apart = divergence_sum(logits, again, target_output, self._by_sentence)
             loss, nll = (loss + other + self.config.r_drop * apart) / 2, (nll + other_nll) / 2
@@ -225,8 +225,8 @@ class Trainer:
         return torch.stack([loss.detach(), nll])
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
-        """The sums of this update over all processes."""
-        batches = [batch for batch in batches if batch.num_target_tokens]  # without dummies
+        """Sums of this update over all processes."""
+        batches = [batch for batch in batches if batch.num_target_tokens]  # without dummy batches
         mine = Sums(
             loss=sum(each.loss for each in losses),
             loss_units=sum(len(batch) if self._by_sentence else batch.num_target_tokens for batch in batches),
@@ -242,7 +242,7 @@ class Trainer:
         return Sums(*sum_numbers(list(astuple(mine)), self.fabric.device))
 
     def _update(self, rate: float, step: int) -> float:
-        """Clip the summed gradient and update the weights; returns the gradient's norm before clipping.
+        """Clip the summed gradient and update the weights; return the gradient's norm before clipping.
 
         If the gradient is not finite, the weights are not updated; in float16, this adjusts the loss scale.
         """
@@ -282,27 +282,27 @@ class Trainer:
     def _name_unsplit(self, batch: Batch) -> str:
         return (
             f"A batch does not fit in memory: {self._name(batch)}. With training.sharded it cannot be split, as all "
-            "processes compute equally many. Lower batches.max_cells or batches.max_tokens."
+            "processes must have equally many. Lower batches.max_cells or batches.max_tokens."
         )
 
     def _name(self, batch: Batch) -> str:
-        """The files and lines of a batch's sentences, for messages."""
+        """Files and lines of a batch's sentences, for messages."""
         origins = [self.store.origin(index) for index in batch.indices[:NAMED_SENTENCES]]
         more = len(batch) - len(origins)
         return f"the batch of {', '.join([*origins, *([f'and {more} more'] if more else [])])}"
 
     def whole_model(self) -> TranslationModel:
-        """The model with all weights in this process: if it is sharded, a copy, which all processes make together."""
+        """The model with all weights in this process; if it is sharded, a copy, and all processes must call this."""
         return self.model if self._shards is None else self._shards.whole()
 
     def mine(self, tensor: Tensor) -> Tensor:
-        """What this process keeps of a tensor of a state."""
+        """The part of a state's tensor that this process keeps."""
         return tensor if self._shards is None else self._shards.mine(tensor)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that the next update depends on: tensors by name, and plain values.
 
-        If the model is sharded, all processes call this together, and only the first one gets the tensors.
+        If the model is sharded, all processes must call this together, and only the first one gets the tensors.
         """
         whole = (lambda tensor: tensor) if self._shards is None else self._shards.whole_in_first
         tensors = {f"{IN_STATE}{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
@@ -315,11 +315,11 @@ class Trainer:
         return tensors, {"position": asdict(self.position), "adam_updates": count, "scaler": scaler}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the weights, of which there is here what `mine` keeps."""
+        """Replace the weights; tensors are the parts that `mine` keeps."""
         self.model.load_state_dict(weights)
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Restore a saved state, of which there is here what `mine` keeps."""
+        """Restore a saved state; tensors are the parts that `mine` keeps."""
         self.load_weights(weights_of_state(tensors))
         for name, parameter in self.model.named_parameters():
             if f"adam.exp_avg.{name}" in tensors:
@@ -332,7 +332,7 @@ class Trainer:
 
 
 def _divided(model: TranslationModel, sharded: bool) -> tuple[ShardedModel | None, Gradients]:
-    """What the processes keep of a model, and its gradients: all, or their shares."""
+    """The sharded model, or None if every process keeps all weights, and the gradients."""
     if not sharded or num_processes() == 1:
         return None, FlatGradients(model)
     from jointnmt.training.sharding import ShardedGradients, ShardedModel  # takes a second

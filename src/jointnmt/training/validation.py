@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 GATED_SENTENCES = 32
-"""Sentences of the validation text over which gates are averaged, one by one: gates are as large as the grid."""
+"""Number of validation sentences that gates are averaged over, one at a time: gates are as large as the grid."""
 
 
 TELLING_BLEU = 2.0
-"""Least BLEU that is more than a few common words in the right place."""
+"""Least BLEU that means more than a few common words in the right place."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ValidationResult:
     """The measurements of one validation."""
 
     nll: float
-    """Negative log-likelihood of a target token, without smoothing, in nats."""
+    """Mean negative log-likelihood of a target token, without label smoothing, in nats."""
     seconds: float
     bleu: float | None = None
     signature: str | None = None
@@ -64,8 +64,8 @@ class ValidationResult:
     def score(self, metric: str) -> float | None:
         """The value of the deciding metric, higher is better; None if it was not measured this time.
 
-        A model whose likelihood is no finite number has the worst score, by either metric. BLEU below `TELLING_BLEU` is
-        chance: such models are compared by their likelihood, and are worse than all that have more.
+        A model without a finite likelihood has the worst score by either metric. BLEU below `TELLING_BLEU` is chance:
+        such models are compared by likelihood, and rank below all with a higher BLEU.
         """
         if not math.isfinite(self.nll):
             return -math.inf
@@ -78,13 +78,13 @@ class Validation:
     The work is distributed over the processes, and all of them get the same result.
 
     Args:
-        fabric: launched.
-        store: the validation text, segmented and raw.
-        segmentation: of the model.
-        config: how much of it is translated.
+        fabric: launched fabric.
+        store: validation text, segmented and raw.
+        segmentation: segmentation of the model.
+        config: settings; here, how often and how much to translate.
         batches: limits of a batch.
-        search: of the translations.
-        precision: of the model's computations.
+        search: settings of beam search for translations.
+        precision: precision of the forward pass.
 
     Raises:
         ConfigurationError: if BLEU is to be measured, but its tokeniser for the language is not installed.
@@ -112,9 +112,9 @@ class Validation:
 
     @torch.no_grad()
     def measure(self, model: TranslationModel, translate: bool) -> ValidationResult:
-        """The model's perplexity on the validation text and, if asked to `translate`, its BLEU.
+        """Measure the model's perplexity on the validation text and, with `translate`, its BLEU.
 
-        If the likelihood is no finite number, nothing is translated: beam search would find no best piece.
+        If the likelihood is not finite, nothing is translated: beam search would find no best piece.
         """
         began = time.perf_counter()
         model.eval()
@@ -142,7 +142,7 @@ class Validation:
         return nll / num_tokens
 
     def _gates(self, model: TranslationModel) -> GateMeans:
-        """The mean gates over the first sentences of the validation text, the same in every process."""
+        """Mean gates over the first sentences of the validation text, the same in every process."""
 
         def compute(number: Sequence[int]) -> list[GateMeans]:
             batch = load(self.store, np.asarray(number)).to(self.fabric.device)
@@ -175,7 +175,7 @@ class Validation:
         return [texts[number] for number in range(len(sources))]
 
     def _mine(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> list[list[int]]:
-        """This process's share of the batches, which have the limits of training."""
+        """This process's share of the batches, with the limits of training."""
         batches = plan_batches(source_lengths, target_lengths, self.batches)
         return batches[self.fabric.global_rank :: self.fabric.world_size]
 

@@ -1,4 +1,4 @@
-"""Whether a finished training has learnt anything, read off its records, and what to do if it has not."""
+"""Whether a finished training has learnt anything, by its records, and what to do if it has not."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from jointnmt.runs.log import validations
 from jointnmt.training.schedule import shorter_warmup
 
 NEAR = 0.8
-"""A perplexity above this share of the unigram's tells of no more than how frequent each piece is."""
+"""Share of the unigram perplexity above which a model knows little more than how frequent each piece is."""
 
 USELESS_BLEU = 0.5
-"""Below it, BLEU has found no more than matches by chance. That is far below `TELLING_BLEU`, from which on it tells
-better checkpoints from worse: who is told that a model is of no use should be told so for sure."""
+"""BLEU below which matches are chance. It is far below `TELLING_BLEU`, from which on BLEU can compare checkpoints: a
+model should be called useless only if that is certain."""
 
 MOST_EMPTY = 0.5
-"""Share of empty translations above which a model is of no use."""
+"""Share of empty translations above which a model is useless."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What speaks against the weights of a finished run."""
+    """The verdict on the weights of a finished run."""
 
     reasons: tuple[str, ...]
-    """Empty if nothing does."""
+    """Reasons why the weights are useless; empty if there are none."""
     advice: str
 
 
 def unigram_perplexity(train: TokenStore, validation: TokenStore, vocabulary: int) -> float:
-    """The perplexity of the validation targets, end marks counted, under the frequencies of the training targets.
+    """Perplexity of the validation targets, end marks included, under the unigram frequencies of the training targets.
 
-    Each piece counts once more than it occurs, so that none has probability 0. It is what a model comes to that has
-    learnt which pieces are frequent, and nothing of the source or of the words before.
+    Add-one smoothing avoids probabilities of 0. A model that has learnt only how frequent each piece is, and nothing
+    about the source or preceding words, has this perplexity.
     """
     known, asked = (store.target_token_counts(vocabulary) for store in (train, validation))
     log_probabilities = np.log(known + 1) - np.log(known.sum() + vocabulary)
@@ -50,10 +50,10 @@ def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vo
     """Judge the weights for translation of a finished training by their validation.
 
     Args:
-        directory: with its log, its translations of the validation text, and its weights.
-        train: the training text.
-        validation: the validation text.
-        vocabulary: pieces of the target.
+        directory: RUN directory with log, translations of the validation text, and weights.
+        train: training text.
+        validation: validation text.
+        vocabulary: number of target pieces.
     """
     steps = steps_of(checkpoint.read_values(directory.model))
     records, of_weights = validations(directory.log), validations(directory.log, steps)[-1:]
@@ -70,8 +70,8 @@ def _of_perplexity(record: dict[str, Any], train: TokenStore, validation: TokenS
     if perplexity <= NEAR * unigram:
         return []
     return [
-        f"its perplexity on the validation text is {perplexity:,.0f}, and knowing how frequent each piece is comes to "
-        f"{unigram:,.0f}"
+        f"its perplexity on the validation text is {perplexity:,.0f}, and that of a unigram model (how frequent each "
+        f"piece is) is {unigram:,.0f}"
     ]
 
 
@@ -91,7 +91,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
-    """What to try in another RUN, the likeliest first."""
+    """Advice for another RUN, most promising first."""
     schedule = directory.read_experiment().training.schedule
     advice = []
     if (shorter := shorter_warmup(schedule, updates)) is not None:

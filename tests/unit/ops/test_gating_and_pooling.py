@@ -83,7 +83,7 @@ def test_a_tensor_elsewhere_is_no_address() -> None:
     x = torch.randn(2, 3, 4, 32)
     for scores in (x.to("meta"), x):
         mask = torch.ones(2, 3, dtype=torch.bool)
-        with pytest.raises(RuntimeError, match="computes on the CPU, and was given a tensor on meta"):
+        with pytest.raises(RuntimeError, match="runs on the CPU, but was given a tensor on meta"):
             attention_pool(
                 x, scores, mask, lengths=None if scores is not x else torch.ones(2, dtype=torch.int32).to("meta")
             )

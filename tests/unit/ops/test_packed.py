@@ -208,7 +208,4 @@ def test_linear_layers_of_pytorch_are_left_with_a_warning(
     assert not caplog.messages
     model.extra = torch.nn.Linear(16, 16)
     assert prepare_for_inference(model, precision).extra.weight is model.extra.weight
-    assert [
-        message.endswith(f"prepared for {precision}, without hooks and another forward: extra")
-        for message in caplog.messages
-    ] == [True] * warned
+    assert [message.endswith(f"prepared for {precision}: extra") for message in caplog.messages] == [True] * warned

@@ -225,8 +225,8 @@ def test_what_is_not_computed_for_each_sentence_is_not_replayed() -> None:
     norm, recording = nn.LayerNorm(16), Recording(3)
     with recording.recorded():
         layer_norm(torch.empty(4, 16), norm)  # no three sentences have equal shares in four rows
-    assert recording.obstacle == "a kernel that does not compute the same for each sentence"
-    with pytest.raises(ValueError, match="4 sentences, of a recording of 3"):
+    assert recording.obstacle == "a kernel whose work is not the same for each sentence"
+    with pytest.raises(ValueError, match="cannot replay 4 sentences: the recording is for 3 at most"):
         recording.replay(library(), 4)
 
 

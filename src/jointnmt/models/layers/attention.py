@@ -1,4 +1,4 @@
-"""Multi-head attention over sequences and grids: the layers and their weights. `jointnmt.ops.attention` computes it."""
+"""Multi-head attention layers over sequences and grids, with their weights; computed by `jointnmt.ops.attention`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Lexical = Sequence[Tensor]
 
 
 def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortcut | None) -> Linear:
-    """Projects to `kept` features (the queries), and to keys and values, or to the hidden input of the `shortcut`.
+    """A projection to `kept` features (queries), and to keys and values, or to the hidden input of the `shortcut`.
 
-    `kept` is E of self-attention and 0 of cross-attention, whose queries have a projection of their own.
+    `kept` is E for self-attention and 0 for cross-attention, which has a separate projection of queries.
     """
     if shortcut is None or not shortcut.fusion:
         return projection(embed_dim, kept + 2 * embed_dim, bias, 3 * embed_dim)
@@ -42,14 +42,14 @@ def key_value_projection(embed_dim: int, kept: int, bias: bool, shortcut: Shortc
 class SelfAttention(nn.Module):
     """Multi-head attention along one axis, independently for every index of the others.
 
-    On a sequence `[B, L, E]` it is that of Vaswani et al. 2017. On the grid `[B, S, T, E]` it is the separable
-    attention of Li et al. 2020, Eq. 5: source attention along axis 1, target attention along axis 2.
+    On a sequence `[B, L, E]` it is the self-attention of Vaswani et al. 2017. On the grid `[B, S, T, E]` it is the
+    separable attention of Li et al. 2020, Eq. 5: source attention along axis 1, target attention along axis 2.
 
     Args:
         embed_dim: E, a multiple of `num_heads`.
         num_heads: H.
-        weight_dropout: of attention weights.
-        axis: to attend along.
+        weight_dropout: dropout of attention weights.
+        axis: axis to attend along.
         bias: whether the projections have biases.
         shortcut: if given, keys and values are mixed with a lexical input.
     """
@@ -84,23 +84,23 @@ class SelfAttention(nn.Module):
         """Attend along the axis.
 
         Args:
-            x: queries, keys and values are projections of it.
-            mask: broadcast to `[B, H, L, L]` of a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` of a grid.
-            cache: if given, the axis holds the newest position of the rows of each of B sentences, which attend to
-                the slots of the cache.
-            lexical: the projected lexical input, if there is a shortcut; otherwise it is ignored.
+            x: input of the projections to queries, keys and values.
+            mask: broadcast to `[B, H, L, L]` for a sequence, `[B, T, H, S, S]` or `[B, S, H, T, T]` for a grid.
+            cache: if given, the axis is the rows of each of B sentences at their newest position, which attend to the
+                slots of the cache.
+            lexical: the projected lexical input of the shortcut; ignored without one.
             record: if given, weights and gates are appended.
-            key_value_input: if given, keys and values are projections of this instead of `x`.
+            key_value_input: input of the projections to keys and values, if it is not `x`.
 
         Returns:
-            The output projection, `[B, *places, E]`, its bias possibly left to the residual connection (see `Biased`).
+            The output projection, `[B, *places, E]`; its bias may be left to the residual connection (see `Biased`).
         """
         weights, gates = record or (None, None)
         bias: Tensor | None = None
         projected: Sequence[Tensor]
         own_product = self.shortcut is None and key_value_input is None and cache is None
         if own_product and takes_normed(self.qkv):
-            projected, bias = [self.qkv.product(x)], self.qkv.bias  # added as attention reads the product
+            projected, bias = [self.qkv.product(x)], self.qkv.bias  # attention adds it as it reads the product
         else:
             query, key_value = self._split(apply_linear(self.qkv, x))
             if key_value_input is not None:
@@ -146,7 +146,7 @@ class CrossAttention(nn.Module):
         lexical: Lexical = (),
         record: AttentionRecord | None = None,
     ) -> Float[Tensor, "B S EE"]:
-        """Keys, then values, of the encoder's output: computed once for all target positions."""
+        """Keys, then values, of the encoder's output, computed once for all target positions."""
         key_value: Tensor = self.key_value(memory)
         if self.shortcut is not None:
             assert len(lexical) > 0, "a layer with a shortcut needs its lexical input"
@@ -160,7 +160,7 @@ class CrossAttention(nn.Module):
         mask: AttentionMask,
         record: AttentionRecord | None = None,
     ) -> Biased:
-        """Attend to the `projected` keys and values of the source, as far as the `mask` allows it."""
+        """Attend to the `projected` keys and values of the source where `mask` allows it."""
         weights = None if record is None else record.weights
         attended = cached_attention(apply_linear(self.query, x), projected, self.num_heads, mask, self.dropout, weights)
         return linear_update(attended, self.output)

@@ -20,23 +20,23 @@ from jointnmt.ops.cuda_graph import CUDAGraphRunner
 from jointnmt.ops.replay import KernelRunner, replays
 
 Constants = TypeVar("Constants", bound="tuple[Any, ...]")
-"""What a family makes of the source once: tensors with the sentences as their first axis, in tuples of any depth."""
+"""Tensors that a family computes once from the source: sentences are their first axis, in tuples of any depth."""
 
 
 class KeyValueCache:
     """Keys, then values, of one attention layer: `[G, slots, 2E]`, or `[G, S, slots, 2E]` on the grid.
 
-    G counts sentences.
+    G is the number of sentences.
     """
 
     def __init__(self, slots: RowSlots) -> None:
         self._slots = slots
         self.stored = torch.empty(0)
-        """All allocated slots, `[G, *lines, C, 2E]`, contiguous; there are none before the first position."""
+        """All allocated slots, `[G, *lines, C, 2E]`, contiguous; empty before the first position."""
 
     @property
     def kept(self) -> Float[Tensor, "G *lines L EE"]:
-        """The slots to be read."""
+        """The slots that attention reads."""
         return self.stored[..., : self._slots.read, :]
 
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
@@ -49,7 +49,7 @@ class KeyValueCache:
     def make_room(self, lines: tuple[int, ...], like: Float[Tensor, "G R E"], filled: int) -> None:
         """Grow to the allocated number of slots of each line, of which `filled` are copied."""
         shape = (len(like), *lines, self._slots.room, 2 * like.shape[-1])
-        # Masked slots are read if there are fixed shapes, so they must not hold NaN.
+        # With fixed shapes, masked slots are read as well, so they must not hold NaN.
         grown = like.new_zeros(shape) if self._slots.fixed else cache_memory(shape, like)
         if filled:
             grown[..., :filled, :] = self.stored[..., :filled, :]
@@ -62,14 +62,14 @@ class KeyValueCache:
 
 
 class SourceMemory(Generic[Constants]):
-    """What decoding keeps of the source: which tokens are real, and what a family has made of them once."""
+    """The source during decoding: its mask of real tokens, and the `Constants` of the family."""
 
     def __init__(self, real: Bool[Tensor, "G S"], constants: Constants) -> None:
         self.real, self.lengths = real, real.sum(dim=1, dtype=torch.int32)
         self.constants = constants
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
-        """All real tokens; `axes` lie between the G sentences and the S positions of the attention."""
+        """Padding mask of the source; `axes` is the number of axes between G and S, as in `AttentionMask.padding`."""
         return AttentionMask.padding(self.real, like, axes, self.lengths)
 
     def keep(self, compaction: BatchCompaction) -> None:
@@ -78,12 +78,12 @@ class SourceMemory(Generic[Constants]):
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """All tensors, those of `constants` included."""
         return [self.real, self.lengths, *_flattened(self.constants)]
 
 
 class CachedState(MultiStepState, Generic[Constants]):
-    """The `DecoderState` of every family: one cache a layer, what is kept of the source, and each row's own slots."""
+    """The `DecoderState` of every family: one cache per layer, the source, and the cache slots of each row."""
 
     def __init__(
         self, num_layers: int, mask: Bool[Tensor, "B S"], constants: Constants, lines: tuple[int, ...] = ()
@@ -91,9 +91,9 @@ class CachedState(MultiStepState, Generic[Constants]):
         """Begin with one row for each sentence.
 
         Args:
-            num_layers: each with a cache.
+            num_layers: number of layers, each with a cache.
             mask: True at the real tokens of the source.
-            constants: what is made of the source once.
+            constants: what the family computes once from the source.
             lines: axes of the caches between sentences and slots.
         """
         sentences, length = mask.shape
@@ -112,14 +112,14 @@ class CachedState(MultiStepState, Generic[Constants]):
         newest: Callable[[Tensor, Self], Tensor],
         last_ids: Int[Tensor, " N"],
     ) -> Float[Tensor, "N V"]:
-        """Go on by a position; returns the logits that follow it.
+        """Advance by one position; return the logits of the next token.
 
         Args:
-            model: whose weights are read.
-            embedding: of the target.
-            newest: the logits `[G, R, V]` of the embedded tokens `[G, R, E]`. It may depend on them, on this state's
-                tensors and on the weights only: once it repeats itself, it is replayed.
-            last_ids: of the rows' tokens at this position.
+            model: owner of the weights.
+            embedding: target embedding.
+            newest: computes logits `[G, R, V]` from embedded tokens `[G, R, E]`. It may depend only on these, on this
+                state's tensors and on the weights, as it may be recorded and replayed.
+            last_ids: token of each row at this position.
         """
         self._embedding = embedding
         x = embedding(last_ids[:, None], start=self.slots.position + 1)
@@ -128,7 +128,7 @@ class CachedState(MultiStepState, Generic[Constants]):
         return self._compute(model, lambda x: newest(x, self), x).flatten(0, 1)
 
     def _advance(self, x: Float[Tensor, "G R E"]) -> None:
-        """Give every row a slot for its next position, whose keys and values are in the type of `x`."""
+        """Give every row a slot for its next position; keys and values have the dtype of `x`."""
         filled, room = self.slots.used, self.slots.room
         self.slots.advance()
         if self.slots.room != room:
@@ -146,7 +146,7 @@ class CachedState(MultiStepState, Generic[Constants]):
         return self._kernels.run(model, newest, x, self._memory()) if replays(x) else newest(x)
 
     def _memory(self) -> list[Tensor]:
-        """What is computed from and written to at each position."""
+        """Tensors that are read or written at each position."""
         return [*self.slots.memory, *self.source.tensors, *(cache.stored for cache in self.caches)]
 
     def multi_step_decoder(self) -> MultiStepDecoder | None:
@@ -155,7 +155,7 @@ class CachedState(MultiStepState, Generic[Constants]):
         recorded = self._kernels.ready(slots.num_sentences, slots.rows_per_sentence, self._memory())
         if recorded is None or torch.is_grad_enabled() or not replays(recorded.given):
             return None
-        if type(embedding) is not TokenEmbedding:  # another one may compute otherwise
+        if type(embedding) is not TokenEmbedding:  # a subclass may compute something else
             return None
         begin, room = slots.position + 1, (slots.room - slots.used) // slots.rows_per_sentence
         positions, table = embedding.positions[begin : begin + room], embedding.weight
@@ -180,12 +180,12 @@ class CachedState(MultiStepState, Generic[Constants]):
 
 
 def _flattened(constants: tuple[Any, ...]) -> list[Tensor]:
-    """All tensors that are in tuples of tuples."""
+    """All tensors in nested tuples."""
     return list(chain.from_iterable([each] if isinstance(each, Tensor) else _flattened(each) for each in constants))
 
 
 def _mapped(function: Callable[[Tensor], Tensor], constants: Constants) -> Constants:
-    """The same tuples, with the function's results for tensors."""
+    """The same nested tuples, with `function` applied to each tensor."""
     parts = [function(each) if isinstance(each, Tensor) else _mapped(function, each) for each in constants]
-    make = getattr(constants, "_make", type(constants))  # of a named tuple
+    make = getattr(constants, "_make", type(constants))  # for named tuples
     return make(parts)  # type: ignore[no-any-return]

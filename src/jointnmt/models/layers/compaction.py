@@ -1,4 +1,4 @@
-"""A batch whose sentences leave, change places or are repeated: which tensors are copied where."""
+"""Compaction of a batch when sentences leave, are reordered or repeated."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BatchCompaction:
-    """Which sentences of a batch are kept, and what has to be copied: planned once, applied to every tensor."""
+    """The sentences of a batch to keep, and the copies needed: planned once, applied to every tensor."""
 
     sentences: Sequence[int]
-    """The old indices of the kept sentences."""
+    """Old indices of the kept sentences."""
     filled: Sequence[tuple[int, int]] | None
-    """Pairs of indices (to, from): a sentence from the end of the batch is copied to the place of a dropped one. None:
-    all sentences are copied."""
+    """Pairs of indices (to, from): sentences from the end of the batch that are copied to the places of dropped ones.
+    None: all sentences are copied."""
 
     @classmethod
     def plan(cls, sentences: Sequence[int], count: int) -> Self:
@@ -28,15 +28,15 @@ class BatchCompaction:
         return cls(sentences, filled if in_place else None)
 
     def apply(self, stored: Tensor, used: int | None = None) -> Tensor:
-        """`stored` with the kept sentences along its first axis; in place where that is possible.
+        """`stored` with the kept sentences along its first axis; in place if possible.
 
         Args:
-            stored: consumed.
-            used: the number of slots in use, along the last axis but one; None: all.
+            stored: the tensor, which must not be used afterwards.
+            used: number of slots in use, along the second-to-last axis; None: all.
         """
         kept, content = len(self.sentences), stored if used is None else stored[..., :used, :]
         if self.filled is not None:
-            for to, place in self.filled:  # slices: indexing copies tensors that are not contiguous element by element
+            for to, place in self.filled:  # slices: indexing copies non-contiguous tensors element by element
                 content[to].copy_(content[place])
             return stored[:kept]
         picked = content.index_select(0, torch.tensor(self.sentences, dtype=torch.long, device=content.device))

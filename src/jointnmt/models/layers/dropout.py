@@ -1,4 +1,4 @@
-"""Dropout whose mask may be shared along axes: Dropout1d and Dropout2d of the grid."""
+"""Dropout with a mask that may be shared along axes: Dropout1d and Dropout2d of the grid."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from jointnmt.ops import dropout, dropout_mask
 
 
 class SharedDropout(nn.Module):
-    """Dropout with one mask for all places along the given axes.
+    """Dropout with a mask shared along the given axes; without any, ordinary dropout.
 
     Along the axes of a grid every token's features are repeated, so a feature dropped in one cell could be read from
-    the next; a mask shared along them removes it from all (Li et al. 2020, "Dropout1d" and "Dropout2d"). No shared
-    axis is ordinary dropout.
+    the next; a mask shared along them removes it from all (Li et al. 2020, "Dropout1d" and "Dropout2d").
     """
 
     def __init__(self, rate: float, shared_axes: tuple[int, ...] = ()) -> None:
@@ -42,7 +41,7 @@ class SharedDropout(nn.Module):
         return x + self(update) if mask is None else torch.addcmul(x, update, mask.to(x.dtype))
 
     def mask(self, shape: Sequence[int], like: Tensor) -> Float[Tensor, ...] | None:
-        """A new mask for a tensor of this `shape`, 1 long along shared axes; None: nothing is dropped."""
+        """A new mask for a tensor of this `shape`, of size 1 along shared axes; None if nothing is dropped."""
         if not self.active:
             return None
         shape = [1 if axis in self.shared_axes else length for axis, length in enumerate(shape)]

@@ -1,4 +1,4 @@
-"""Token embeddings with sinusoid positions, and the tables that they share."""
+"""Token embeddings with sinusoidal positional encodings, and the projection to the vocabulary."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from jointnmt.text.special import pad_id
 
 
 def sinusoids(length: int, embed_dim: int) -> Float[Tensor, "L E"]:
-    """Position signals of positions 0 to `length - 1`: all sines, then all cosines.
+    """Positional encodings of positions 0 to `length - 1`: all sines, then all cosines.
 
-    The rates fall geometrically from 1 to 1/10,000 (the layout of tensor2tensor; Vaswani et al. 2017, section 3.5,
-    interleave instead). Position 0 is the first real token; the authors of the Reformer begin at 2, which moves all
-    positions by the same offset.
+    Frequencies fall geometrically from 1 to 1/10,000 (the layout of tensor2tensor; Vaswani et al. 2017, section 3.5,
+    interleave instead). Position 0 is the first token; the authors of the Reformer start at 2, a constant offset.
     """
     half = embed_dim // 2
     rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10_000) / max(half - 1, 1)))
@@ -28,7 +27,7 @@ def sinusoids(length: int, embed_dim: int) -> Float[Tensor, "L E"]:
 
 
 def token_table(vocabulary: int, embed_dim: int) -> nn.Parameter:
-    """A table of embeddings drawn from N(0, 1/E), the row of `pad_id` zero."""
+    """An embedding table initialised from N(0, 1/E), with zeros in the row of `pad_id`."""
     table = torch.empty(vocabulary, embed_dim).normal_(0, embed_dim**-0.5)
     table[pad_id] = 0
     return nn.Parameter(table)
@@ -37,8 +36,8 @@ def token_table(vocabulary: int, embed_dim: int) -> nn.Parameter:
 class TokenEmbedding(nn.Module):
     """`dropout(sqrt(E) * embedding + position)` of every token (one side of Li et al. 2020, Eq. 4).
 
-    The paper's text scales the positions too; this follows the authors' code, which does not. Padding is on the
-    right, so that real tokens are numbered from 0 without gaps.
+    The paper's text scales the positions too; this follows the authors' code, which does not. Padding is on the right,
+    so the positions of real tokens count from 0 without gaps.
     """
 
     positions: Tensor
@@ -51,7 +50,7 @@ class TokenEmbedding(nn.Module):
         self.register_buffer("positions", sinusoids(256, embed_dim), persistent=False)
 
     def forward(self, ids: Int[Tensor, "N L"], start: int = 0) -> Float[Tensor, "N L E"]:
-        """Embed `ids`, whose first column stands at position `start`."""
+        """Embed `ids`; the first column is at position `start`."""
         end = start + ids.shape[1]
         if end > self.positions.shape[0]:
             grown = sinusoids(max(end, 2 * self.positions.shape[0]), self.weight.shape[1])
@@ -62,7 +61,7 @@ class TokenEmbedding(nn.Module):
 
 
 class VocabularyProjection(nn.Module):
-    """Hidden states to logits over the target vocabulary, without bias."""
+    """Projection of hidden states to logits over the target vocabulary, without bias."""
 
     def __init__(self, table: nn.Parameter) -> None:
         super().__init__()

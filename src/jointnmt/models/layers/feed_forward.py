@@ -13,7 +13,7 @@ from jointnmt.ops import Biased, Normed, mlp_update
 class FeedForward(nn.Module):
     """`max(0, x W1 + b1) W2 + b2`, with dropout on the hidden layer; the same for every position or cell.
 
-    `drops_input` has the dropout on x instead, as in the code of Emelin et al. 2019.
+    With `drops_input`, dropout is on x instead, as in the code of Emelin et al. 2019.
     """
 
     def __init__(self, embed_dim: int, ffn_dim: int, dropout: SharedDropout, drops_input: bool = False) -> None:

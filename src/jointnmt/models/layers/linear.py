@@ -11,7 +11,7 @@ from jointnmt.ops import Normed, fusable, linear
 
 
 class Linear(nn.Linear):
-    """A linear layer; it takes a layer norm as it is, or as the `Normed` of a residual connection."""
+    """A linear layer; its input is a tensor, or the `Normed` of a residual connection."""
 
     @fusable
     def forward(self, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
@@ -25,9 +25,8 @@ class Linear(nn.Linear):
 def projection(inputs: int, outputs: int, bias: bool = True, xavier_outputs: int | None = None) -> Linear:
     """A linear layer with Xavier-uniform weight and zero bias.
 
-    A matrix that holds several projections is drawn as one block, as the authors of the joint representation do:
-    queries, keys and values of an attention layer are one `[3E, E]` block, even where they are stored apart; then
-    `xavier_outputs` is 3E.
+    A matrix of several projections is initialised as one block, as in the code of Li et al. 2020: queries, keys and
+    values of an attention layer are one `[3E, E]` block, so `xavier_outputs` is 3E even for parts stored separately.
     """
     layer = Linear(inputs, outputs, bias)
     bound = math.sqrt(6 / (inputs + (xavier_outputs or outputs)))

@@ -9,7 +9,7 @@ from jointnmt.ops import fusable, layer_norm
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer norm in the type of its input, mixed precision or not."""
+    """Layer norm in the dtype of its input, even under autocast."""
 
     @fusable
     def forward(self, x: Float[Tensor, "*places E"]) -> Float[Tensor, "*places E"]:

@@ -18,8 +18,8 @@ ReductionKind = Literal["attention", "max", "mean"]
 class Reduction(nn.Module):
     """Layer norm, one vector out of S, layer norm.
 
-    `attention` weighs every feature of every source position by a softmax over S of its own: scores `W x`, with W
-    `[E, E]` and no bias (Eq. 6). `max` and `mean` are the plain alternatives, and have no parameters but the norms.
+    `attention` weights every feature of every source position by its own softmax over S, with scores `W x`, W `[E, E]`
+    and no bias (Eq. 6). `max` and `mean` are simpler alternatives, without parameters but the norms'.
     """
 
     def __init__(self, embed_dim: int, kind: ReductionKind) -> None:
@@ -41,9 +41,9 @@ class Reduction(nn.Module):
         """Reduce the grid over the real source positions, where `source_mask` is True.
 
         Args:
-            attn_weights: if given, each source position's share of each target position, averaged over features and
-                with sum 1, is appended: `[B, T, S]`.
-            lengths: the number of real source positions of each sentence; None: they are counted.
+            attn_weights: if given, the weights of source positions for each target position, `[B, T, S]`, averaged over
+                features and with sum 1, are appended.
+            lengths: number of real source positions of each sentence; None: they are counted.
         """
         _, y = normed(grid, self.input_norm)
         x = y.value

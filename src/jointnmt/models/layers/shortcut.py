@@ -1,7 +1,7 @@
 """Lexical shortcuts: gated connections from the embeddings into the keys and values of an attention layer.
 
 Emelin, Titov, Sennrich 2019, "Widening the Representation Bottleneck in Neural Machine Translation with Lexical
-Shortcuts". Queries are untouched.
+Shortcuts". Queries are unchanged.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ShortcutKind = Literal["plain", "fusion"]
 class Shortcut(nn.Module):
     """Keys and values as a gated mixture of a lexical and a hidden part, feature by feature.
 
-    With E the lexical input and H the hidden one, the plain kind projects each by itself (Eqs. 5-8); feature fusion
-    projects their concatenation (Eqs. 13-14), here as one sum of a projection of E and one of H, whose first half of
-    features is called lexical and whose second hidden. Then, for keys and for values (Eqs. 9-12):
+    With E the lexical input and H the hidden one, the plain kind projects each separately (Eqs. 5-8); feature fusion
+    projects their concatenation (Eqs. 13-14), here as the sum of a projection of E and one of H: the first half of its
+    features is called lexical, the second hidden. Then, for keys and for values (Eqs. 9-12):
 
         gate = sigmoid(lexical + hidden + bias)
         mixed = gate * lexical + (1 - gate) * hidden
 
-    The gate has no matrices of its own. The projection of H belongs to the attention layer; it yields `hidden_size`
-    features: `[K, V]` of the plain kind, `[K, V]` lexical and `[K, V]` hidden of fusion.
+    The gate has no weight matrices. The projection of H belongs to the attention layer; it yields `hidden_size`
+    features: `[K, V]` for the plain kind, lexical `[K, V]` and hidden `[K, V]` for fusion.
     """
 
     def __init__(self, embed_dim: int, kind: ShortcutKind) -> None:
@@ -40,15 +40,15 @@ class Shortcut(nn.Module):
         self.hidden_size = 4 * embed_dim if self.fusion else 2 * embed_dim
         self.lexical = Linear(embed_dim, self.hidden_size, bias=False)
         self.gate_bias = nn.Parameter(torch.empty(2, embed_dim))
-        """Of keys, then of values."""
+        """Gate bias of keys, then of values."""
         self.bound = math.sqrt(6 / (4 * embed_dim))
-        """Of the uniform initial weights, as of those of the hidden input: Xavier's for a `[2E, 2E]` block of fusion,
+        """Bound of the uniform initial weights, also of the hidden input's: Xavier's for a `[2E, 2E]` block of fusion,
         or a `[3E, E]` block of queries, keys and values."""
         nn.init.uniform_(self.lexical.weight, -self.bound, self.bound)
-        nn.init.uniform_(self.gate_bias, -math.sqrt(3 / embed_dim), math.sqrt(3 / embed_dim))  # as the authors' code
+        nn.init.uniform_(self.gate_bias, -math.sqrt(3 / embed_dim), math.sqrt(3 / embed_dim))  # as in the authors' code
 
     def project(self, embedded: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
-        """The lexical input, or a summand of it, as `hidden_size` features."""
+        """Projection of the lexical input, or of a summand of it, to `hidden_size` features."""
         projected: Tensor = self.lexical(embedded)
         return projected
 
@@ -58,12 +58,12 @@ class Shortcut(nn.Module):
         lexical: Sequence[Float[Tensor, "*_ F"]],
         gates: list[Tensor] | None = None,
     ) -> Float[Tensor, "*places EE"]:
-        """Keys, then values, of the projected hidden input.
+        """Keys, then values, mixed from the projected hidden and lexical inputs.
 
         Args:
-            hidden: of `hidden_size` features.
+            hidden: projected hidden input, of `hidden_size` features.
             lexical: summands of the projected lexical input (see `project`), each broadcast to the places.
-            gates: if given, the gates `[*places, 2, E]` are appended: of the keys, then of the values.
+            gates: if given, the gates `[*places, 2, E]` of keys, then of values, are appended.
         """
         return gated_kv(hidden, lexical, self.gate_bias, self.fusion, gates)
 
@@ -71,5 +71,5 @@ class Shortcut(nn.Module):
 def lexical_summands(
     shortcut: Shortcut | None, embedded: Float[Tensor, "B *places E"]
 ) -> tuple[Float[Tensor, "B *places F"], ...]:
-    """The lexical input of an attention layer as its shortcut projects it, one summand; none without a shortcut."""
+    """The lexical input of an attention layer, projected by its shortcut: one summand; none without a shortcut."""
     return () if shortcut is None else (shortcut.project(embedded),)

@@ -1,9 +1,9 @@
-"""Where the past of each hypothesis lies in the cache of its sentence.
+"""Cache slots: where the past of each hypothesis is stored in the cache of its sentence.
 
 Every position of every hypothesis is written once, into a *slot* of its sentence's cache, and never moved when
-hypotheses are reordered: a row only remembers which slots are its own past. On a CPU each row reads its own slots, in
-place; elsewhere all rows of a sentence are scored against all its slots in one product, and the slots that are not a
-row's own past are masked.
+hypotheses are reordered: a row only stores which slots are its past. On a CPU each row reads its own slots, in place;
+elsewhere all rows of a sentence are scored against all its slots in one product, and slots outside a row's past are
+masked.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jointnmt.ops.cuda_graph import captures
 from jointnmt.ops.transfer import send
 
 LARGEST_MASK = 2**25
-"""Elements of the mask of self-attention, on a grid of all lines, up to which shapes are kept fixed for CUDA graphs."""
+"""Most elements of the self-attention mask, over all lines of a grid, for which shapes are fixed for CUDA graphs."""
 
 
 class RowSlots:
-    """Which slots of its sentence's caches each row may read, and how many slots there are.
+    """The slots that each row may read in its sentence's caches, and the number of slots.
 
-    The N rows are R rows of each of G sentences, side by side, and every layer's cache has the same slots. On a GPU all
+    The N rows are R adjacent rows of each of G sentences, and every layer's cache has the same slots. On a GPU all
     allocated slots are read, and unused ones are masked: shapes then stay the same from position to position, as
     replaying a CUDA graph requires. With very many rows that would cost too much.
     """
@@ -35,51 +35,51 @@ class RowSlots:
         """Begin with one row for each sentence, before its first position.
 
         Args:
-            num_sentences: G.
-            expected: positions of each row for which slots are allocated at first; doubled when they run out.
-            lines: of attention in the cache of each sentence: S on a grid.
-            device: of the caches.
+            num_sentences: number of sentences, G.
+            expected: number of positions of each row for which slots are allocated at first; doubled when used up.
+            lines: lines of attention in the cache of each sentence: S on a grid.
+            device: device of the caches.
         """
         self.rows_per_sentence = 1
-        """R."""
+        """Rows of each sentence, R."""
         self.past = torch.empty(num_sentences, 0, dtype=torch.long, device=device)
         """Slots of each row's past, the newest position included, `[N, t]`."""
         self.used = 0
-        """Slots in use, those of the newest position included."""
+        """Number of slots in use for each sentence, those of the newest position included."""
         self.room = 0
-        """Slots allocated."""
+        """Number of slots allocated for each sentence."""
         self.fixed = captures(device)
         """Whether shapes stay the same, for CUDA graphs."""
         self.newest = torch.empty(0, dtype=torch.long, device=device)
-        """Those of the newest position, `[R]`; with `fixed`, always in the same memory."""
+        """Slots of the newest position, `[R]`; with `fixed`, always in the same memory."""
         self.own = OwnSlots()
-        """The past of each row as kernels read it, unless `fixed`."""
+        """Slots of each row's past, as kernels read them; unused if `fixed`."""
         self._expected, self._lines = expected, lines
         self._visible = torch.empty(0, 0, dtype=torch.bool, device=device)  # [N, L]: the past as a mask
 
     @property
     def num_rows(self) -> int:
-        """Live rows N."""
+        """Number of live rows, N."""
         return self.past.shape[0]
 
     @property
     def num_sentences(self) -> int:
-        """Sentences G that the live rows belong to."""
+        """Number of sentences that the live rows belong to, G."""
         return self.num_rows // self.rows_per_sentence
 
     @property
     def position(self) -> int:
-        """The number of the newest position, from 0; -1 before the first."""
+        """Index of the newest position, from 0; -1 before the first."""
         return self.past.shape[1] - 1
 
     @property
     def read(self) -> int:
-        """The first slots that attention reads."""
+        """Number of slots that attention reads, the first ones."""
         return self.room if self.fixed else self.used
 
     @property
     def memory(self) -> list[Tensor]:
-        """What attention reads of them at each position."""
+        """Tensors that attention reads at each position."""
         return [self.own.memory, self._visible, self.newest] if self.fixed else [self.own.memory]
 
     def advance(self) -> None:
@@ -88,7 +88,7 @@ class RowSlots:
         self.used += rows
         if self.used > self.room:
             room = max(2 * begin, self._expected * rows, self.used)
-            self.room = -(-room // 8) * 8  # fused attention needs masks of such lengths
+            self.room = -(-room // 8) * 8  # fused attention needs mask lengths that are multiples of 8
         if not begin:
             self.fixed = self.fixed and self.num_rows * self._lines * self.room <= LARGEST_MASK
         newest = torch.arange(begin, self.used, device=self.newest.device)
@@ -100,13 +100,13 @@ class RowSlots:
             self.own.update(self.past, begin)
 
     def take(self, past: Int[Tensor, "N t"]) -> None:
-        """Go on by several positions at once, whose slots were given as `advance` does."""
+        """Advance by several positions at once, with slots assigned as by `advance`."""
         self.used += self.rows_per_sentence * (past.shape[1] - self.past.shape[1])
         self.past = past
         self.own.update(past, self.used - self.rows_per_sentence)
 
     def mask(self, like: Tensor, axes: int) -> AttentionMask:
-        """Each row may attend to its own past; `axes` lie between the G sentences and the R rows of the attention."""
+        """Mask by which each row attends to its past; `axes` is the number of axes between G and R."""
 
         def visible() -> Bool[Tensor, "G R L"]:
             if not self.fixed:
@@ -116,7 +116,7 @@ class RowSlots:
         return AttentionMask.cached(visible, None if self.fixed else self.own, like, axes)
 
     def _see(self) -> None:
-        """Mark the slots of each row."""
+        """Update the mask of the slots of each row's past."""
         if self._visible.shape != (self.num_rows, self.read):
             self._visible = self._visible.new_empty(self.num_rows, self.read)
         self._visible.fill_(False).scatter_(1, self.past, True)
@@ -125,19 +125,19 @@ class RowSlots:
         """Repeat, reorder and drop rows, as `DecoderState.select` does.
 
         Returns:
-            The old indices of the sentences that there are from now on; None: they stay the same.
+            Old indices of the remaining sentences, in their new order; None if they stay the same.
         """
         before, sentences = self.num_sentences, rows.div(self.rows_per_sentence, rounding_mode="floor").tolist()
         self.past = self.past.index_select(0, send(rows, self.past.device))
         if sentences == [sentence for sentence in range(before) for _ in range(self.rows_per_sentence)]:
-            return None  # as fast as can be: at most positions a beam is reordered and no sentence leaves
+            return None  # the fast path: at most positions, beams are reordered and no sentence leaves
         self.rows_per_sentence = _common_run(sentences)
         kept = sentences[:: self.rows_per_sentence]
         return None if kept == list(range(before)) else kept
 
 
 def _common_run(sentences: Sequence[int]) -> int:
-    """R if every sentence has R rows, all side by side; else 1: every row becomes a sentence of its own."""
+    """R if every sentence has R adjacent rows; else 1: every row becomes a sentence of its own."""
     runs = [(sentence, len(list(rows))) for sentence, rows in groupby(sentences)]
     lengths, distinct = {length for _, length in runs}, {sentence for sentence, _ in runs}
     return lengths.pop() if len(lengths) == 1 and len(distinct) == len(runs) else 1

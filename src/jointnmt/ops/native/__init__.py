@@ -1,8 +1,8 @@
-"""Custom CPU kernels, compiled on first use; without a compiler, PyTorch's operations serve.
+"""Custom CPU kernels, shipped or compiled on first use; without them, PyTorch's operations are used.
 
-What lies between the matrix products of a layer is memory traffic, and each of PyTorch's operations reads and writes
-everything anew. `csrc/kernels.cpp` does it in few passes, and has matrix products that do some of it on their way.
-`build` compiles, keeps, verifies and loads them. `JOINTNMT_NATIVE=0` turns them off.
+Between the matrix products of a layer, time goes into memory traffic, and each of PyTorch's operations reads and writes
+everything again. `csrc/kernels.cpp` needs few passes, and fuses some of the work into matrix products of its own.
+`build` compiles, stores, verifies and loads the kernels. `JOINTNMT_NATIVE=0` turns them off.
 """
 
 from jointnmt.ops.native.build import library, pytorch_is_faster_in_float32

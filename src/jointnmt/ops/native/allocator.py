@@ -1,8 +1,8 @@
 """A caching allocator for large tensors on the CPU.
 
-Batches of sentences have ever new shapes, which fragment the C library's heap: it grows, searching it takes time, and
-the page faults of fresh memory cost several times what is computed on it. Here memory is reserved in large arenas, of
-huge pages where the system has them; tensors are blocks of them, and free neighbours are merged.
+Batches of sentences keep changing shape, which fragments the C library's heap: it grows, searching it takes time, and
+page faults of fresh memory cost several times the computation on it. Here memory is reserved in large arenas, of huge
+pages where the system has them; tensors are blocks of arenas, and free neighbours are merged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 SMALLEST = 2**18
-"""Bytes; anything smaller is left to the C library."""
+"""Bytes of the smallest block; anything smaller is left to the C library."""
 ARENA = 2**26
 """Bytes of the smallest arena."""
 GROWTH = 8
-"""What is reserved grows by this part of it at least."""
+"""A new arena is at least the reserved memory divided by this."""
 HUGE_PAGE = 2**21
 PRIVATE = hasattr(mmap, "MAP_PRIVATE")
 
@@ -37,7 +37,7 @@ class Block:
 
     arena: mmap.mmap
     number: int
-    """Of the arena."""
+    """Number of the arena."""
     start: int
     size: int
     before: Self | None = None
@@ -47,41 +47,41 @@ class Block:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The order of free blocks: by size, of equal ones that which lies first."""
+        """Sort key of free blocks: size, then position."""
         return self.size, self.number, self.start
 
 
 class Lease(weakref.ref[memoryview]):
-    """Memory while there are tensors over it; `callback` is told of their end.
+    """Memory in use by tensors; `callback` is called with the lease when the last of them is freed.
 
-    It has to be a function of C: Python discards what is raised in a callback, such as by the handler of a signal. Of
-    such a function no handler runs.
+    The callback has to be a C function, in which no signal handler runs: Python discards exceptions raised in a
+    callback, such as those of a handler.
     """
 
     __slots__ = ("block",)
     block: Any
-    """What the memory is of."""
+    """The block that the memory belongs to."""
 
     @classmethod
     def of(cls, memory: memoryview, callback: Callable[[Any], object], block: object) -> Self:
-        """The lease of a block."""
+        """A lease of `memory`, which belongs to `block`."""
         lease = cls(memory, callback)
         lease.block = block
         return lease
 
 
 class CachingAllocator:
-    """Memory for tensors of the CPU, kept when they are freed. Threads may share it."""
+    """Allocates memory for CPU tensors and reuses it when they are freed. Thread-safe."""
 
     def __init__(self) -> None:
         self._free: list[Block] = []  # by rank; no two of them side by side
-        self._returned: deque[Lease] = deque()  # a block comes back at any time, also while another is taken
+        self._returned: deque[Lease] = deque()  # blocks return at any time, even while another is taken
         self._lock = threading.Lock()
         self._arenas = 0
         self.reserved_bytes = self.allocated_bytes = self.peak_allocated_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A contiguous, uninitialised tensor, whose memory is kept for others when it is freed.
+        """A contiguous, uninitialised tensor, whose memory is reused after it is freed.
 
         Raises:
             MemoryError: if there is no memory left.
@@ -91,7 +91,7 @@ class CachingAllocator:
             return torch.empty(shape, dtype=dtype, device="cpu")
         block = self._take(size)
         memory = memoryview(block.arena)[block.start : block.start + size]
-        block.in_use = Lease.of(memory, self._returned.append, block)  # the tensors over it hold it
+        block.in_use = Lease.of(memory, self._returned.append, block)  # kept alive by the tensors over it
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload]
 
@@ -113,7 +113,7 @@ class CachingAllocator:
             return block
 
     def empty_cache(self) -> None:
-        """Give unused arenas back to the system."""
+        """Return unused arenas to the system."""
         with self._lock:
             self._sort_in()
             for block in self._unused():
@@ -122,7 +122,7 @@ class CachingAllocator:
     def _sort_in(self) -> None:
         while self._returned:
             block = self._returned.popleft().block
-            block.in_use = None  # or it would hold itself
+            block.in_use = None  # breaks the reference cycle
             self._put_back(block)
 
     def _unused(self) -> list[Block]:
@@ -156,7 +156,7 @@ class CachingAllocator:
         del self._free[bisect_left(self._free, block.rank, key=lambda each: each.rank)]
 
     def _new_arena(self, least: int) -> Block:
-        """A block that is an arena of its own, in place of free arenas, all of which are too small."""
+        """A block that is a new arena, in exchange for free arenas, which are all too small."""
         size = _rounded(max(least, ARENA, self.reserved_bytes // GROWTH), HUGE_PAGE)
         given_up = 0
         for block in self._unused():
@@ -176,15 +176,15 @@ def _arena(size: int) -> mmap.mmap:
     """Memory from the system.
 
     Raises:
-        MemoryError: if it has none left.
+        MemoryError: if there is no memory left.
     """
     try:
         # Private: what a forked process writes into its copy stays its own.
         arena = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if PRIVATE else mmap.mmap(-1, size)
     except OSError as error:
-        raise MemoryError(f"the system has no {size:,} bytes of memory left") from error
+        raise MemoryError(f"the system cannot provide {size:,} bytes of memory") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # this system has none
+        with suppress(OSError):  # not on this system
             arena.madvise(mmap.MADV_HUGEPAGE)
     return arena
 

@@ -1,17 +1,17 @@
-"""Building, keeping and loading the custom CPU kernels.
+"""Building, storing and loading the custom CPU kernels.
 
-`csrc/kernels.cpp` needs no headers but the language's own, and any C++ compiler of the machine compiles it in seconds
-(the command in `CXX`, or `c++`, `g++` or `clang++`). The library is kept in `$XDG_CACHE_HOME/jointnmt/kernels`, by
-default `~/.cache/jointnmt/kernels`, as
+`csrc/kernels.cpp` needs only standard headers, and any C++ compiler of the machine compiles it in seconds (the command
+in `CXX`, or `c++`, `g++` or `clang++`). The library is stored in `$XDG_CACHE_HOME/jointnmt/kernels`, by default
+`~/.cache/jointnmt/kernels`, as
 
     kernels-KEY-SHA256.so
 
-KEY is a hash of what it is made of: sources, compiler, flags, processor. SHA256 is that of the file itself, so that one
-rename publishes both, and processes that build at the same time never see the one without the other.
+KEY is a hash of sources, compiler, flags and processor. SHA256 is the checksum of the file itself, so that one rename
+publishes both, and processes that build at the same time never see one without the other.
 
 A loaded library can do all that this user can. It is loaded only from a directory that belongs to this user and that
-nobody else can write to, and only if it is this user's own file with the checksum in its name. A file that is not is
-deleted and built anew; a directory that is not is refused.
+no other user can write to, and only if it is this user's own file with the checksum in its name. Any other file is
+deleted and built again; any other directory is refused.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from jointnmt.ops.native import prebuilt
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).parent / "csrc" / "kernels.cpp"
-"""Which includes the headers beside it."""
+"""The source file, which includes the headers beside it."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 THREADS = "-fopenmp"
 AMX = ("amx_tile", "amx_bf16", "amx_int8")
 ASK_FOR_AMX = (158, 0x1023, 18)
-"""Linux' arch_prctl on x86-64: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA."""
+"""System call on x86-64 Linux: arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA."""
 ABANDONED_AFTER = 3600
-"""Seconds. No compilation takes as long: older folders are those of processes that were killed."""
+"""Seconds. No compilation takes as long: older folders were left by killed processes."""
 UNUSED_AFTER = 90 * 24 * 3600
-"""Seconds since a library was read. When another is built, it is deleted."""
+"""Seconds since a library was last read, after which it is deleted when another is built."""
 OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The kernels of the package for this processor, or else compiled on first use; None if they are turned off, or
-    cannot be had, which is logged."""
+    """The kernels: shipped for this processor, or compiled on first use; None if turned off, or unavailable, which is
+    logged."""
     if turned_off():
         return None
     try:
         return _shipped() or load(build())
     except ConfigurationError as error:
         logger.warning(
-            "No custom CPU kernels, so computing on the CPU is slower. %s (JOINTNMT_NATIVE=0 does without kernels, and "
+            "No custom CPU kernels, so computing on the CPU is slower. %s (JOINTNMT_NATIVE=0 turns kernels off and "
             "silences this.)",
             error,
         )
@@ -78,20 +78,20 @@ def _shipped() -> ctypes.CDLL | None:
     try:
         return None if path is None else load(path)
     except ConfigurationError as error:
-        logger.warning("%s Those of this machine's compiler are used instead.", error)
+        logger.warning("%s Kernels compiled on this machine are used instead.", error)
         return None
 
 
 def turned_off() -> bool:
-    """Whether the environment says to do without kernels."""
+    """Whether the environment turns the kernels off."""
     return os.environ.get("JOINTNMT_NATIVE", "1") == "0"
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load a library that `find` or `build` has given.
+    """Load a library returned by `find` or `build`.
 
     Raises:
-        ConfigurationError: if the system refuses to.
+        ConfigurationError: if the system cannot load it.
     """
     try:
         return ctypes.CDLL(str(path))
@@ -101,21 +101,21 @@ def load(path: Path) -> ctypes.CDLL:
 
 def _advice(path: Path) -> str:
     if path.parent == prebuilt.FOLDER:
-        return "They came with the package: install it anew, if it is damaged, and the system's libgomp."
+        return "They came with the package: reinstall it if it is damaged, and install the system's libgomp."
     return (
-        "If programs must not run from there, name another directory in XDG_CACHE_HOME; otherwise run jointnmt kernels "
-        "build --force."
+        "If that file system forbids execution, name another directory in XDG_CACHE_HOME; otherwise run jointnmt "
+        "kernels build --force."
     )
 
 
 def build(force: bool = False) -> Path:
-    """The verified library for this source, compiler and processor; compiled if there is none yet, or by `force`.
+    """The verified library for this source, compiler and processor; compiled if there is none yet, or with `force`.
 
-    Of several processes that build at the same time, one compiles and the others wait for it, where the file system has
-    locks; elsewhere each compiles, and each result is whole.
+    If several processes build at the same time, one compiles and the others wait for it. On a file system without
+    locks each compiles, and each result is complete.
 
     Raises:
-        ConfigurationError: if there is no compiler, it fails, or the library cannot be kept safely.
+        ConfigurationError: if there is no compiler, it fails, or the library cannot be stored safely.
     """
     toolchain, directory = Toolchain.here(), cache_directory()
     path, _ = (None, {}) if force else find(directory, toolchain)
@@ -126,7 +126,7 @@ def build(force: bool = False) -> Path:
         if path is not None and not force:
             return path  # another process has built it meanwhile
         for spoiled, fault in damaged.items():
-            logger.warning("%s %s: it is deleted, and the kernels are built anew.", spoiled, fault)
+            logger.warning("%s %s: it is deleted, and the kernels are built again.", spoiled, fault)
         try:
             for spoiled in damaged:
                 spoiled.unlink()
@@ -142,22 +142,22 @@ def build(force: bool = False) -> Path:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What a library is made with."""
+    """The compiler and flags that build a library."""
 
     compiler: str
     version: str
-    """As it tells of itself."""
+    """First line of the compiler's `--version`."""
     flags: tuple[str, ...]
-    """Those that `CXX` has behind the compiler come first."""
+    """Flags; those that follow the compiler in `CXX` come first."""
     key: str
-    """A hash of all this, of the sources and of the processor."""
+    """Hash of compiler, version, flags, sources and processor."""
 
     @classmethod
     def here(cls) -> Toolchain:
-        """This machine's.
+        """The toolchain of this machine.
 
         Raises:
-            ConfigurationError: if it has none.
+            ConfigurationError: if there is none.
         """
         if os.name != "posix":
             raise ConfigurationError("The kernels can be built on Linux and macOS only.")
@@ -179,46 +179,46 @@ class Toolchain:
 
 
 def _compiler() -> list[str]:
-    """The command that `CXX` is, or the first compiler that there is.
+    """The command in `CXX`, or the first compiler found.
 
     Raises:
-        ConfigurationError: if there is none, or `CXX` names what there is not.
+        ConfigurationError: if there is none, or the one in `CXX` does not exist.
     """
     named = os.environ.get("CXX", "")
     try:
         words = shlex.split(named)
     except ValueError as error:
         raise ConfigurationError(
-            f"CXX is {named!r}, which is no command ({error}). Name a C++ compiler in it."
+            f"CXX is {named!r}, which is not a valid command ({error}). Name a C++ compiler in it."
         ) from error
     found = next(filter(None, map(shutil.which, words[:1] or ("c++", "g++", "clang++"))), None)
     if found is not None:
         return [found, *words[1:]]
     if words:
-        raise ConfigurationError(f"CXX is {named!r}, but there is no {words[0]}. Name another in CXX, or none.")
-    raise ConfigurationError("There is no C++ compiler: install g++ or clang++, or name one in CXX.")
+        raise ConfigurationError(f"CXX is {named!r}, but {words[0]} was not found. Name another in CXX, or unset it.")
+    raise ConfigurationError("No C++ compiler was found: install g++ or clang++, or name one in CXX.")
 
 
 def cache_directory() -> Path:
-    """Where libraries are kept; it need not exist.
+    """The directory of the libraries; it need not exist.
 
     Raises:
         ConfigurationError: if the user has no home directory.
     """
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        # A relative path is as good as none (XDG Base Directory Specification): what is loaded must not depend on
-        # where a program is started.
+        # A relative path is ignored (XDG Base Directory Specification): what is loaded must not depend on the
+        # working directory.
         cache = given if given.is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise ConfigurationError(
-            "There is no home directory to keep kernels in: name a directory of your own in XDG_CACHE_HOME."
+            "There is no home directory to store kernels in: name a directory of your own in XDG_CACHE_HOME."
         ) from error
     return cache / "jointnmt" / "kernels"
 
 
 def find(directory: Path, toolchain: Toolchain) -> tuple[Path | None, dict[Path, str]]:
-    """The verified library, if there is one; and those that are not to be loaded, each with what is wrong with it.
+    """The verified library, if there is one; and those that must not be loaded, each with its fault.
 
     Raises:
         ConfigurationError: if the directory is not this user's own.
@@ -239,14 +239,14 @@ def find(directory: Path, toolchain: Toolchain) -> tuple[Path | None, dict[Path,
 
 
 def checksum(path: Path) -> str:
-    """The SHA-256 in the name of a library, which is its own if it is verified."""
+    """The SHA-256 in the name of a library, which is that of the file if it is verified."""
     return path.stem.rpartition("-")[2]
 
 
 def _fault(path: Path) -> str | None:
-    """Why a library must not be loaded, or None: it is this user's own file, as it was built."""
+    """Why a library must not be loaded; None if it is this user's own file, unchanged since it was built."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # nor does a pipe keep this waiting
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block
     except OSError as error:
         link = error.errno == errno.ELOOP
         return "is a symbolic link" if link else f"cannot be read ({error.strerror})"
@@ -266,11 +266,11 @@ def _check_directory(directory: Path) -> None:
     """Refuse a directory in which others can put or exchange files.
 
     Raises:
-        ConfigurationError: with what is wrong, and what to do.
+        ConfigurationError: with the fault, and what to do.
     """
     facts, fault = os.lstat(directory), ""
     if not stat.S_ISDIR(facts.st_mode):
-        fault = f"{directory} is no directory of its own"
+        fault = f"{directory} is a symbolic link or not a directory"
     elif facts.st_uid != os.geteuid():
         fault = f"{directory} belongs to another user ({facts.st_uid})"
     elif facts.st_mode & OTHERS_CAN_WRITE:
@@ -279,27 +279,27 @@ def _check_directory(directory: Path) -> None:
         for parent in (*directory.parents, *directory.resolve().parents):
             mode = parent.stat().st_mode
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-                fault = f"every user can exchange what lies in {parent} (chmod o-w {parent} forbids it)"
+                fault = f"every user can replace files in {parent} (chmod o-w {parent} forbids it)"
     if fault:
         raise ConfigurationError(
-            f"Kernels are not loaded from where others could have put them: {fault}. Delete it, or name a directory of "
-            "your own in XDG_CACHE_HOME."
+            f"Kernels are not loaded from a directory that others could write to: {fault}. Delete it, or name a "
+            "directory of your own in XDG_CACHE_HOME."
         )
 
 
 @contextmanager
 def _only_one(directory: Path) -> Iterator[None]:
-    """Make the directory, and keep other processes out while one builds.
+    """Create the directory, and lock it so that one process builds at a time.
 
     Raises:
-        ConfigurationError: if it cannot be made, or is not safe.
+        ConfigurationError: if it cannot be created, or is not safe.
     """
     import fcntl  # not on every system
 
     try:
         for folder in (*reversed(directory.parents), directory):
             if not folder.exists():
-                with suppress(FileExistsError):  # another process has made it meanwhile
+                with suppress(FileExistsError):  # another process has created it meanwhile
                     folder.mkdir(0o700)  # whatever the umask (XDG Base Directory Specification)
         _check_directory(directory)
         descriptor = os.open(directory, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
@@ -314,7 +314,7 @@ def _only_one(directory: Path) -> Iterator[None]:
 
 
 def _compile(toolchain: Toolchain, directory: Path) -> Path:
-    """Compile the library into the directory: whole or not at all.
+    """Compile the library into the directory, atomically.
 
     Raises:
         OSError: if it cannot be written.
@@ -323,7 +323,7 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
     logger.info("Compiling the CPU kernels with %s, once for this machine.", toolchain.compiler)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         built = Path(folder) / "kernels.so"
-        for threads in ([THREADS], []):  # some compilers come without OpenMP: then the kernels use one thread
+        for threads in ([THREADS], []):  # some compilers lack OpenMP: the kernels then use one thread
             command = [toolchain.compiler, *toolchain.flags, *threads, str(SOURCE), "-o", str(built)]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=600)
@@ -348,7 +348,7 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
 
 
 def _tidy(directory: Path, built: Path) -> None:
-    """Delete folders of compilations that were killed, and libraries but this one that nobody has used for long."""
+    """Delete folders of killed compilations, and other libraries that have not been used for long."""
     now = time.time()
     for folder in directory.glob("tmp*"):
         if now - folder.lstat().st_mtime > ABANDONED_AFTER:
@@ -361,35 +361,35 @@ def _tidy(directory: Path, built: Path) -> None:
 
 def _cannot_be_kept(directory: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"Kernels cannot be kept in {directory} ({error.strerror or error}). Make room and check the permissions, or "
+        f"Kernels cannot be stored in {directory} ({error.strerror or error}). Make room and check the permissions, or "
         "name a directory of your own in XDG_CACHE_HOME."
     )
 
 
 def has_fast_bf16_dot() -> bool:
-    """Whether instructions for pairs of bfloat16, if there are any, do twice the work of those for float32.
+    """Whether bfloat16 dot-product instructions, if there are any, have twice the throughput of float32 ones.
 
-    On AMD's processors they do. On Intel's without AMX, or where a virtual machine hides it, they do half the work.
+    On AMD's processors they do. On Intel's without AMX, or where a virtual machine hides it, they have half of it.
     """
     return "AuthenticAMD" in processor()
 
 
 @functools.cache
 def pytorch_is_faster_in_float32() -> bool:
-    """Whether PyTorch's matrix products are faster than the custom ones: those of MKL are, on Intel's processors."""
+    """Whether PyTorch's matrix products are faster than the custom ones: with MKL on Intel's processors."""
     return "GenuineIntel" in processor() and torch.backends.mkl.is_available()
 
 
 @functools.cache
 def may_use_amx() -> bool:
-    """Whether the system lets this process use the registers of AMX, for which it must be asked, once a process."""
+    """Request AMX tile registers from the system, once a process; whether they may be used."""
     if platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists():
         return False
     return bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, ASK_FOR_AMX)) == 0)
 
 
 def processor() -> str:
-    """What the compiled kernels depend on: a cache directory may be shared by different machines."""
+    """The processor's description, part of the key of a library: machines may share a cache directory."""
     described = _described()
     if "amx_bf16" in described and not may_use_amx():
         for feature in AMX:
@@ -399,7 +399,7 @@ def processor() -> str:
 
 @functools.cache
 def _described() -> str:
-    """The processor, as the system describes it."""
+    """The system's description of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -23,19 +23,19 @@ def exact(vector: Tensor) -> Tensor: ...
 @overload
 def exact(vector: None) -> None: ...
 def exact(vector: Tensor | None) -> Tensor | None:
-    """A bias or weight as the kernels read it: contiguous and in float32, whatever the type of the model."""
+    """A bias or weight as the kernels read it: contiguous and in float32, whatever the dtype of the model."""
     if vector is None or (vector.dtype == torch.float32 and vector.is_contiguous()):
         return vector
     return vector.float().contiguous()
 
 
 def zeros(*shape: int) -> Tensor:
-    """An array of sums for a kernel, in float32 on the CPU, whatever PyTorch's default type and device are."""
+    """Zeros for a kernel to add to, in float32 on the CPU, whatever PyTorch's default dtype and device."""
     return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised result for a kernel, in the type of `like`."""
+    """An uninitialised result tensor for a kernel, in the dtype of `like`."""
     return recording.empty(shape, like.dtype)
 
 
@@ -68,7 +68,7 @@ class OwnSlotsArgument(ctypes.Structure):
 
 
 class DecoderArgument(ctypes.Structure):
-    """The kernels' `Decoder`: how a decoder state computes its next positions."""
+    """The kernels' `Decoder`: what is needed to compute the next positions of a decoder state."""
 
     _fields_ = [
         ("calls", ctypes.c_void_p),
@@ -94,7 +94,7 @@ class Broadcast(ctypes.Structure):
 
 
 class Rows(ctypes.Structure):
-    """The kernels' `Rows`."""
+    """The kernels' `Rows`: rows of a tensor, or of its layer norm, recomputed from statistics, weight and bias."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("data", "statistics", "weight", "bias")),
@@ -114,7 +114,7 @@ class Restriction(ctypes.Structure):
 
 
 class Weights(ctypes.Structure):
-    """The kernels' `Weights`."""
+    """The kernels' `Weights`: packed weights in a floating-point type, and the bias."""
 
     _fields_ = [
         ("packed", ctypes.c_void_p),
@@ -125,7 +125,7 @@ class Weights(ctypes.Structure):
 
 
 class Int8Weights(ctypes.Structure):
-    """The kernels' `Int8Weights`."""
+    """The kernels' `Int8Weights`: packed 8-bit weights with their sums and scales, and the bias."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("packed", "sums", "scales", "bias")),
@@ -134,7 +134,7 @@ class Int8Weights(ctypes.Structure):
 
 
 class GatedMixture(ctypes.Structure):
-    """The kernels' `GatedMixture`."""
+    """The kernels' `GatedMixture`: inputs of `gated_kv`."""
 
     _fields_ = [
         ("hidden", ctypes.c_void_p),
@@ -148,7 +148,7 @@ class GatedMixture(ctypes.Structure):
 
 
 def call(name: str, like: Tensor, *arguments: Any) -> int:
-    """Call the kernel for the type of `like` with as many threads as PyTorch uses, and return its result, or 0.
+    """Call the kernel for the dtype of `like` with as many threads as PyTorch uses; return its result, or 0.
 
     Raises:
         MemoryError: if there is no memory left.
@@ -157,7 +157,7 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
     threads, made = torch.get_num_threads(), recording.active()
     for argument in arguments:
         if isinstance(argument, Tensor) and not argument.is_cpu:
-            raise RuntimeError(f"{name} computes on the CPU, and was given a tensor on {argument.device}")
+            raise RuntimeError(f"{name} runs on the CPU, but was given a tensor on {argument.device}")
     kernel = getattr(library(), f"{name}_{DTYPES[like.dtype]}")
     if kernel.argtypes is None:  # each parameter is always a number, or always a pointer
         kernel.argtypes = [*map(_parameter, arguments), ctypes.c_int]
@@ -175,7 +175,7 @@ def call(name: str, like: Tensor, *arguments: Any) -> int:
 
 
 def has_gemm(dtype: torch.dtype, *features: int) -> bool:
-    """Whether there are custom matrix products in this type, and for these numbers of features."""
+    """Whether there are custom matrix products in this dtype and for these numbers of features."""
     return not any(size % LANES for size in features) and dtype in DTYPES and _compiled_gemm(DTYPES[dtype])
 
 
@@ -192,12 +192,12 @@ def _parameter(argument: Any) -> type[ctypes._SimpleCData[Any]]:
 
 
 def rows_of(x: Tensor) -> tuple[int, int]:
-    """The number of rows, and their number of features."""
+    """Number of rows, and of features of each."""
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
 def is_sequence_or_grid(x: Tensor) -> bool:
-    """Whether `x` has the axes `[B, L, E]` or `[B, S, T, E]`, the only ones that kernels know apart."""
+    """Whether `x` has the axes `[B, L, E]` or `[B, S, T, E]`, the only layouts that kernels support."""
     return x.ndim in (3, 4)
 
 
@@ -244,7 +244,7 @@ def roles_of(parts: Sequence[Tensor], embed_dim: int) -> tuple[Any, ...]:
 
 
 def evenly_spaced(x: Tensor) -> Tensor:
-    """`x`, or a contiguous copy if a single stride does not lead from row to row."""
+    """`x`, or a contiguous copy if its rows are not one constant stride apart."""
     even = x.stride(-1) == 1 and all(
         x.stride(axis) == x.shape[axis + 1] * x.stride(axis + 1) for axis in range(x.ndim - 2)
     )

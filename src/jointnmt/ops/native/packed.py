@@ -1,4 +1,4 @@
-"""Linear layers for inference on a CPU, with packed weights; all are without gradient."""
+"""Linear layers for inference on a CPU, with packed weights and without gradients."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from jointnmt.ops.norm import Normed
 
 LARGEST = 127
 PANEL = 64
-"""Features whose weights are stored together, at most."""
+"""Most features whose weights are stored together."""
 
 
 class PackedLinear(nn.Module):
     """A linear layer whose weights are stored in the order in which the kernels read them.
 
-    Every row is multiplied by itself, in one order of summation: a result does not depend on how many rows there are.
+    Each row is multiplied separately, in a fixed order of summation: results do not depend on the number of rows.
     """
 
     kernels: ClassVar[str]
-    """The suffix of the names of its kernels."""
+    """Suffix of the names of the layer's kernels."""
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__()
@@ -37,18 +37,18 @@ class PackedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         self.bias = bias
         self.arranged: tuple[Tensor, ...] = ()
-        """The weights as the kernels read them, and what belongs to them; none where there are no kernels for them."""
+        """Weights in the layout that the kernels read, with their sums and scales; empty if there are no kernels."""
 
     @classmethod
     def of(cls, layer: nn.Module) -> nn.Module:
-        """A layer with weights and perhaps a bias, packed; the layer itself, if there are no kernels for it."""
+        """`layer`, which has weights and perhaps a bias, packed; unchanged if there are no kernels for it."""
         weight, bias = layer.weight, getattr(layer, "bias", None)
         assert isinstance(weight, Tensor)
         return cls(weight, bias) if cls.packs(weight) else layer
 
     @classmethod
     def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
-        """Whether there are kernels for such weights, or something else to multiply them with."""
+        """Whether such weights can be packed: there are kernels for them, or PyTorch multiplies them."""
         raise NotImplementedError
 
     @fusable
@@ -56,7 +56,7 @@ class PackedLinear(nn.Module):
         """The product with the weights, plus the bias.
 
         Raises:
-            ValueError: if `x` has not E features; RuntimeError where PyTorch multiplies.
+            ValueError: if `x` does not have E features; RuntimeError where PyTorch multiplies.
         """
         return self._multiply(x.value if isinstance(x, Normed) else x, self.bias)
 
@@ -84,7 +84,7 @@ class PackedLinear(nn.Module):
         return result if features == self.out_features else result[..., : self.out_features]
 
     def _rows_of(self, x: Tensor) -> int:
-        """The number of rows; kernels read the features that the weights have."""
+        """Number of rows of `x`; checks its features, as kernels do not."""
         rows, inputs = rows_of(x)
         if inputs != self.in_features:
             raise ValueError(f"{inputs} features for a layer of {self.in_features}")
@@ -96,7 +96,7 @@ class PackedLinear(nn.Module):
 
 
 class FloatLinear(PackedLinear):
-    """A linear layer in a floating-point type of its own, whatever the type of its input."""
+    """A linear layer in a fixed floating-point dtype, whatever the dtype of its input."""
 
     kernels = ""
     dtype: ClassVar[torch.dtype]
@@ -125,18 +125,18 @@ class FloatLinear(PackedLinear):
         """The weights for a call, with a bias that is `exact` and outlives it."""
         pointer = None if bias is None else bias.data_ptr()
         weights = Weights(self.arranged[0].data_ptr(), self.in_features, self._features, pointer)
-        weights.kept = self.arranged, bias  # as long as a recording has them
+        weights.kept = self.arranged, bias  # kept alive with a recording
         return weights
 
 
 class Float32Linear(FloatLinear):
-    """In float32: where PyTorch multiplies, sums depend on the number of rows in their last digits."""
+    """A packed linear layer in float32; unlike PyTorch's, its last digits do not depend on the number of rows."""
 
     dtype = torch.float32
 
 
 class BFloat16Linear(FloatLinear):
-    """In bfloat16."""
+    """A packed linear layer in bfloat16."""
 
     dtype = torch.bfloat16
 
@@ -144,10 +144,10 @@ class BFloat16Linear(FloatLinear):
 class Int8Linear(PackedLinear):
     """A linear layer whose weights are integers from -127 to 127, with a scale for each output feature.
 
-    Inputs are rounded likewise, with a scale for each row; integers are multiplied and summed exactly, and what comes
-    out is in the type of the input, or of mixed precision. Between the layers of a feed-forward block, hidden states
-    stay in float until they are rounded. On processors without instructions for sums of four products (AVX2), inputs
-    have integers from -63 to 63, and hidden states from 0 to 127.
+    Inputs are rounded likewise, with a scale for each row. Integers are multiplied and summed exactly; the output has
+    the dtype of the input, or of autocast. Within a feed-forward block, hidden states stay in float until they are
+    rounded. On processors without instructions for sums of four products (AVX2), inputs are rounded to -63 to 63, and
+    hidden states to 0 to 127.
     """
 
     kernels = "_int8"
@@ -189,7 +189,7 @@ class Int8Linear(PackedLinear):
         pointers = (tensor.data_ptr() for tensor in self.arranged)
         bias_pointer = None if bias is None else bias.data_ptr()
         weights = Int8Weights(*pointers, bias_pointer, self.in_features, self._features)
-        weights.kept = self.arranged, bias  # as long as a recording has them
+        weights.kept = self.arranged, bias  # kept alive with a recording
         return weights
 
     def _arrange(self) -> None:
@@ -226,6 +226,6 @@ def _pack(kind: str, features: int, inputs: int, *tensors: Tensor) -> None:
 
 
 def _quantised(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:
-    """Each row as integers, and what one of them is worth."""
+    """Each row as integers, and its scale: the value of one integer step."""
     scales = x.abs().amax(dim=1) / LARGEST
     return (x / scales.clamp(min=torch.finfo(x.dtype).tiny)[:, None]).round().to(torch.int8), scales

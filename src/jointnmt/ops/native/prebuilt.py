@@ -1,9 +1,9 @@
-"""The CPU kernels of a wheel, compiled for kinds of processors: a machine needs no compiler for them.
+"""The CPU kernels of a wheel, compiled for several kinds of processor, so that a machine needs no compiler.
 
     python -m jointnmt.ops.native.prebuilt    # compile all, on x86-64; `make wheel` does
 
-A library has the hash of its sources in its name, so that one of other sources is never loaded. For a processor of none
-of these kinds, and where `CXX` names a compiler, the kernels are compiled on first use (`build`).
+A library has the hash of its sources in its name, so that one of other sources is never loaded. For any other
+processor, and where `CXX` names a compiler, the kernels are compiled on first use (`build`).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "prebuilt"
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenmp")
-"""As those of `build`, with THREADS; libgomp is that of PyTorch."""
+"""Flags as in `build`, with THREADS and without -march; libgomp is PyTorch's."""
 AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of processors."""
+    """A kind of processor that has a library."""
 
     name: str
     needs: frozenset[str]
-    """Features, as Linux calls them."""
+    """Required processor features, as named by Linux."""
     flags: tuple[str, ...]
     vendor: str = ""
-    """If only this vendor's processors are of the kind."""
+    """Vendor that the kind is restricted to, if any."""
 
     @property
     def path(self) -> Path:
-        """Of its library."""
+        """Path of the library."""
         return FOLDER / f"kernels-{self.name}-{source_hash()}.so"
 
 
@@ -50,7 +50,7 @@ KINDS = (
     Kind(
         "avx512-bf16",
         AVX512 | {"avx512_vnni", "avx512_bf16"},
-        ("-march=x86-64-v4", VNNI, BF16, "-DFAST_BF16_DOT"),  # which they are on AMD's processors: has_fast_bf16_dot
+        ("-march=x86-64-v4", VNNI, BF16, "-DFAST_BF16_DOT"),  # fast on AMD's processors: has_fast_bf16_dot
         "AuthenticAMD",
     ),
     Kind("avx512-vnni", AVX512 | {"avx512_vnni"}, ("-march=x86-64-v4", VNNI)),
@@ -58,17 +58,17 @@ KINDS = (
     Kind("avx-vnni", AVX2 | {"avx_vnni"}, ("-march=x86-64-v3", "-mavxvnni")),
     Kind("avx2", AVX2, ("-march=x86-64-v3",)),
 )
-"""The first that a processor is of is the fastest on it."""
+"""Kinds of processor, fastest first: the first that matches is used."""
 
 
 def source_hash() -> str:
-    """Of what the libraries are made of."""
+    """Hash of the sources of the libraries."""
     parts = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]*"))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def find(processor: str) -> Path | None:
-    """The library for a processor that /proc/cpuinfo describes so, if the package has one."""
+    """The shipped library for a processor, given its description in /proc/cpuinfo; None if there is none."""
     if not FOLDER.is_dir() or sys.platform != "linux" or platform.machine() != "x86_64" or os.environ.get("CXX"):
         return None
     kind = kind_of(processor)
@@ -76,7 +76,7 @@ def find(processor: str) -> Path | None:
 
 
 def kind_of(processor: str) -> Kind | None:
-    """The first kind that a processor is of."""
+    """The first kind that matches a processor's description."""
     features = set(processor.split())
     return next((kind for kind in KINDS if kind.needs <= features and kind.vendor in processor), None)
 

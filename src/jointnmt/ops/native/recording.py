@@ -1,8 +1,8 @@
 """Calls of kernels, recorded while they are made and replayed in one call.
 
-Between two kernels of a decoding position, Python spends more time than a kernel does on a few rows. The calls of a
-position are those of the one before: they are made once from Python, and then by `replay`. Those of another sentence of
-the same length differ in the memory of its decoder state only: a recording can be `moved` there.
+For few rows, Python spends more time between two kernels of a decoding position than a kernel takes. The calls of a
+position are those of the previous one: they are made once from Python, and then by `replay`. Those of another sentence
+of the same length differ only in the memory of its decoder state: `move` adapts a recording to it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from jointnmt.ops.native.allocator import Lease, allocator
 
 ALLOCATING = {"aten::empty.memory_format", "aten::set_.source_Storage_storage_offset"}
-"""Operations of PyTorch beside views that compute nothing."""
+"""PyTorch operations, besides views, that compute nothing."""
 ALIGNMENT = 64
 CHUNK = 2**18
-"""Bytes that are taken at once, for results that are smaller."""
+"""Bytes taken at once, for several smaller results."""
 
 
 class _MemoryPart(NamedTuple):
-    """Memory of a size, somewhere in a chunk."""
+    """A part of a chunk, for one result."""
 
     address: int
     size: int
@@ -40,17 +40,17 @@ class _MemoryPart(NamedTuple):
 
 
 class Memory:
-    """Memory for the results of recorded kernels, which a later kernel may reuse, but nothing else may."""
+    """Memory for the results of recorded kernels, reused only by later kernels of the recording."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[_MemoryPart]] = defaultdict(list)  # by size
-        self._chunks: list[tuple[int, int]] = []  # where each begins and ends
+        self._chunks: list[tuple[int, int]] = []  # begin and end of each
         self._rest = 0, 0, torch.empty(0)  # the part of the last chunk that was never taken
         self._in_use: dict[int, Lease] = {}  # by address
         self._returned: deque[Lease] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised tensor, whose memory is free again when the last tensor over it is gone."""
+        """An uninitialised tensor, whose memory is reused when the last tensor over it is freed."""
         count = math.prod(shape)
         size = max(1, -(-count * dtype.itemsize // ALIGNMENT)) * ALIGNMENT
         while self._returned:
@@ -60,7 +60,7 @@ class Memory:
         free = self._free[size]
         part = free.pop() if free else self._take(size)
         array = (ctypes.c_ubyte * size).from_address(part.address)
-        array.owner = part.chunk  # type: ignore[attr-defined]  # kept by tensors over it, whatever becomes of this
+        array.owner = part.chunk  # type: ignore[attr-defined]  # kept alive by the tensors over it
         memory = memoryview(array)
         self._in_use[part.address] = Lease.of(memory, self._returned.append, part)
         return torch.frombuffer(memory, dtype=dtype)[:count].view(shape)
@@ -77,11 +77,11 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Bytes that were taken."""
+        """Bytes taken from the allocator."""
         return sum(end - begin for begin, end in self._chunks)
 
     def owns(self, address: int) -> bool:
-        """Whether this memory has the address."""
+        """Whether the address is in this memory."""
         for begin, end in self._chunks:  # noqa: SIM110  # `any` would take longer
             if begin <= address < end:
                 return True
@@ -89,48 +89,47 @@ class Memory:
 
 
 class Recording:
-    """The kernels that are called in a context, `with recording.recorded():`.
+    """The kernels called in the context `with recording.recorded():`.
 
-    Results of kernels lie in memory of its own, which is theirs in each replay. What PyTorch computes in between is not
-    repeated: then the recording is of no use, and says so.
+    Results of kernels are stored in the recording's own memory, at the same addresses in each replay. Computations of
+    PyTorch in between are not repeated: they make the recording unusable, which is stated in `obstacle`.
 
-    It serves every number of sentences up to the `size` that it is made with. Sentences are the first axis of all
-    tensors, so that those of fewer ones lie at their beginning; and of all that a kernel is told, only what comes first
-    depends on their number: how many rows, cells or lines it computes, as a number or as the first field of a
-    structure.
+    It can be replayed for any number of sentences up to the `size` that it is recorded with. Sentences are the first
+    axis of all tensors, so fewer of them are at the beginning; and only the first argument of a kernel depends on their
+    number: how many rows, cells or lines it computes, as a number or as the first field of a structure.
     """
 
     def __init__(self, size: int) -> None:
         self.memory = Memory()
         self.obstacle: str | None = None
-        """Why it cannot be replayed."""
+        """Why it cannot be replayed; None if it can."""
         self.kernels: list[int] = []
-        """The addresses of what is called, one after the other."""
+        """Addresses of the kernels, in the order of their calls."""
         self.read: set[int] = set()
-        """The addresses of tensors that it is called with, but for results of kernels."""
+        """Addresses of the tensors among the arguments, except results of recorded kernels."""
         self.most = self._size = size
-        """Sentences that it serves."""
+        """Largest number of sentences to replay for."""
         self._arguments = array("q")
         self._begins: list[int] = []
-        """Where those of each call begin."""
+        """Index of the first argument of each call."""
         self._told: list[Any] = []
-        """Where each kernel is told how much it computes: in a structure, with its offset there, or at this place among
+        """Location of each kernel's count of rows, cells or lines: a structure and an offset in it, or an index among
         the arguments."""
         self._shares: list[tuple[ctypes.c_int64, int]] = []
-        """What it is told, and the share of one sentence."""
+        """Each count, and the part of it that one sentence adds."""
         self._pointers: list[Any] = []
-        """Likewise where each address is."""
+        """Location of each address, in the same form as `_told`."""
         self._moving: list[tuple[ctypes.c_int64, int, int]] = []
-        """The addresses in a decoder state: where each is, in which tensor it lies, and at which offset."""
+        """Pointers into a decoder state: the stored address, the number of its tensor and the offset in that."""
         self._result = torch.empty(0, device="cpu")
         self._to_result: list[tuple[ctypes.c_int64, int]] = []
-        """The addresses in the memory of the result, with their offsets there."""
+        """Pointers into the memory of the result, and their offsets in it."""
         self._kept: list[Any] = []
         self._program = array("q")
 
     @contextmanager
     def recorded(self, watched: bool = True) -> Iterator[None]:
-        """Record the calls of this thread; if it is not `watched`, what PyTorch computes goes unnoticed."""
+        """Record the calls of this thread; computations of PyTorch are detected only if it is `watched`."""
         before, _active.recording = _active.recording, self
         try:
             with _Watch(self) if watched else nullcontext():
@@ -144,10 +143,10 @@ class Recording:
             count = self._number_at(told)
             self._shares.append((count, count.value // self._size))
             if count.value % self._size:
-                self.obstacle = self.obstacle or "a kernel that does not compute the same for each sentence"
+                self.obstacle = self.obstacle or "a kernel whose work is not the same for each sentence"
 
     def belongs_to(self, memory: Sequence[Tensor]) -> None:
-        """Say which tensors of a decoder state it was made with: they are not kept, and others can take their place."""
+        """Declare the tensors of the decoder state that it was recorded with: they are not kept, and replaceable."""
         ranges = [_range_of(each) for each in memory]
 
         def owner(address: int) -> int | None:
@@ -159,23 +158,23 @@ class Recording:
         self._kept = [each for each in self._kept if not isinstance(each, Tensor) or owner(each.data_ptr()) is None]
 
     def returns(self, result: Tensor) -> None:
-        """Say what its result is: each replay writes one into memory of its own."""
+        """Declare the result; each replay writes it to newly allocated memory."""
         own = _range_of(torch.empty(0, dtype=torch.uint8, device="cpu").set_(result.untyped_storage()))
         pointers = [pointer for pointer in map(self._number_at, self._pointers) if pointer.value in own]
         self._result, self._to_result = result, [(pointer, pointer.value - own.start) for pointer in pointers]
         if not pointers or not self.memory.owns(own.start):
-            self.obstacle = self.obstacle or "a result that no kernel computes"
+            self.obstacle = self.obstacle or "a result that is not computed by a kernel"
 
     def move(self, memory: Sequence[Tensor]) -> None:
-        """Read and write these tensors from now on, in place of those that it `belongs_to`, of the same shapes."""
+        """Make replays read and write these tensors instead of those that it `belongs_to`, of the same shapes."""
         begins = [each.data_ptr() for each in memory]
         for pointer, number, offset in self._moving:
             pointer.value = begins[number] + offset
 
     def add(self, kernel: Any, arguments: tuple[Any, ...], threads: int) -> None:
-        """Record a call of a kernel, which is None if it cannot be replayed."""
+        """Record a call of a kernel; None stands for one that cannot be replayed."""
         if kernel is None:
-            self.obstacle = self.obstacle or "a kernel that is not made to be replayed"
+            self.obstacle = self.obstacle or "a kernel that does not support replay"
             return
         self.kernels.append(_address(kernel))
         begin = len(self._arguments)
@@ -191,7 +190,7 @@ class Recording:
         self._arguments.append(threads)
 
     def replay(self, library: ctypes.CDLL, size: int) -> Tensor:
-        """Make the calls again for the first `size` sentences; returns what it `returns`.
+        """Repeat the calls for the first `size` sentences, and return the result.
 
         Raises:
             MemoryError: if there is no memory left.
@@ -205,13 +204,13 @@ class Recording:
 
     @property
     def program(self) -> int:
-        """Where the kernels' calls lie, one after the other."""
+        """Address of the array of recorded calls."""
         return self._program.buffer_info()[0]
 
     def aimed(self, size: int, memory: Tensor | None = None) -> Tensor:
-        """Let replays be of the first `size` sentences, and write what they return to this memory; returns that.
+        """Set up replays for the first `size` sentences, with the result in `memory`; return the result's tensor.
 
-        Without `memory` it is the recording's own: the next that are aimed so write to it.
+        Without `memory`, the result is in the recording's own memory, and overwritten by later such replays.
 
         Raises:
             ValueError: if it was recorded for fewer sentences.
@@ -228,19 +227,19 @@ class Recording:
 
     def _resize(self, size: int) -> None:
         if size > self.most:
-            raise ValueError(f"{size} sentences, of a recording of {self.most}")
+            raise ValueError(f"cannot replay {size} sentences: the recording is for {self.most} at most")
         self._size = size
         for count, share in self._shares:
             count.value = share * size
 
     def _number_at(self, where: Any) -> ctypes.c_int64:
-        """The number in a structure at an offset, or among the arguments."""
+        """The 64-bit number at an offset in a structure, or at an index among the arguments."""
         if isinstance(where, int):
             return ctypes.c_int64.from_buffer(self._arguments, self._arguments.itemsize * where)
         return ctypes.c_int64.from_buffer(*where)
 
     def _number(self, argument: Any) -> int:
-        """An argument as 64 bits; what it points to is kept, but for results of kernels, whose memory is reused."""
+        """An argument as 64 bits; its data is kept alive, except results of kernels, whose memory is reused."""
         if argument is None or isinstance(argument, int):
             return argument or 0
         if isinstance(argument, Tensor):
@@ -258,7 +257,7 @@ class Recording:
 
 
 class _Watch(TorchDispatchMode):
-    """Notes what PyTorch computes."""
+    """Detects computations of PyTorch, which are an obstacle to replay."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()
@@ -266,7 +265,7 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Not to be kept from torch.compile, which would be imported for that, in seconds."""
+        """False: to skip the mode, PyTorch would import torch.compile, which takes seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -283,24 +282,24 @@ _active = _Active()
 
 
 def active() -> Recording | None:
-    """The recording of this thread, if one is made."""
+    """The recording in progress in this thread, or None."""
     return _active.recording
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory for the result of a kernel: of the recording, if one is made, or of the caching allocator."""
+    """Memory for a kernel's result: from the recording in progress, or else from the caching allocator."""
     recording = _active.recording
     return (allocator if recording is None else recording.memory).empty(shape, dtype)
 
 
 def _range_of(memory: Tensor) -> range:
-    """The addresses of its bytes."""
+    """Addresses of a tensor's bytes."""
     return range(memory.data_ptr(), memory.data_ptr() + memory.nbytes)
 
 
 @functools.cache
 def _pointers_in(structure: type[ctypes.Structure]) -> list[int]:
-    """The offsets of all pointers in a structure, also in those that it consists of."""
+    """Offsets of all pointers in a structure, including nested structures."""
     found = []
     for name, kind, *_ in structure._fields_:
         offset = getattr(structure, name).offset

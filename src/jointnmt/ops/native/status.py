@@ -1,4 +1,4 @@
-"""What there is to say of the custom CPU kernels on this machine."""
+"""Status of the custom CPU kernels on this machine."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ MACROS = {
     "__AMX_BF16__": "AMX BF16",
     "__ARM_NEON": "NEON",
 }
-"""What a compiler defines for features of a processor that the kernels use."""
+"""Compiler macros of the processor features that the kernels use."""
 OWN = "kernels"
 LibraryState = Literal["of the package", "verified", "not built", "damaged", "unavailable"]
 
 
 @dataclass(frozen=True)
 class KernelStatus:
-    """The kernels as this process would use them; nothing is built to find out."""
+    """The kernels that this process would use, determined without building any."""
 
     state: LibraryState
-    """of the package: the library came with it, and is used. verified: the library is used. not built: on first use.
-    damaged: built anew on first use. unavailable: there can be none, or the directory is refused."""
+    """of the package: the shipped library is used. verified: the compiled library is used. not built: built on first
+    use. damaged: built again on first use. unavailable: none can be built, or the directory is refused."""
     problem: str | None
-    """Why it is damaged or unavailable, and what to do."""
+    """Why the library is damaged or unavailable, and what to do."""
     turned_off: bool
-    """By JOINTNMT_NATIVE=0."""
+    """Whether JOINTNMT_NATIVE=0 is set."""
     processor: str
     compiler: str | None = None
     compiler_version: str | None = None
     features: tuple[str, ...] = ()
-    """Of the processor, those for which the compiler makes instructions and that the kernels use."""
+    """Processor features that the compiler targets and the kernels use; the kind, for a shipped library."""
     directory: str | None = None
     library: str | None = None
     sha256: str | None = None
     has_threads: bool | None = None
-    """Whether the library computes with several threads: not if its compiler has no OpenMP. None: it is not built."""
+    """Whether the library is multi-threaded: not if its compiler lacks OpenMP. None: not built, or turned off."""
     products: dict[str, str] = field(default_factory=dict)
-    """What multiplies matrices in each precision: the kernels or PyTorch, which may differ between training and
-    inference; unknown until they are built."""
+    """Implementation of matrix products in each precision, kernels or PyTorch, which may differ between training and
+    inference; empty until the kernels are built."""
 
 
 def kernel_status() -> KernelStatus:
-    """How things stand."""
+    """The current status."""
     off, processor = build.turned_off(), processor_name()
     problem = None
     if (shipped := prebuilt.find(build.processor())) is not None:
@@ -72,7 +72,7 @@ def kernel_status() -> KernelStatus:
 
 
 def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelStatus:
-    """Of kernels that this machine compiles; `problem` is with those of the package."""
+    """Status of kernels compiled on this machine; `problem` is that of the shipped ones, if any."""
     try:
         toolchain = build.Toolchain.here()
     except ConfigurationError as error:
@@ -105,10 +105,10 @@ def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelSt
 
 
 def products(path: Path | None) -> dict[str, str]:
-    """What multiplies matrices in each precision with the library at `path`, which is verified, or without any."""
+    """Implementation of matrix products in each precision, with the verified library at `path`, or without any."""
     kernels = None if path is None else build.load(path)
     float32 = OWN if hasattr(kernels, "linear_forward_float32") else "PyTorch"
-    if build.pytorch_is_faster_in_float32():  # inference packs its weights for the kernels all the same
+    if build.pytorch_is_faster_in_float32():  # inference packs its weights for the kernels in any case
         float32 = f"{OWN}; in training PyTorch (MKL)" if float32 == OWN else "PyTorch (MKL)"
     return {
         "float32": float32,
@@ -118,7 +118,7 @@ def products(path: Path | None) -> dict[str, str]:
 
 
 def compiled_features(toolchain: build.Toolchain) -> tuple[str, ...]:
-    """The features of this processor that the compiler uses."""
+    """Features of this processor that the compiler targets and the kernels use."""
     command = [toolchain.compiler, *toolchain.flags, "-dM", "-E", "-x", "c++", "/dev/null"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
@@ -129,7 +129,7 @@ def compiled_features(toolchain: build.Toolchain) -> tuple[str, ...]:
 
 
 def processor_name() -> str:
-    """As the system calls it."""
+    """Name of the processor, as given by the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
