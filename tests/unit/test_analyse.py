@@ -189,7 +189,9 @@ def test_what_is_not_compared_is_said_below_the_table(runs: list[Path], tmp_path
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["analyse", *map(str, runs), *texts, "--metric", "bleu"])
     assert result.exit_code == 0, result.output
     assert (
-        " ".join(result.stdout.split()).count("with other tokens in its buckets than first, so not compared: second")
+        " ".join(result.stdout.split()).count(
+            "not compared, as their buckets hold other tokens than those of first: second"
+        )
         == 2
     )
 
@@ -386,7 +388,7 @@ def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--metric", "ter"], "there are bleu and chrf"),
+        (["--metric", "ter"], "Choose bleu or chrf"),
         (["--length-edges", "9", "--length-edges", "3"], "rise"),
         (["RUN"], "same name"),
     ],

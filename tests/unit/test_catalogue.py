@@ -358,7 +358,7 @@ def test_the_command_prepares_and_reports_on_standard_error(invoke: Invoke, loca
     [
         (["nosuch", "--out", "x"], "nosuch: there is no such corpus in the catalogue. It has: multi30k, tatoeba-de-en"),
         (["multi30k"], "--out is missing"),
-        (["--out", "x"], "--out: say of which corpus"),
+        (["--out", "x"], "--out: name the corpus"),
     ],
 )
 def test_wrong_usage_is_2(
