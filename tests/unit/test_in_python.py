@@ -52,7 +52,7 @@ def test_sampling_is_a_keyword(translator: Translator) -> None:
 
 
 def test_wrong_options_are_refused(translator: Translator) -> None:
-    with pytest.raises(TypeError, match="beam is no option of a translation: did you mean beam_size"):
+    with pytest.raises(TypeError, match="beam is not an option of a translation: did you mean beam_size"):
         translator.translate(TEXTS, beam=3)
     with pytest.raises(TypeError, match="give num_best=2 to translate itself"):
         translator.translate(TEXTS, TranslationOptions(num_best=2))

@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from jointnmt.translator.translator import Translator
 
 COLOUR = "31, 119, 180"
-"""Of a weight of 1; lighter below."""
+"""RGB colour of a weight of 1; smaller weights are lighter."""
 
 
 class AttentionTrace(NamedTuple):
     """All attention weights of one sentence pair, teacher-forced."""
 
     attn_weights: AttentionMaps
-    """Of a batch of this one pair."""
+    """Weights of a batch of this one pair."""
     source_pieces: list[str]
-    """Without the end mark."""
+    """Source pieces, without the end mark."""
     target_pieces: list[str]
-    """Without begin and end mark."""
+    """Target pieces, without begin and end mark."""
 
     @property
     def alignment(self) -> Float[Tensor, "T S"]:
-        """How much each source token contributes to each target token, end marks last; a row sums to 1."""
+        """Weight of each source token for each target token, end marks last; a row sums to 1."""
         return self.attn_weights.require_alignment()[0].float().cpu()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' '.join(self.source_pieces)} -> {' '.join(self.target_pieces)}>"
 
     def _repr_html_(self) -> str:
-        """The alignment as a table for notebooks: the darker a cell, the greater its weight, which it states."""
+        """The alignment as a table for notebooks: each cell shows its weight, darker for a greater one."""
         columns, rows = ([*pieces, EOS] for pieces in (self.source_pieces, self.target_pieces))
         head = "".join(f'<th style="text-align:center">{escape(piece)}</th>' for piece in columns)
         lines = [
@@ -59,12 +59,12 @@ def attend(translator: Translator, source: str, target: str, origin: str = "sour
     """The attention weights of a sentence and its given translation.
 
     Raises:
-        ConfigurationError: if it is an ensemble.
+        ConfigurationError: if the translator is an ensemble.
         DataError: naming `origin`, if one of the two is empty, or the source is too long for the model.
-        TypeError: if they are no texts.
+        TypeError: if source or target is not a `str`.
     """
     if not isinstance(source, str) or not isinstance(target, str):
-        raise TypeError("attention is that of one text and its translation, not of several: give a str of each")
+        raise TypeError("attention takes one text and its translation, not several: give a str of each")
     segmentation, model = translator.segmentation, translator.only_model()
     sentences = translator.preprocessor().encode([Line(1, origin, source, target)])[0]
     if not sentences or not sentences[0].target:
