@@ -159,7 +159,7 @@ def test_items_that_one_member_does_not_take_are_skipped(folder: Path, runs: tup
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"targets": TARGET_WORDS[1:]}, "one writes 13 pieces, the other 12"),
+        ({"targets": TARGET_WORDS[1:]}, "one has 13 pieces, the other 12"),
         ({"targets": [*TARGET_WORDS[1:], "mouse"]}, r"piece \d+ is '.*' in one and '.*' in the other"),
         ({"languages": ("fr", "en")}, "one translates de-en, the other fr-en"),
         ({"lowercase": True}, "their segmentations differ in lowercase"),

@@ -93,7 +93,7 @@ def test_records_are_rows_of_a_table(translator: Translator) -> None:
 
 
 def test_attention_is_of_one_text(translator: Translator) -> None:
-    with pytest.raises(TypeError, match="of one text"):
+    with pytest.raises(TypeError, match="takes one text"):
         translator.attention(TEXTS)  # type: ignore[arg-type]
 
 
