@@ -116,7 +116,7 @@ def test_what_is_all_there_needs_neither_network_nor_copy(local: Path, to: Path)
 def test_another_file_in_its_place_is_not_overwritten(local: Path, to: Path) -> None:
     to.mkdir(parents=True)
     (to / "valid.en").write_text("mine\n")
-    with pytest.raises(DataError, match=r"valid\.en: is there already") as caught:
+    with pytest.raises(DataError, match=r"valid\.en: exists") as caught:
         prepare(CORPUS, to, local)
     assert hashlib.sha256(b"mine\n").hexdigest() in str(caught.value)
     assert CORPUS.files[3].sha256 in str(caught.value)

@@ -169,7 +169,7 @@ def test_what_cannot_be_compared_by_likelihood_is_named(invoke: Invoke, tmp_path
         "cpu",
     ]
     found = invoke("--hypothesis", "file", *runs, *words)
-    assert "file: no run of it is known, so nll and perplexity are compared with nothing" in found.stderr
+    assert "file: its run is not given, so nll and perplexity are not compared" in found.stderr
     assert "reference: 2 of 12 lines are empty" in found.stderr
     assert "file: 12 of 12 lines are empty" in found.stderr
     assert "lower case" not in found.stderr

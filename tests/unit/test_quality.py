@@ -242,8 +242,8 @@ def test_html_and_invisible_characters_are_noted(tmp_path: Path) -> None:
     (checked,) = check(path)
     assert checked.counts() == {}
     assert [note.removeprefix(f"{path}: ") for note in checked.notes] == [
-        "pairs with tags or entities of HTML, such as <b>: 2. They are taken as they stand: remove tags and entities, "
-        "unless translations are to have them",
+        "pairs with tags or entities of HTML, such as <b>: 2. They are kept: remove tags and entities, "
+        "unless translations should have them",
         "pairs with invisible characters, such as soft hyphens, which no model sees: 1",
     ]
 
@@ -274,7 +274,7 @@ def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
     path.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
     (text,) = gather_texts([path], source="de", target="en-GB")
     assert [pair.target for pair in text.pairs()] == ["colour", "color", "colour"]
-    assert text.notes == (f"{path}: 1 of 3 units have no en-GB; taken are 1 of en-US",)
+    assert text.notes == (f"{path}: 1 of 3 units have no en-GB; 1 of en-US are used",)
 
 
 def test_translations_in_another_variant_of_a_language_are_counted(tmp_path: Path) -> None:
@@ -596,7 +596,7 @@ def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Pat
         ("a.de", b"\n\n", "is empty"),
         ("a.de", b"\xef\xbb\xbf\r\n", "is empty"),
         ("a.de", b"\xff\xfe\n\0 \0", "is empty"),
-        ("a.tmx", b"<?xml version='1.0'?><tmx version='1.4'><header/><body/></tmx>", "is empty: there is no pair"),
+        ("a.tmx", b"<?xml version='1.0'?><tmx version='1.4'><header/><body/></tmx>", "contains no pair"),
         ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "is a PDF, not text"),
         ("a.tsv", b"PK\x03\x04\x14", "document of an office program, not text"),
         ("a.parquet", b"PAR1\x15\x04", "a Parquet table, not text"),
@@ -652,7 +652,7 @@ def test_deep_json_is_no_file_of_pairs(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused_as_it_can_be_read_only_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         gather_texts([tmp_path / "pipe"])
 
 
@@ -674,7 +674,7 @@ def test_a_text_that_is_shifted_everywhere_is_told_in_a_few_lines() -> None:
     text = TextReport("mine.tsv", "train", 400, 360, (), (Finding("shifted", 40, ()),), blocks)
     shown = QualityReport(GERMAN, ENGLISH, (text,)).render()
     assert len(shown.splitlines()) < 20 and "and 30 more blocks" in shown
-    assert "line 11: translations stand 1 line later" in shown
+    assert "line 11: translations are 1 line later" in shown
 
 
 def test_a_short_word_in_a_name_is_no_language(tmp_path: Path) -> None:

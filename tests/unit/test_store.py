@@ -505,7 +505,7 @@ def test_a_store_of_before_is_made_anew(corpus: Corpus, caplog: pytest.LogCaptur
     facts.pop("checksum")
     (made.directory / "store.json").write_text(json.dumps(facts))
     assert corpus.build().fingerprint == made.fingerprint
-    assert "kept no hashes" in caplog.text
+    assert "stored no hashes" in caplog.text
 
 
 def test_a_whole_store_is_opened_without_a_word(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
