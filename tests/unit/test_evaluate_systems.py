@@ -179,7 +179,7 @@ def test_edges_are_checked_before_anything_is_translated(invoke: Invoke) -> None
     edges = ["--length-edges", 9, "--length-edges", 5]
     refused = invoke(*GROUPED, "--source", "source", "--by-length", *edges)
     assert refused.exit_code == 2
-    assert "Edges of buckets must rise, from above 1: 9, 5." in refused.stderr
+    assert "Bucket edges must increase, from above 1: 9, 5." in refused.stderr
     assert "comparing" not in refused.stderr
     assert "is for --by-length" in invoke(*GROUPED, "--length-edges", 5).stderr
 

@@ -179,7 +179,7 @@ def test_tags_of_a_model_of_which_nothing_is_measured_by_class_are_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TranslationModel, "has_shortcuts", False)
-    tags, warning = {"source_tags": "tags.de"}, "tags are without effect"
+    tags, warning = {"source_tags": "tags.de"}, "tags have no effect"
     assert warning in probe(folder, "--set", "max_rounds=0", **tags).stderr
     assert warning not in probe(folder, "--set", "max_rounds=1", **tags).stderr
 

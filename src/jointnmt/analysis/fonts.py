@@ -1,4 +1,4 @@
-"""Fonts of figures, whose text may be in any script: matplotlib's own has no Chinese, Japanese or Korean."""
+"""Fonts of figures for text in any script, as matplotlib's own font has no Chinese, Japanese or Korean."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ FALLBACKS = (
     "Arial Unicode MS", "Noto Sans Thai", "Noto Sans Khmer", "Noto Sans Lao", "Noto Sans Myanmar",
     "Noto Sans Devanagari",
 )  # fmt: skip
-"""Families that letters are looked for in, one after the other."""
+"""Font families that are tried for a letter, in order."""
 
 MOST_LISTED = 10
 
 
 def font_families() -> list[str]:
-    """Those of the settings of matplotlib, and after them the installed ones of `FALLBACKS`."""
+    """Font families of matplotlib's settings, followed by the installed ones of `FALLBACKS`."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
     return [*matplotlib.rcParams["font.family"], *(family for family in FALLBACKS if family in installed)]
 
 
 @contextmanager
 def any_script() -> Iterator[None]:
-    """Each text of a figure that is made meanwhile is drawn in the first of these fonts that has its letters."""
+    """Context in which text of figures is drawn with the first of `font_families` that has its letters."""
     with matplotlib.rc_context({"font.family": font_families()}):
         yield
 
 
 def missing_letters(text: str) -> list[str]:
-    """The letters that none of these fonts has, which would be drawn as boxes."""
+    """The letters that are in none of `font_families` and would be drawn as boxes."""
     paths = [font_manager.findfont(font_manager.FontProperties(family=[family])) for family in font_families()]
     fonts = [font_manager.get_font(path) for path in dict.fromkeys(paths)]
     letters = sorted(set("".join(text.split())))
@@ -55,7 +55,7 @@ def missing_letters(text: str) -> list[str]:
 def save_figure(figure: Figure, out: Path | BinaryIO | TextIO, **options: Any) -> None:
     """Save a figure as `Figure.savefig` does.
 
-    In SVG, text stays text, which the viewer's fonts are for. Otherwise one warning names the letters of no font.
+    In SVG, text stays text, drawn with the viewer's fonts. Otherwise one warning names the letters without a font.
     """
     form = options.get("format") or (out.suffix.removeprefix(".") if isinstance(out, Path) else "")
     if form != "svg" and (missing := missing_letters("".join(each.get_text() for each in figure.findobj(Text)))):
@@ -64,5 +64,5 @@ def save_figure(figure: Figure, out: Path | BinaryIO | TextIO, **options: Any) -
             *(out, " ".join(missing[:MOST_LISTED]), " ..." if len(missing) > MOST_LISTED else ""),
         )
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none"}):
-        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)  # matplotlib's, one a letter
+        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)  # matplotlib warns once a letter
         figure.savefig(out, **options)
