@@ -677,7 +677,7 @@ def test_a_fault_is_counted_as_one(runs: dict[str, Path], monkeypatch: pytest.Mo
     with TestClient(create_app(shared), raise_server_exceptions=False) as client:
         of_translate = client.post("/translate", json={"q": "der Hund", "source": "de", "target": "en"})
         for route, answer in (("/languages", client.get("/languages")), ("/translate", of_translate)):
-            assert answer.status_code == 500 and "fault of the server" in answer.json()["error"]
+            assert answer.status_code == 500 and "Internal error of the server" in answer.json()["error"]
             assert f'jointnmt_requests_total{{route="{route}",status="500"}} 1.0' in client.get("/metrics").text
 
 

@@ -326,5 +326,5 @@ def test_an_ensemble_is_loaded_anew_if_one_of_its_models_has_changed(folder: Pat
 def test_servers_name_the_runs_of_ensembles(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="are joined by"):
         named_paths(["a+"])
-    with pytest.raises(ConfigurationError, match=r"a model named a\+b is given already"):
+    with pytest.raises(ConfigurationError, match=r"a model named a\+b is already given"):
         named_paths(["a+b", "a+b"])
