@@ -159,7 +159,7 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
         (["init", ".", "--overwrite", "--from", "data/train.de", "data/train.en"], 2, "would be written over"),
         (["init", ".", "--overwrite", "--from", "removed.tsv"], 2, "removed.tsv: would be written over"),
         (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
-        (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is no language code (is it de?)"),
+        (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is not a language code (is it de?)"),
         (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
         (["data", "check", "none.tsv"], 3, "cannot be read"),
         (["data", "check", "few.tsv", "--columns", "0"], 2, "name two"),

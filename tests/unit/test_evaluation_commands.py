@@ -173,7 +173,7 @@ def test_options_reach_the_metrics(invoke: Invoke, texts: Path) -> None:
     assert "pre:moses" not in blind["multi_bleu"]["signature"]
     assert "tok:zh" in blind["bleu"]["signature"]
     wrong = invoke(*files, "--language", "chinese")
-    assert wrong.exit_code == 2 and "--language: 'chinese' is no language code (is it zh?)" in wrong.stderr
+    assert wrong.exit_code == 2 and "--language: 'chinese' is not a language code (is it zh?)" in wrong.stderr
 
 
 def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: Path, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_values_are_what_a_recipe_in_the_working_directory_says(
     assert values["extends"], "they stay as they were"
     values["data"]["source_language"] = "german"
     for refused, said in (
-        (values, "recipe: data.source_language: 'german' is no language code"),
+        (values, "recipe: data.source_language: 'german' is not a language code"),
         ({"extends": "missing.yaml"}, "recipe: extends a recipe that cannot be read"),
     ):
         with pytest.raises(ConfigurationError, match=said):

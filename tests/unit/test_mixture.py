@@ -188,7 +188,7 @@ def test_a_segmentation_without_its_tags_is_damaged(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"tag": "2en"}, "a tag should be a word in angle brackets"),
-        ({"tag": "<pad>"}, "no special piece"),
+        ({"tag": "<pad>"}, "not a special piece"),
         ({"tag": "<a b>"}, "a tag should be a word"),
         ({"weight": 0}, "more than 0"),
     ],
