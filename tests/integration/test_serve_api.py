@@ -373,7 +373,7 @@ def test_limits_mean_the_sentences_of_lines_that_are_split(runs: dict[str, Path]
         for path in ("/v1/translate", "/v1/translate/stream"):
             assert "has 16 sentences; at most 12" in error(client, path, texts=[line, line], split="always")
             told = client.post(path, json={**stream, "num_best": 3}).text.splitlines()
-            assert "at most 300 are told" in json.loads(told[0])["error"], "of a stream, that line alone"
+            assert "at most 300 are returned" in json.loads(told[0])["error"], "of a stream, that line alone"
             assert len(told) == (2 if "stream" in path else 1)
 
 

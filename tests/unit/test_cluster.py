@@ -389,7 +389,7 @@ def test_a_folder_is_not_claimed_before_somebody_can_work(
 
 
 def test_addresses_that_nothing_can_open_say_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match="no address that fsspec knows"):
+    with pytest.raises(ConfigurationError, match="is not an fsspec address"):
         Folder("nowhere://x")
     with pytest.raises(MissingPackageError, match="install it by pip"):
         Folder("gs://bucket/x")

@@ -264,7 +264,7 @@ def test_a_shared_model_does_not_take_what_lies_in_the_current_folder(
     run.write_experiment(run.read_experiment().model_copy(update={"data": data}))
     result = probe(folder, "--set", "max_rounds=0")
     assert result.exit_code == 3, result.output
-    assert "does not say where its data.train (train.de, train.en) is" in " ".join(result.stderr.split())
+    assert "does not state where its data.train (train.de, train.en) is" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(
