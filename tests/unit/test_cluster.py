@@ -128,17 +128,17 @@ def test_a_folder_within_the_input_is_refused(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("x\n")
     (tmp_path / "link").symlink_to("in")
-    with pytest.raises(ConfigurationError, match="lies within the input") if refused else nullcontext():
+    with pytest.raises(ConfigurationError, match="is within the input") if refused else nullcontext():
         check_outside(out, address)
 
 
 def test_addresses_are_compared_within_a_file_system(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe("/within/a.txt", b"x\n")
-    with pytest.raises(ConfigurationError, match="lies within the input"):
+    with pytest.raises(ConfigurationError, match="is within the input"):
         check_outside("memory://within/out", "memory://within")
     check_outside("memory://without", "memory://within")
     check_outside("/within/out", "memory://within")
-    with pytest.raises(ConfigurationError, match="lies within the input"):
+    with pytest.raises(ConfigurationError, match="is within the input"):
         check_outside(f"{tmp_path}/out", f"file://{tmp_path}")
 
 
@@ -160,8 +160,8 @@ def test_json_lines_are_kept_byte_for_byte(run: Path, tmp_path: Path) -> None:
 
 def test_rows_without_a_translation_keep_their_place_and_are_told_with_the_reason(run: Path, tmp_path: Path) -> None:
     wrong = [
-        ('{"text": "der', "is no JSON"),
-        ("[1]", "is no JSON object"),
+        ('{"text": "der', "is not JSON"),
+        ("[1]", "is not a JSON object"),
         ('{"id": 7}', "has no text under 'text'"),
         ('{"id": 8, "text": null}', "has no text, but another value, in 'text'"),
         ('{"text": "der", "translation": "the"}', "has a key 'translation' already"),
